@@ -1,1 +1,35 @@
-"""x."""
+"""fairlayer: a differentiable layer that makes a neural network's outputs provably fair."""
+
+from fairlayer.constraints import (
+    Affine,
+    ConditionalParity,
+    EqualizedOdds,
+    EqualizedResiduals,
+    MeanParity,
+    ResidualMean,
+)
+from fairlayer.errors import AbsentGroupError, FairlayerError, InfeasibleError, InputError
+from fairlayer.groups import SoftGroup
+from fairlayer.layer import FairLayer
+from fairlayer.projection import project
+from fairlayer.solution import Solution, Status
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AbsentGroupError",
+    "Affine",
+    "ConditionalParity",
+    "EqualizedOdds",
+    "EqualizedResiduals",
+    "FairLayer",
+    "FairlayerError",
+    "InfeasibleError",
+    "InputError",
+    "MeanParity",
+    "ResidualMean",
+    "SoftGroup",
+    "Solution",
+    "Status",
+    "project",
+]

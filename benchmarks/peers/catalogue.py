@@ -1,0 +1,84 @@
+"""Who is measured, in which environment, with which options."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+FAIRLAYER = "fairlayer"
+PROJECT = "project"  # the environment the benchmark itself runs in
+
+# Exact versions: a benchmark is of a version. Extras that a peer does not declare are added by hand.
+REQUIREMENTS = {
+    "fairness-training": [
+        "fairness-training==0.1.0",
+        "cvxpy==1.6.5",
+        "cvxpylayers==0.1.9",
+        "ecos==2.0.14",
+        "diffcp==1.1.9",
+    ],
+    "fairness-training-cvxpylayers-1.2": ["fairness-training==0.1.0", "cvxpylayers==1.2.0", "ecos==2.0.14"],
+    "cvxpylayers": ["cvxpylayers==1.2.0", "ecos==2.0.14", "clarabel==0.11.1", "moreau==0.4.1"],
+    "moreau": ["moreau==0.4.1"],
+    "qpth": ["qpth==0.0.18"],
+    "proxsuite": ["proxsuite==0.8.0"],
+    "pinet": ["pinet_hcnn==0.2.0"],
+    "jaxopt": ["jaxopt==0.8.5"],
+    "qpax": ["qpax==0.1.4"],
+}
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One line of the table."""
+
+    name: str
+    adapter: str
+    environment: str
+    package: str  # the distribution whose version is shown
+    dtype: str = "float64"
+    options: dict[str, Any] = field(default_factory=dict)
+    fixed_groups: bool = False
+    compiled: bool = True
+    floor: bool = False  # does not solve the problem: no errors to speak of, no speed-up to claim
+    most_attributes: int | None = None
+    box_only: bool = False
+
+    def cannot(self, k: int, box: bool) -> str | None:
+        """Say why this peer cannot express a case; None when it can."""
+        if self.most_attributes is not None and k > self.most_attributes:
+            return f"takes at most {self.most_attributes} attributes"
+        return "always has a box" if self.box_only and not box else None
+
+
+def _fairness_training(name: str, environment: str) -> Peer:
+    # As in a network: float32 throughout.
+    return Peer(
+        name, "fairness_training", environment, "fairness-training", "float32", most_attributes=2, box_only=True
+    )
+
+
+PEERS = [
+    Peer("floor: clamp", "clamp", PROJECT, "torch", "float32", floor=True),
+    Peer(FAIRLAYER, "fairlayer_layer", PROJECT, "fairlayer", "float32"),
+    Peer(f"{FAIRLAYER} float64", "fairlayer_layer", PROJECT, "fairlayer"),
+    _fairness_training("fairness-training, cvxpylayers 0.1.9", "fairness-training"),
+    _fairness_training("fairness-training, cvxpylayers 1.2", "fairness-training-cvxpylayers-1.2"),
+    *(
+        Peer(f"cvxpylayers, {solver}", "cvxpylayers_once", "cvxpylayers", "cvxpylayers", options={"solver": solver})
+        for solver in ("ECOS", "Clarabel", "MOREAU")
+    ),
+    Peer("moreau", "moreau_direct", "moreau", "moreau"),
+    Peer("qpth", "qpth_dense", "qpth", "qpth"),
+    Peer("proxsuite QPLayer", "proxsuite_dense", "proxsuite", "proxsuite"),
+    Peer(
+        "Pi-net, groups fixed",
+        "pinet_layer",
+        "pinet",
+        "pinet_hcnn",
+        "float32",
+        {"groups_change": False},
+        fixed_groups=True,
+    ),
+    Peer("Pi-net", "pinet_layer", "pinet", "pinet_hcnn", "float32", {"groups_change": True}, compiled=False),
+    Peer("jaxopt BoxOSQP", "jaxopt_boxosqp", "jaxopt", "jaxopt"),
+    Peer("qpax", "qpax_dense", "qpax", "qpax"),
+]

@@ -1,0 +1,64 @@
+"""A virtual environment per peer under `.venvs/`, so that the project's own stays clean."""
+
+import hashlib
+import json
+import subprocess
+import sys
+import venv
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from peers.catalogue import PROJECT, REQUIREMENTS
+
+ROOT = Path(__file__).parents[2] / ".venvs"
+INSTALL_SECONDS = 1800
+LIST_PACKAGES = (
+    "import json; from importlib.metadata import distributions;"
+    "print(json.dumps({d.name: d.version for d in distributions()}))"
+)
+
+
+class UnavailableError(Exception):
+    """A peer's environment cannot be made here; the message says why."""
+
+
+@cache
+def python_of(environment: str) -> str:
+    """Path of an environment's Python, installed on first use.
+
+    torch comes first and alone, in the version the project uses: left to a peer's requirements, pip may
+    choose another, several gigabytes larger. The second step names it again, so that it stays.
+    """
+    if environment == PROJECT:
+        return sys.executable
+    home = ROOT / environment
+    torch = f"torch=={version('torch').partition('+')[0]}"
+    requirements = [torch, "numpy", *REQUIREMENTS[environment]]
+    wanted = hashlib.sha256("\n".join([sys.version, *requirements]).encode()).hexdigest()
+    stamp, python = home / "installed", str(home / "bin" / "python")
+    if not (stamp.exists() and stamp.read_text() == wanted):
+        print(f"   installing {', '.join(REQUIREMENTS[environment])}", flush=True)
+        venv.create(home, with_pip=True, clear=True)
+        for step in ([torch], requirements):
+            _install(python, step)
+        stamp.write_text(wanted)
+    return python
+
+
+@cache
+def packages_of(environment: str) -> dict[str, str]:
+    """Name and version of everything installed in an environment."""
+    done = subprocess.run([python_of(environment), "-c", LIST_PACKAGES], capture_output=True, text=True, check=True)
+    return dict(sorted(json.loads(done.stdout).items()))
+
+
+def _install(python: str, requirements: list[str]) -> None:
+    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements]
+    try:
+        subprocess.run(command, capture_output=True, text=True, check=True, timeout=INSTALL_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise UnavailableError(f"does not install within {INSTALL_SECONDS} s") from error
+    except subprocess.CalledProcessError as error:
+        reason = next((line for line in error.stderr.splitlines() if line.startswith("ERROR")), "pip failed")
+        raise UnavailableError(f"does not install: {reason}") from error

@@ -1,0 +1,72 @@
+"""Run one worker, watched: a peer may not take the machine with it."""
+
+import json
+import subprocess
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from peers.worker import Request
+
+BENCHMARKS = Path(__file__).parents[1]
+MEMORY_LIMIT_MB = 8 * 1024
+PATIENCE = 0.05  # seconds between looks at a worker
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a worker said before it ended: its last report, and why it ended if not by itself."""
+
+    report: dict[str, Any] | None
+    failure: str | None = None
+    stopped: bool = False  # over the limits, so larger sizes are not tried
+
+
+def run(python: str, request: Request, time_limit: float) -> Outcome:
+    """Start a worker in a peer's environment and wait for it, within the limits of time and memory."""
+    command = [python, "-m", "peers.worker", json.dumps(asdict(request))]
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as log:
+        worker = subprocess.Popen(command, cwd=BENCHMARKS, stdout=out, stderr=log)
+        try:
+            over = _watch(worker, time_limit)
+        finally:
+            worker.kill()
+            worker.wait()
+        out.seek(0)
+        log.seek(0)
+        lines = [json.loads(line) for line in out if line.endswith("\n")]
+        report = lines[-1] if lines else None
+        if over:
+            return Outcome(report, over, stopped=True)
+        if worker.returncode:
+            return Outcome(report, _last_line(log.read()) or f"ended with code {worker.returncode}")
+    return Outcome(report)
+
+
+def _watch(worker: subprocess.Popen, time_limit: float) -> str | None:
+    """Wait for the end; the reason to stop the worker, if there is one."""
+    deadline = time.monotonic() + time_limit
+    while worker.poll() is None:
+        if time.monotonic() > deadline:
+            return f"no answer within {time_limit:g} s"
+        if _resident_mb(worker.pid) > MEMORY_LIMIT_MB:
+            return f"memory above {MEMORY_LIMIT_MB // 1024} GB"
+        time.sleep(PATIENCE)
+    return None
+
+
+def _resident_mb(pid: int) -> float:
+    """Resident memory of another process; 0 where the system does not say, or it has just ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0.0
+    sizes = [line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:")]
+    return int(sizes[0]) / 1024 if sizes else 0.0
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else ""

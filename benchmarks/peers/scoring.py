@@ -1,0 +1,47 @@
+"""How good the answers of a worker are, judged by one scorer for all, in float64."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import reference
+from peers.worker import Request
+from problems import Case, box_violation, gap_violation, make
+
+COLUMNS = ("gap_violation", "box_violation", "output_error", "gradient_error", "checked")
+
+
+def score(request: Request) -> dict[str, Any]:
+    """Worst figures over the outputs a worker kept.
+
+    `output_error` is the largest difference from the reference, `gradient_error` the norm of the
+    difference over the norm of the reference's gradient.
+    """
+    worst = dict.fromkeys(COLUMNS, 0.0)
+    with np.load(Path(request.outputs)) as kept:
+        numbers = [int(name.removeprefix("y")) for name in kept.files if name.startswith("y")]
+        for number in numbers:
+            problem = request.problem(number)
+            if int(kept[f"fingerprint{number}"]) != problem.fingerprint():
+                raise ValueError("the worker drew another problem from the same seed")
+            y, gradient = (kept[f"{name}{number}"].astype(np.float64) for name in ("y", "gradient"))
+            seed = request.seed if request.fixed_groups else None
+            truth = _reference(request.case, request.seed + number, seed)
+            figures = {
+                "gap_violation": gap_violation(y, problem, request.case),
+                "box_violation": box_violation(y, request.case),
+                "output_error": np.abs(y - truth.y).max(),
+                "gradient_error": np.linalg.norm(gradient - truth.gradient) / np.linalg.norm(truth.gradient),
+            }
+            for name, value in figures.items():
+                # NaN is the worst answer of all, and max() would lose it.
+                worst[name] = float(np.fmax(worst[name], value)) if np.isfinite(value) else float("nan")
+    return {**worst, "checked": len(numbers)}
+
+
+@lru_cache(maxsize=32)
+def _reference(case: Case, seed: int, group_seed: int | None) -> reference.Reference:
+    """Shared by the peers of one size, which solve the same problems one after the other."""
+    return reference.solve(make(case, seed, group_seed), case)

@@ -1,0 +1,122 @@
+"""Measure one peer at one size, in that peer's environment: `python -m peers.worker REQUEST`.
+
+REQUEST is JSON (see `Request`). Prints JSON lines, one per stage, so that what was measured survives if
+the process is stopped: {"stage": "first", ...} after the first call, {"stage": "done", ...} at the end.
+Outputs and gradients go to the file named in the request; the parent scores them, not the worker.
+"""
+
+import importlib
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, TextIO
+
+import numpy as np
+
+from measure import anchor_ms, milliseconds, peak_mb
+from peers.frameworks import Calls, JaxCalls, TorchCalls
+from problems import Case, Problem, make
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to measure and for how long."""
+
+    adapter: str
+    options: dict[str, Any]
+    dtype: str
+    fixed_groups: bool
+    compiled: bool
+    case: Case
+    seed: int
+    repeats: int  # at least this many, unless `seconds` have passed
+    max_repeats: int
+    seconds: float
+    checked: int  # how many outputs to keep for scoring
+    outputs: str  # path of the .npz they go to
+
+    @classmethod
+    def from_json(cls, text: str) -> "Request":
+        """Read what the parent wrote with `dataclasses.asdict`."""
+        fields = json.loads(text)
+        return cls(**{**fields, "case": Case(**fields["case"])})
+
+    def problem(self, number: int) -> Problem:
+        """Draw the numbered batch, with membership of its own unless groups are fixed."""
+        return make(self.case, self.seed + number, self.seed if self.fixed_groups else None)
+
+
+def ready(request: Request, adapter: ModuleType) -> Calls:
+    """Build what the peer can build before it sees a batch."""
+    project = adapter.build(request.case, request.problem(0).groups, **request.options)
+    if adapter.FRAMEWORK == "jax":
+        return JaxCalls(project, request.dtype, request.compiled)
+    return TorchCalls(project, request.dtype)
+
+
+def load_adapter(request: Request) -> ModuleType:
+    """Import the peer, and let JAX compute in the precision that is asked for: alone it stays in float32."""
+    adapter = importlib.import_module(f"peers.adapters.{request.adapter}")
+    if adapter.FRAMEWORK == "jax":
+        importlib.import_module("jax").config.update("jax_enable_x64", request.dtype == "float64")
+    return adapter
+
+
+def run(request: Request, out: TextIO) -> None:
+    """Build, call once, then repeat on fresh batches, forward and forward+backward in turn."""
+
+    def report(stage: str, **values: Any) -> None:
+        print(json.dumps({"stage": stage, "peak_mb": peak_mb(), **values}), file=out, flush=True)
+
+    build_ms, calls = milliseconds(ready, request, load_adapter(request))
+    kept: dict[str, np.ndarray] = {}
+
+    def timed_backward(number: int) -> float:
+        problem = request.problem(number)
+        batch = calls.load(problem)
+        elapsed, result = milliseconds(calls.forward_backward, batch)
+        if len(kept) < 3 * request.checked:
+            y, gradient = calls.read(batch, result)
+            kept[f"y{number}"], kept[f"gradient{number}"] = y, gradient
+            kept[f"fingerprint{number}"] = np.array(problem.fingerprint())
+        return elapsed
+
+    first_ms = timed_backward(0)
+    np.savez(request.outputs, **kept)
+    report("first", build_ms=build_ms, first_ms=first_ms)
+
+    if first_ms < 250 * request.seconds:
+        calls.forward(calls.load(request.problem(0)))  # compiled apart from the backward pass
+    forward, backward = [], []
+    anchor = anchor_ms()
+    start = time.perf_counter()
+    # A call that used up the time by itself is not repeated: its first measurement stands.
+    while first_ms < 1e3 * request.seconds and len(backward) < request.max_repeats:
+        number = 2 * len(backward) + 1
+        batch = calls.load(request.problem(number))
+        forward.append(milliseconds(calls.forward, batch)[0])
+        backward.append(timed_backward(number + 1))
+        elapsed = time.perf_counter() - start
+        # Fast calls go on for a second, for a steadier median; slow ones stop when the time is up.
+        if elapsed > request.seconds or (len(backward) >= request.repeats and elapsed > 1.0):
+            break
+    np.savez(request.outputs, **kept)
+    report(
+        "done",
+        build_ms=build_ms,
+        first_ms=first_ms,
+        forward_ms=float(np.median(forward)) if forward else None,
+        forward_backward_ms=float(np.median(backward)) if backward else first_ms,
+        repeats=len(backward),
+        anchor_ms=anchor,
+    )
+
+
+if __name__ == "__main__":
+    # Libraries print what they like to standard output; send that to standard error, keep ours clean.
+    lines = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    run(Request.from_json(sys.argv[1]), lines)

@@ -1,0 +1,160 @@
+"""fairlayer and its peers side by side: the same problems, forward and forward+backward, errors beside times."""
+
+import tempfile
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from peers import plot, process, report, scoring
+from peers.catalogue import FAIRLAYER, PEERS, PROJECT, Peer
+from peers.environments import UnavailableError, packages_of, python_of
+from peers.worker import Request
+from problems import Case
+from records import Target, figure, write_csv, write_settings
+
+SIZES = (16, 256, 2000, 20_000, 200_000)
+MAIN = (2, True)  # attributes and box: measured at every size
+OTHERS = ((2, False), (5, True))  # measured at the sizes in OTHER_SIZES
+OTHER_SIZES = (256, 2000, 20_000)
+SECONDS = 20.0  # for the repeats of one peer at one size; a single call that takes longer is its last
+TIME_LIMIT = 120.0  # for a worker as a whole, building included
+NOISY = 1.5  # an anchor this many times the median anchor means that something else was running
+
+COLUMNS = (
+    *("peer", "version", "dtype", "n", "k", "box", "groups", "forward_ms", "forward_backward_ms", "repeats"),
+    *("gap_violation", "box_violation", "output_error", "gradient_error", "checked", "peak_mb"),
+    *("build_ms", "first_ms", "anchor_ms", "note"),
+)
+FAIRNESS_TRAINING_SPEEDUPS = {2000: 300.0, 20_000: 3000.0}
+
+Row = dict[str, Any]
+
+
+def main(args: Namespace) -> list[Target]:
+    """Measure every peer at every size, size by size so that neighbours in the table are neighbours in time."""
+    peers = [peer for peer in PEERS if not args.peers or any(text in peer.name for text in args.peers)]
+    seconds = 2.0 if args.quick else SECONDS
+    rows: list[Row] = []
+    stopped: dict[tuple, str] = {}
+    for case in cases(args):
+        for peer in peers:
+            row = measure(peer, case, args, seconds, stopped)
+            rows.append(row)
+            time = figure(row["forward_backward_ms"]) or "-"
+            shape = f"n={case.n} k={case.k} {'box' if case.box else 'no box'}"
+            print(f"   {shape:<22} {peer.name:<38} {time:>10} ms  {row['note']}", flush=True)
+    rows.sort(key=lambda row: (row["k"] != MAIN[0], not row["box"], row["n"]))
+    mark_noise(rows)
+    targets = speedups(rows)
+    write_csv(args.results / "peers.csv", rows)
+    (args.results / "peers.md").write_text(report.page(rows, targets, seconds))
+    plot.draw(args.results / "peers.png", rows, Case(rows[0]["n"], *MAIN))
+    write_settings(args.results / "peers.json", args, environments=installed(peers))
+    return targets
+
+
+def cases(args: Namespace) -> Iterator[Case]:
+    """What to measure, smaller sizes first, since a peer is given up at the size it cannot do."""
+    sizes = args.sizes or (SIZES[:2] if args.quick else SIZES)
+    for n in sorted(sizes):
+        yield Case(n, *MAIN)
+        if n in OTHER_SIZES and not args.quick:
+            for k, box in OTHERS:
+                yield Case(n, k, box)
+
+
+def measure(peer: Peer, case: Case, args: Namespace, seconds: float, stopped: dict[tuple, str]) -> Row:
+    """One row of the table; a peer that cannot do it gets a row that says why."""
+    row: Row = dict.fromkeys(COLUMNS) | {
+        "peer": peer.name,
+        "dtype": peer.dtype,
+        "n": case.n,
+        "k": case.k,
+        "box": case.box,
+        "groups": "fixed" if peer.fixed_groups else "new",
+    }
+    series = (peer.name, case.k, case.box)
+    try:
+        python = python_of(peer.environment)
+        row["version"] = packages_of(peer.environment).get(peer.package)
+    except UnavailableError as error:
+        return row | {"note": str(error)}
+    if reason := peer.cannot(case.k, case.box) or stopped.get(series):
+        return row | {"note": reason}
+
+    with tempfile.TemporaryDirectory() as folder:
+        request = Request(
+            adapter=peer.adapter,
+            options=peer.options,
+            dtype=peer.dtype,
+            fixed_groups=peer.fixed_groups,
+            compiled=peer.compiled,
+            case=case,
+            seed=args.seed,
+            repeats=3 if args.quick else 7,
+            max_repeats=20 if args.quick else 200,
+            seconds=seconds,
+            checked=3 if args.quick else 5,
+            outputs=str(Path(folder) / "outputs.npz"),
+        )
+        outcome = process.run(python, request, TIME_LIMIT)
+        result = outcome.report or {}
+        row |= {name: value for name, value in result.items() if name in COLUMNS}
+        if result and not peer.floor:
+            row |= scoring.score(request)
+    row["note"] = note(outcome, seconds)
+    if outcome.stopped or (row["first_ms"] or 0) > 1e3 * seconds:
+        stopped[series] = f"not tried: at n = {case.n}, {row['note']}"
+    return row
+
+
+def note(outcome: process.Outcome, seconds: float) -> str:
+    """Say what a reader must know of a row, in a few words."""
+    if outcome.failure:
+        return outcome.failure
+    result = outcome.report or {}
+    if result["repeats"] == 0:
+        return f"a single call, its first, over {seconds:g} s"
+    return ""
+
+
+def mark_noise(rows: Sequence[Row]) -> None:
+    """Note the rows that were measured beside other work, told by the anchor each worker timed."""
+    anchors = [row["anchor_ms"] for row in rows if row["anchor_ms"]]
+    for row in rows:
+        if row["anchor_ms"] and row["anchor_ms"] > NOISY * median(anchors):
+            row["note"] = "; ".join(filter(None, [row["note"], "measured beside other work"]))
+
+
+def speedups(rows: Sequence[Row]) -> list[Target]:
+    """fairlayer against each peer, in the peer's own precision, at each size of the main case."""
+    ours = {
+        (row["dtype"], row["n"], row["k"], row["box"]): row["forward_backward_ms"]
+        for row in rows
+        if row["peer"].startswith(FAIRLAYER)
+    }
+    skipped = {peer.name for peer in PEERS if peer.floor or peer.environment == PROJECT}
+    targets = []
+    for row in rows:
+        mine = ours.get((row["dtype"], row["n"], row["k"], row["box"]))
+        if row["peer"] in skipped or not mine or not row["forward_backward_ms"]:
+            continue
+        limit = 1.0
+        if row["peer"].startswith("fairness-training"):
+            limit = FAIRNESS_TRAINING_SPEEDUPS.get(row["n"], 1.0)
+        what = f"times faster than {row['peer']}, n = {row['n']}, k = {row['k']}{'' if row['box'] else ', no box'}"
+        targets.append(Target(what, row["forward_backward_ms"] / mine, limit, at_least=True))
+    return targets
+
+
+def installed(peers: Sequence[Peer]) -> dict[str, dict[str, str]]:
+    """Every package of every environment that could be made."""
+    found = {}
+    for name in dict.fromkeys(peer.environment for peer in peers):
+        try:
+            found[name] = packages_of(name)
+        except UnavailableError as error:
+            found[name] = {"unavailable": str(error)}
+    return found

@@ -1,0 +1,91 @@
+"""The box lo <= y <= hi: none by default, scalars or one number per sample, one side or both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from fairlayer.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """Bounds in the output's own dtype, each an array of one number or of n."""
+
+    lo: np.ndarray
+    hi: np.ndarray
+    lowest: float
+    highest: float
+    # The tensors they came from, where gradients of them are wanted.
+    lo_tensor: torch.Tensor | None = None
+    hi_tensor: torch.Tensor | None = None
+
+    @property
+    def two_sided(self) -> bool:
+        """Whether both sides are bounded everywhere."""
+        return self.lowest > -np.inf and self.highest < np.inf
+
+    def tensors(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Both sides in float64, of shape () or (n,)."""
+        lo, hi = (torch.from_numpy(side.astype(np.float64)).to(device) for side in (self.lo, self.hi))
+        return (lo[0] if len(lo) == 1 else lo), (hi[0] if len(hi) == 1 else hi)
+
+
+def read_bounds(bounds: Any, n: int, dtype: np.dtype[Any] | type) -> Box:
+    """Read (lo, hi); either may be None. Rounded inwards, so that the stated bounds hold in exact arithmetic."""
+    if bounds is None:
+        return _scalar_box(-np.inf, np.inf, dtype)
+    try:
+        low, high = bounds
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"bounds must be a pair (lo, hi), either of them None for an open side; got {bounds!r}."
+        ) from error
+    if isinstance(low, float | int | None) and isinstance(high, float | int | None):
+        return _scalar_box(-np.inf if low is None else float(low), np.inf if high is None else float(high), dtype)
+    lo, lo_tensor = _side(low, -np.inf, n, "bounds[0]")
+    hi, hi_tensor = _side(high, np.inf, n, "bounds[1]")
+    lo, hi = _inwards(lo, dtype, np.inf), _inwards(hi, dtype, -np.inf)
+    _check(lo, hi)
+    lowest, highest = (float(lo.min()), float(hi.max())) if n else (0.0, 0.0)
+    return Box(lo, hi, lowest, highest, lo_tensor, hi_tensor)
+
+
+@lru_cache(maxsize=64)
+def _scalar_box(low: float, high: float, dtype: Any) -> Box:
+    lo, hi = (_inwards(np.array([side]), dtype, towards) for side, towards in ((low, np.inf), (high, -np.inf)))
+    _check(lo, hi)
+    return Box(lo, hi, float(lo[0]), float(hi[0]))
+
+
+def _side(side: Any, default: float, n: int, what: str) -> tuple[np.ndarray, torch.Tensor | None]:
+    if side is None:
+        return np.array([default]), None
+    tensor = side if isinstance(side, torch.Tensor) and side.requires_grad else None
+    array = np.asarray(side.detach().cpu().numpy() if isinstance(side, torch.Tensor) else side, dtype=np.float64)
+    if array.ndim == 0:
+        return array.reshape(1), tensor
+    if array.shape != (n,):
+        raise InputError(f"{what} has shape {array.shape}: pass one number, or one per output, shape ({n},).")
+    return array, tensor
+
+
+def _inwards(side: np.ndarray, dtype: Any, towards: float) -> np.ndarray:
+    """The nearest number of `dtype` that lies within the bound."""
+    rounded = side.astype(dtype)
+    outside = rounded < side if towards > 0 else rounded > side
+    rounded[outside] = np.nextafter(rounded[outside], np.asarray(towards, dtype=dtype))
+    return rounded
+
+
+def _check(lo: np.ndarray, hi: np.ndarray) -> None:
+    if np.isnan(lo).any() or np.isnan(hi).any():
+        raise InputError("bounds has NaN: use None or an infinity for an open side.")
+    if (lo > hi).any():
+        worst = int(np.argmax(np.broadcast_to(lo > hi, np.broadcast_shapes(lo.shape, hi.shape))))
+        low, high = (side[worst if len(side) > 1 else 0] for side in (lo, hi))
+        raise InputError(f"bounds has lo > hi ({low} > {high}, at position {worst}): swap them or widen the box.")

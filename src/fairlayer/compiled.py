@@ -1,0 +1,31 @@
+"""`compiled`: numba's njit, cached on disk under a name that changes with the compiled code.
+
+numba's own cache watches the file a function stands in, not the files of the functions it calls: after an update of one
+file it would go on running the old code of another, or fail on what an older release left behind. So the names of all
+cache files carry a digest of everything that is compiled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+
+_PACKAGE = Path(__file__).parent
+_SOURCES = [_PACKAGE / "cells.py", _PACKAGE / "rows.py", *sorted((_PACKAGE / "solve").glob("*.py"))]
+_DIGEST = hashlib.sha256(b"".join(source.read_bytes() for source in _SOURCES)).hexdigest()[:12]
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile at the first call; run without the interpreter's lock."""
+    dispatcher = numba.njit(cache=True, nogil=True)(function)
+    file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    if file is not None:  # absent where numba has no folder to write to
+        file._source_stamp = _DIGEST
+        file._index_name = f"{_DIGEST}.{file._index_name}"
+        file._index_path = str(Path(file._cache_path) / file._index_name)
+        file._data_name_pattern = f"{_DIGEST}.{file._data_name_pattern}"
+    return dispatcher

@@ -1,0 +1,402 @@
+"""The constraints: what is to be equal, or bounded, between whom. Declarations only, with no data in them.
+
+Every one is affine in the outputs. Notation: y_i is the output and t_i the target of sample i, w_i its weight (1 by
+default), and for a set of samples g
+
+    mean(y | g) = sum of w_i y_i over g / sum of w_i over g.
+
+A constraint states its *statistics*, one mean per group, and its *rows*: bounds on a statistic, or on the difference
+of two. `system.py` binds them to a batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from itertools import combinations, product
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from fairlayer.errors import InputError
+from fairlayer.groups import Column, Label, Name, SoftGroup
+
+Over = Name | tuple[Name, ...] | list[Any] | None
+Key = tuple[Any, ...]  # identifies a column among all that the constraints look at
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A weighted mean over the samples of a group: `membership` says which cells belong, and how much."""
+
+    label: str
+    membership: np.ndarray  # (G,)
+    residual: bool  # of y - t rather than of y
+
+
+@dataclass
+class Statement:
+    """What one constraint says of a batch: statistics, rows over them, and groups it could not speak of."""
+
+    statistics: list[Statistic] = field(default_factory=list)
+    rows: list[tuple[int, int, str]] = field(default_factory=list)  # plus, minus or -1, name
+    vacuous: list[str] = field(default_factory=list)
+
+
+class Batch:
+    """The data that constraints may look at, by name."""
+
+    def __init__(self, groups: Mapping[Name, Column | SoftGroup], features: Any, targets: Any):
+        self.groups = groups
+        self.features = features
+        self.targets = targets
+
+    def attributes(self, over: Over) -> list[tuple[Name, ...]]:
+        """The groupings that `over` asks for, each a tuple of attribute names to intersect."""
+        if over is None:
+            return [(name,) for name in self.groups]
+        wanted = over if isinstance(over, list) else [over]
+        groupings = [entry if isinstance(entry, tuple) else (entry,) for entry in wanted]
+        for name in (name for grouping in groupings for name in grouping):
+            if name not in self.groups:
+                raise InputError(
+                    f"over names attribute {name!r}, which groups does not have; it has {list(self.groups)}."
+                )
+        return groupings
+
+    def feature(self, name: Name) -> np.ndarray:
+        """One feature as an array."""
+        if self.features is None:
+            raise InputError(
+                f"features is missing: the constraint conditions on {name!r}; pass features={{{name!r}: ...}}."
+            )
+        columns = self.features.columns if hasattr(self.features, "columns") else self.features
+        if name not in columns:
+            raise InputError(f"features has no {name!r}; it has {list(columns)}.")
+        return as_numpy(self.features[name])
+
+
+class Constraint:
+    """A tolerance and what it applies to. `needs_targets` and `needs_groups` say what a batch must bring."""
+
+    key: Any
+
+    needs_targets: ClassVar[bool] = False
+    needs_groups: ClassVar[bool] = True
+    tolerance: Any
+    name: str | None
+
+    def columns(self, batch: Batch) -> dict[Key, Column | SoftGroup]:
+        """The columns whose combinations are this constraint's cells."""
+        raise NotImplementedError
+
+    def state(self, grid: Grid, groupings: list[tuple[Name, ...]]) -> Statement:
+        """Statistics and rows over the cells of `grid`."""
+        raise NotImplementedError
+
+
+class Grid:
+    """The cells of a batch, as constraints see them: for each column, its labels and which cells carry them."""
+
+    def __init__(
+        self,
+        memberships: Mapping[Key, list[tuple[Label, np.ndarray]]],
+        absent: Mapping[Key, Sequence[Label]],
+        weight: np.ndarray,
+    ):
+        self.memberships = memberships
+        self.absent = absent
+        self.weight = weight  # (G,)
+
+    def groups(self, grouping: tuple[Name, ...]) -> Iterator[tuple[str, np.ndarray]]:
+        """Every combination of labels of the attributes in `grouping`, with the cells that belong to it."""
+        columns = [self.memberships["group", name] for name in grouping]
+        for combination in product(*columns):
+            membership = combination[0][1]
+            for _, other in combination[1:]:
+                membership = membership * other
+            yield " & ".join(str(label) for label, _ in combination), membership
+
+    def weigh(self, membership: np.ndarray) -> float:
+        """Total weight of the samples that belong."""
+        return float(membership @ self.weight)
+
+
+def check_tolerance(value: Any) -> None:
+    """Refuse tolerances that are not single non-negative numbers."""
+    number = value.detach() if isinstance(value, torch.Tensor) else value
+    try:
+        ok = math.isfinite(number) and float(number) >= 0
+    except (TypeError, ValueError, RuntimeError):
+        ok = False
+    if not ok:
+        raise InputError(f"tolerance must be one finite number, at least 0; got {value!r}.")
+
+
+def as_numpy(values: Any) -> np.ndarray:
+    """Any column as an array on the CPU."""
+    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupConstraint(Constraint):
+    """Common to all fairness constraints: a tolerance, the groups compared, and a name for messages.
+
+    over: None for every attribute by itself; a name for that attribute; a tuple of names for their intersection; a
+    list of these for several.
+    """
+
+    tolerance: Any
+    over: Over = None
+    name: str | None = None
+
+    title: ClassVar[str]
+    residual: ClassVar[bool] = False  # of y - t rather than of y
+    pairwise: ClassVar[bool] = True  # compares groups with each other rather than each with its target
+
+    def __post_init__(self) -> None:
+        check_tolerance(self.tolerance)
+
+    @cached_property
+    def key(self) -> str:
+        """What the rows depend on, apart from the data and the tolerance."""
+        settings = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "tolerance"}
+        return f"{type(self).__name__}{settings!r}"
+
+    def columns(self, batch: Batch) -> dict[Key, Column | SoftGroup]:
+        """The attributes compared."""
+        names = [name for grouping in batch.attributes(self.over) for name in grouping]
+        return {("group", name): batch.groups[name] for name in names}
+
+    def conditions(self, grid: Grid) -> Iterator[tuple[str, np.ndarray | None]]:
+        """The parts of the batch within which groups are compared: all of it, here."""
+        yield "", None
+
+    def state(self, grid: Grid, groupings: list[tuple[Name, ...]]) -> Statement:
+        """One statistic per group; one row per pair of groups, or per group where each is held to its target."""
+        statement = Statement()
+        for (condition, region), grouping in product(self.conditions(grid), groupings):
+            prefix = f"{self.name or self.title}, {' & '.join(map(str, grouping))}{condition}"
+            present: list[tuple[int, str]] = []
+            for label, membership in grid.groups(grouping):
+                within = membership if region is None else membership * region
+                if grid.weigh(within) > 0:
+                    present.append((len(statement.statistics), label))
+                    statement.statistics.append(Statistic(f"{prefix}: {label}", within, self.residual))
+                else:
+                    statement.vacuous.append(f"{prefix}: {label} is absent")
+            for name in grouping:
+                statement.vacuous += [f"{prefix}: {label} is absent" for label in grid.absent["group", name]]
+            if self.pairwise:
+                if len(present) == 1:
+                    statement.vacuous.append(f"{prefix}: only {present[0][1]} is present")
+                statement.rows += [(a, b, f"{prefix}: {x} - {y}") for (a, x), (b, y) in combinations(present, 2)]
+            else:
+                statement.rows += [(a, -1, f"{prefix}: {x}") for a, x in present]
+        return statement
+
+
+@dataclass(frozen=True, eq=False)
+class MeanParity(GroupConstraint):
+    """Groups have nearly the same mean output (demographic parity in expectation; paper, eq. 2 without a region).
+
+        |mean(y | a) - mean(y | b)| <= tolerance    for all groups a, b of each attribute.
+
+    Calders et al. 2013 (mean difference); Wei et al. 2023 (mean parity).
+    """
+
+    title: ClassVar[str] = "mean parity"
+
+
+@dataclass(frozen=True, eq=False)
+class EqualizedResiduals(GroupConstraint):
+    """Groups are over- or underestimated alike (paper, eq. 3; Grari et al. 2019).
+
+    |mean(y - t | a) - mean(y - t | b)| <= tolerance    for all groups a, b of each attribute.
+    """
+
+    title: ClassVar[str] = "equalized residuals"
+    needs_targets: ClassVar[bool] = True
+    residual: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualMean(GroupConstraint):
+    """No group is over- or underestimated on average (the paper's wage experiment).
+
+    |mean(y - t | a)| <= tolerance    for every group a of each attribute.
+    """
+
+    title: ClassVar[str] = "residual mean"
+    needs_targets: ClassVar[bool] = True
+    residual: ClassVar[bool] = True
+    pairwise: ClassVar[bool] = False
+
+
+Region = tuple[float | None, float | None] | set[Any] | frozenset[Any]
+
+
+def _inside(values: np.ndarray, region: Region, what: str) -> np.ndarray:
+    """Membership of a region: an interval [low, high), None for an open end, or a set of values."""
+    if isinstance(region, set | frozenset):
+        return np.isin(values, list(region))
+    try:
+        low, high = region
+        inside = np.ones(len(values), dtype=bool)
+        if low is not None:
+            inside &= values >= low
+        if high is not None:
+            inside &= values < high
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{what}: region {region!r} is neither an interval (low, high) nor a set of values."
+        ) from error
+    return inside
+
+
+def _regions_column(name: Any, values: np.ndarray, regions: Sequence[Region], what: str) -> Column:
+    """Which of the regions each sample lies in, as one column: its labels are the sets of regions that occur."""
+    member = np.stack([_inside(values, region, what) for region in regions], axis=1)
+    patterns, codes = np.unique(member, axis=0, return_inverse=True)
+    return Column(name, codes.reshape(-1).astype(np.int64), tuple(map(tuple, patterns.tolist())))
+
+
+def _region_masks(grid: Grid, key: Key, regions: Sequence[Region], label: str) -> Iterator[tuple[str, np.ndarray]]:
+    """Cells of each region, from the column made by `_regions_column`."""
+    for r, region in enumerate(regions):
+        mask = sum((cells for pattern, cells in grid.memberships[key] if pattern[r]), np.zeros(len(grid.weight)))
+        yield f" within {label} {_region_text(region)}", mask
+
+
+def _region_text(region: Region) -> str:
+    if isinstance(region, set | frozenset):
+        return "in {" + ", ".join(sorted(map(str, region))) + "}"
+    low, high = region
+    return f"in [{'-inf' if low is None else low}, {'inf' if high is None else high})"
+
+
+@dataclass(frozen=True, eq=False)
+class ConditionalParity(GroupConstraint):
+    """Mean parity within regions of features (paper, eq. 2; Ritov et al. 2017).
+
+        |mean(y | a, x in R) - mean(y | b, x in R)| <= tolerance    for all groups a, b and every region R.
+
+    regions: feature name -> regions of it, each an interval (low, high), read as low <= x < high with None for an open
+    end, or a set of values. Regions may overlap. The batch brings `features`.
+    """
+
+    regions: Mapping[Name, Sequence[Region]] = field(default_factory=dict, kw_only=True)
+
+    title: ClassVar[str] = "conditional parity"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.regions or not all(len(regions) for regions in self.regions.values()):
+            raise InputError(
+                "regions is empty: give at least one, for instance regions={'age': [(None, 30), (30, None)]}."
+            )
+
+    def columns(self, batch: Batch) -> dict[Key, Column | SoftGroup]:
+        """The attributes compared, and the regions of each feature."""
+        columns = super().columns(batch)
+        for name, regions in self.regions.items():
+            what = f"regions[{name!r}]"
+            columns["region", self.key, name] = _regions_column(name, batch.feature(name), regions, what)
+        return columns
+
+    def conditions(self, grid: Grid) -> Iterator[tuple[str, np.ndarray | None]]:
+        """One part per region."""
+        for name, regions in self.regions.items():
+            yield from _region_masks(grid, ("region", self.key, name), regions, str(name))
+
+
+@dataclass(frozen=True, eq=False)
+class EqualizedOdds(GroupConstraint):
+    """Mean parity among samples with like targets (paper, eq. 4; Hardt et al. 2016).
+
+        |mean(y | a, t in I) - mean(y | b, t in I)| <= tolerance    for all groups a, b and every region I.
+
+    regions: intervals (low, high) of the target, read as low <= t < high with None for an open end, or sets of values;
+    None for one region per class.
+    """
+
+    regions: Sequence[Region] | None = field(default=None, kw_only=True)
+
+    title: ClassVar[str] = "equalized odds"
+    needs_targets: ClassVar[bool] = True
+    most_classes: ClassVar[int] = 50
+
+    def columns(self, batch: Batch) -> dict[Key, Column | SoftGroup]:
+        """The attributes compared, and the region or class of the target."""
+        columns = super().columns(batch)
+        targets = as_numpy(batch.targets)
+        if self.regions is not None:
+            columns["odds", self.key] = _regions_column("target", targets, self.regions, "regions")
+            return columns
+        classes, codes = np.unique(targets, return_inverse=True)
+        if len(classes) > self.most_classes:
+            raise InputError(
+                f"targets take {len(classes)} values, too many to be classes: give EqualizedOdds intervals of the "
+                "target, for instance regions=[(None, 0.5), (0.5, None)]."
+            )
+        columns["odds",] = Column("target", codes.astype(np.int64), tuple(classes.tolist()))
+        return columns
+
+    def conditions(self, grid: Grid) -> Iterator[tuple[str, np.ndarray | None]]:
+        """One part per class or region of the target."""
+        if self.regions is not None:
+            yield from _region_masks(grid, ("odds", self.key), self.regions, "target")
+        else:
+            for label, mask in grid.memberships["odds",]:
+                yield f" within target {label:g}", mask
+
+
+class Affine(Constraint):
+    """Any affine rows: lower <= A y <= upper, for one problem or a batch of independent ones.
+
+    A: (m, n), or (B, m, n) for B problems; lower, upper: numbers, (m,) or (B, m), None for an open side. Equal lower
+    and upper make an equality. Outputs z have shape (n,), or (B, n) for a batch.
+    """
+
+    needs_groups: ClassVar[bool] = False
+    tolerance = 0.0
+
+    def __init__(self, A: Any, lower: Any = None, upper: Any = None, name: str | None = None):
+        self.A = torch.as_tensor(A, dtype=torch.float64).detach().cpu().numpy()
+        self.name = name
+        if self.A.ndim not in (2, 3):
+            raise InputError(f"A must have shape (m, n) or (B, m, n); got {self.A.shape}.")
+        if not np.isfinite(self.A).all():
+            raise InputError("A has entries that are not finite.")
+        self.lower = self._side(lower, "lower", -np.inf)
+        self.upper = self._side(upper, "upper", np.inf)
+        low, high = as_numpy(self.lower), as_numpy(self.upper)
+        if np.isnan(low).any() or np.isnan(high).any() or (low > high).any():
+            raise InputError("Affine needs lower <= upper in every row, and no NaN.")
+
+    def _side(self, side: Any, what: str, default: float) -> Any:
+        """A bound for every row; a tensor that requires gradients stays one."""
+        rows = self.A.shape[:-1]
+        value = default if side is None else side
+        keeps_graph = isinstance(value, torch.Tensor) and value.requires_grad
+        array = value if keeps_graph else np.asarray(as_numpy(value), dtype=np.float64)
+        try:
+            return array.expand(rows) if keeps_graph else np.broadcast_to(array, rows)
+        except (RuntimeError, ValueError) as error:
+            raise InputError(f"{what} has shape {tuple(array.shape)}, which does not fit {rows[-1]} rows.") from error
+
+    @property
+    def key(self) -> Any:
+        """Each matrix is its own."""
+        return self
+
+    def problem(self, b: int) -> Affine:
+        """Problem b of a batch."""
+        part = Affine.__new__(Affine)
+        part.name = self.name
+        part.A = self.A[b] if self.A.ndim == 3 else self.A
+        part.lower, part.upper = (side[b] if side.ndim == 2 else side for side in (self.lower, self.upper))
+        return part

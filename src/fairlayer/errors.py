@@ -1,0 +1,36 @@
+"""What can go wrong, one exception each. All are ValueErrors: the remedy is in the input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class FairlayerError(ValueError):
+    """Base of every error raised on purpose; nothing has been changed when one is raised."""
+
+
+class InputError(FairlayerError):
+    """An argument cannot be used as it is."""
+
+
+class AbsentGroupError(FairlayerError):
+    """A group is absent from the batch and `absent="raise"` was asked for."""
+
+
+class InfeasibleError(FairlayerError):
+    """No output satisfies the constraints (within the bounds, where there are any).
+
+    `rows` names the rows in conflict; every one of them holds once all tolerances grow by `excess`.
+    """
+
+    def __init__(self, rows: Sequence[str], excess: float, smallest: Sequence[float]):
+        self.rows = tuple(rows)
+        self.excess = excess
+        self.smallest = tuple(smallest)
+        listed = "; ".join(
+            f"{row} (feasible from tolerance {limit:.6g})" for row, limit in zip(rows, smallest, strict=True)
+        )
+        super().__init__(
+            f"No output satisfies these rows together: {listed}. Widen the bounds, raise the tolerances by "
+            f'{excess:.6g}, or pass infeasible="relax" for the output that violates them least.'
+        )

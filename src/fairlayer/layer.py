@@ -1,0 +1,74 @@
+"""`FairLayer`: the projection as a module. It stores the configuration, and nothing of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from fairlayer.constraints import Constraint
+from fairlayer.discrepancy import Discrepancy
+from fairlayer.groups import Label, Name
+from fairlayer.projection import Absent, Infeasible, Path, project
+from fairlayer.solution import Solution
+
+
+class FairLayer(nn.Module):
+    """Append it to a network: its output is the nearest batch that satisfies the constraints, exactly.
+
+    Takes the arguments of `project`; the data come at the call. `solution` holds what is known about the last batch:
+    status, gaps, multipliers (not its graph).
+    """
+
+    solution: Solution | None = None
+
+    def __init__(
+        self,
+        constraints: Sequence[Constraint] | Constraint,
+        bounds: Any = None,
+        discrepancy: str | Discrepancy = "squared",
+        *,
+        levels: Mapping[Name, Sequence[Label]] | None = None,
+        absent: Absent = "vacuous",
+        infeasible: Infeasible = "raise",
+        path: Path = "auto",
+    ):
+        super().__init__()
+        self.constraints = [constraints] if isinstance(constraints, Constraint) else list(constraints)
+        self.bounds = bounds
+        self.discrepancy = discrepancy
+        self.levels = levels
+        self.absent: Absent = absent
+        self.infeasible: Infeasible = infeasible
+        self.path: Path = path
+
+    def forward(
+        self, z: Tensor, groups: Any = None, targets: Any = None, features: Any = None, weights: Any = None
+    ) -> Tensor:
+        """Project one batch: z of shape (n,) or (n, 1), and what the constraints look at."""
+        solution = project(
+            z,
+            groups,
+            self.constraints,
+            self.bounds,
+            targets,
+            features,
+            weights,
+            self.discrepancy,
+            levels=self.levels,
+            absent=self.absent,
+            infeasible=self.infeasible,
+            path=self.path,
+        )
+        self.solution = solution.detached()
+        return solution.value
+
+    def extra_repr(self) -> str:
+        """Constraints and bounds."""
+        return f"{self.constraints}, bounds={self.bounds}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        state.pop("solution", None)
+        return state

@@ -1,0 +1,62 @@
+"""Solvers: one method on cell sums (`newton`), two ways to take the sums (`fused`, `tensor`)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairlayer.bounds import Box
+from fairlayer.discrepancy import Discrepancy, Squared
+from fairlayer.solve.fused import solve_fused
+from fairlayer.solve.result import Result
+from fairlayer.solve.tensor import solve_tensor
+from fairlayer.system import System
+
+FUSED_DTYPES = (torch.float32, torch.float64)
+
+
+def is_fused(z: Tensor, discrepancy: Discrepancy) -> bool:
+    """Whether the compiled path can take this problem."""
+    return z.device.type == "cpu" and z.dtype in FUSED_DTYPES and isinstance(discrepancy, Squared)
+
+
+def solve(z: Tensor, system: System, box: Box, discrepancy: Discrepancy, fused: bool) -> Result:
+    """Project z, of shape (n,), onto a system; on the compiled path where `fused`."""
+    smallest, largest = (float(extreme) for extreme in torch.aminmax(z))
+    reach = 2.0 * max(largest - box.lowest, box.highest - smallest) if box.two_sided else np.inf
+    extremes = cell_extremes(system, box)
+    if not fused:
+        return solve_tensor(z, system, box, extremes, reach, discrepancy)
+    out = torch.empty_like(z, memory_format=torch.contiguous_format)
+    outcome, multipliers, active, shift, slopes, missed, statistics = solve_fused(
+        z.numpy(),
+        system.index,
+        system.weights,
+        system.count,
+        system.weight,
+        box.lo,
+        box.hi,
+        *extremes,
+        reach,
+        torch.finfo(z.dtype).eps / 2,
+        system.rows,
+        out.numpy(),
+    )
+    return Result(outcome, out, multipliers, active, shift, slopes, missed, statistics)
+
+
+def cell_extremes(system: System, box: Box) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the most that each cell sum can be within the bounds."""
+    return _extreme(system, box.lo), _extreme(system, box.hi)
+
+
+def _extreme(system: System, side: np.ndarray) -> np.ndarray:
+    if len(side) > 1:
+        index = system.index if isinstance(system.index, np.ndarray) else system.index.cpu().numpy()
+        values = side.astype(np.float64) * (system.weights if len(system.weights) else 1.0)
+        return np.bincount(index, weights=values, minlength=len(system.weight))
+    bound = float(side[0])
+    if np.isfinite(bound):
+        return system.weight * bound
+    return np.where(system.weight > 0, bound, 0.0)

@@ -1,0 +1,74 @@
+"""The same solve in tensor operations: any device, any float dtype, any discrepancy.
+
+Only sums over cells leave the device; multipliers are found on the host by the same Newton method as on the fused path.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairlayer.bounds import Box
+from fairlayer.cells import UNIT, exact_sums
+from fairlayer.discrepancy import Discrepancy
+from fairlayer.solve.certify import aimed, first_margins, shortfalls, widen_margins
+from fairlayer.solve.fused import MOST_REPAIRS, newton_tolerance
+from fairlayer.solve.newton import DONE, EVALUATE, advance, new_search, restart, statistics
+from fairlayer.solve.result import Result
+from fairlayer.system import System
+
+
+def solve_tensor(
+    z: Tensor, system: System, box: Box, extremes: tuple[np.ndarray, np.ndarray], reach: float, discrepancy: Discrepancy
+) -> Result:
+    """Project z, of shape (n,)."""
+    rows, weight = system.rows, system.weight
+    index = torch.as_tensor(system.index, device=z.device).long()
+    weights = torch.from_numpy(system.weights).to(z.device) if len(system.weights) else None
+    lo, hi = box.tensors(z.device)
+    exact = z.double()
+
+    def cell_sums(values: Tensor) -> np.ndarray:
+        weighted = values if weights is None else values * weights
+        return (
+            torch.zeros(len(weight), dtype=torch.float64, device=z.device).index_add_(0, index, weighted).cpu().numpy()
+        )
+
+    def emit(shift: np.ndarray) -> tuple[Tensor, np.ndarray, np.ndarray, float]:
+        """The output in its own dtype, the rows it may miss, slopes, and its magnitude."""
+        s = torch.from_numpy(shift).to(z.device)[index]
+        value = torch.clamp(discrepancy.response(exact, s, lo, hi).to(z.dtype), lo.to(z.dtype), hi.to(z.dtype))
+        magnitude = float(value.abs().max())
+        S = cell_sums(value.double())
+        missed = shortfalls(rows, S, (system.count + 4.0) * UNIT * magnitude * weight)
+        if len(missed) and missed.max() > 0.0:
+            S, error = np.zeros(len(weight)), np.zeros(len(weight))
+            exact_sums(value.double().cpu().numpy(), index.int().cpu().numpy(), system.weights, S, error)
+            missed = shortfalls(rows, S, error)
+        return value, S, missed, magnitude
+
+    search = new_search(len(rows.plus), rows.M.shape[1], len(weight))
+    value, S, missed, magnitude = emit(search.shift)
+    tolerance = newton_tolerance(rows, weight, magnitude, len(z))
+    outcome = DONE
+    if len(missed) and missed.max() > 0.0:
+        margins = first_margins(rows, weight, magnitude, torch.finfo(z.dtype).eps / 2, tolerance)
+        for _ in range(MOST_REPAIRS):
+            aim = aimed(rows, margins)
+            outcome = EVALUATE
+            while outcome == EVALUATE:
+                s = torch.from_numpy(search.shift).to(z.device)[index]
+                sums = cell_sums(discrepancy.response(exact, s, lo, hi))
+                slopes = cell_sums(discrepancy.slope(exact, s, lo, hi))
+                outcome = advance(aim, search, sums, slopes, weight, *extremes, reach, tolerance)
+            if outcome != DONE:
+                break
+            value, S, missed, magnitude = emit(search.shift)
+            if missed.max() <= 0.0 or not widen_margins(rows, margins, missed):
+                break
+            restart(search)
+    s = torch.from_numpy(search.shift).to(z.device)[index]
+    slopes = cell_sums(discrepancy.slope(exact, s, lo, hi))
+    active = search.active[: search.count[0]].copy()
+    return Result(outcome, value, search.trial, active, search.shift, slopes, missed, statistics(rows, S))
