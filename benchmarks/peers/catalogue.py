@@ -58,6 +58,7 @@ def _fairness_training(name: str, environment: str) -> Peer:
 
 PEERS = [
     Peer("floor: clamp", "clamp", PROJECT, "torch", "float32", floor=True),
+    Peer("floor: the paper's network", "paper_network", PROJECT, "torch", "float32", floor=True),
     Peer(FAIRLAYER, "fairlayer_layer", PROJECT, "fairlayer", "float32"),
     Peer(f"{FAIRLAYER} float64", "fairlayer_layer", PROJECT, "fairlayer"),
     _fairness_training("fairness-training, cvxpylayers 0.1.9", "fairness-training"),
@@ -73,12 +74,12 @@ PEERS = [
         "Pi-net, groups fixed",
         "pinet_layer",
         "pinet",
-        "pinet_hcnn",
+        "pinet-hcnn",
         "float32",
         {"groups_change": False},
         fixed_groups=True,
     ),
-    Peer("Pi-net", "pinet_layer", "pinet", "pinet_hcnn", "float32", {"groups_change": True}, compiled=False),
+    Peer("Pi-net", "pinet_layer", "pinet", "pinet-hcnn", "float32", {"groups_change": True}, compiled=False),
     Peer("jaxopt BoxOSQP", "jaxopt_boxosqp", "jaxopt", "jaxopt"),
     Peer("qpax", "qpax_dense", "qpax", "qpax"),
 ]

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2] / ".venvs"
 INSTALL_SECONDS = 1800
 LIST_PACKAGES = (
     "import json; from importlib.metadata import distributions;"
-    "print(json.dumps({d.name: d.version for d in distributions()}))"
+    "print(json.dumps({d.name.lower().replace('_', '-'): d.version for d in distributions()}))"
 )
 
 
@@ -48,7 +48,7 @@ def python_of(environment: str) -> str:
 
 @cache
 def packages_of(environment: str) -> dict[str, str]:
-    """Name and version of everything installed in an environment."""
+    """Normalised name and version of everything installed in an environment."""
     done = subprocess.run([python_of(environment), "-c", LIST_PACKAGES], capture_output=True, text=True, check=True)
     return dict(sorted(json.loads(done.stdout).items()))
 

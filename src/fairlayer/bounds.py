@@ -25,9 +25,14 @@ class Box:
     hi_tensor: torch.Tensor | None = None
 
     @property
-    def two_sided(self) -> bool:
-        """Whether both sides are bounded everywhere."""
-        return self.lowest > -np.inf and self.highest < np.inf
+    def per_sample(self) -> bool:
+        """Whether a side differs from sample to sample."""
+        return len(self.lo) > 1 or len(self.hi) > 1
+
+    @property
+    def wants_gradient(self) -> bool:
+        """Whether a side is a tensor that gradients are wanted of."""
+        return self.lo_tensor is not None or self.hi_tensor is not None
 
     def tensors(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """Both sides in float64, of shape () or (n,)."""

@@ -8,9 +8,7 @@ otherwise the labels that occur are numbered first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,32 +17,25 @@ from fairlayer.compiled import compiled
 from fairlayer.groups import Column, Label
 
 UNIT = 2.0**-53  # relative rounding error of float64, in which sums are taken
+NO_LABEL = "\0no label"  # marks an integer that a column ranges over but does not hold
 MOST_DIRECT = 1024  # combinations, empty ones included, up to which cells are numbered directly
 
 
-@dataclass(frozen=True)
-class Levels:
+class Levels(NamedTuple):
     """What the cells mean, apart from how many samples they hold: all that a plan depends on."""
 
     labels: tuple[tuple[Label, ...], ...]  # of each column, in the order of its digits
-    declared: tuple[tuple[Label, ...] | None, ...]  # every label a column can have, where that is known
     digits: bytes | None  # (G, k) int64, of cells that are not the full grid of digits
-    filled: bytes  # (G,) bool: which cells have weight in this batch
-
-    @cached_property
-    def shape(self) -> tuple[int, ...]:
-        """Number of labels of each column."""
-        return tuple(len(labels) for labels in self.labels)
 
     def digit_table(self) -> np.ndarray:
         """(G, k): the digit of each column in each cell."""
         if self.digits is not None:
             return np.frombuffer(self.digits, dtype=np.int64).reshape(-1, len(self.labels))
-        return np.indices(self.shape).reshape(len(self.labels), -1).T
+        shape = tuple(len(labels) for labels in self.labels)
+        return np.indices(shape).reshape(len(shape), -1).T
 
 
-@dataclass(frozen=True)
-class Cells:
+class Cells(NamedTuple):
     """Cell of each sample, and how many samples (and how much weight) each cell holds."""
 
     index: Any  # (n,) int32 numpy array, or int64 tensor away from the CPU
@@ -53,112 +44,146 @@ class Cells:
     levels: Levels
 
 
-def assign_cells(columns: Sequence[Column], n: int, weights: Any = None) -> Cells:
-    """Number the combinations of labels that the columns hold."""
-    if not columns:
-        return _finish(columns, np.zeros(n, dtype=np.int32), np.array([float(n)]), (), None, weights)
-    if any(isinstance(column.values, torch.Tensor) and column.values.device.type != "cpu" for column in columns):
-        return _assign_on_device(columns, weights)
+def assign_cells(columns: Sequence[Column], n: int, weights: np.ndarray | None = None) -> Cells:
+    """Number the combinations of labels that the columns hold.
+
+    A column with labels of its own keeps all of them, present or not; one of plain integers has those it ranges over.
+    """
+    if not columns or n == 0:
+        labels = tuple(column.labels or () for column in columns)
+        return _finish(np.zeros(n, dtype=np.int32), np.full(int(not columns), float(n)), Levels(labels, b""), weights)
     table = _table(columns)
-    if n == 0:
-        return _finish(columns, np.zeros(0, dtype=np.int32), np.zeros(0), tuple(() for _ in columns), b"", weights)
+    if isinstance(table, torch.Tensor):
+        found, cells = torch.unique(table, dim=0, return_inverse=True)
+        count = torch.bincount(cells, minlength=len(found)).double().cpu().numpy()
+        return _finish(cells, count, _renumber(columns, found.cpu().numpy()), weights)
     index = np.empty(n, dtype=np.int32)
-    start, width, count = _direct(table, MOST_DIRECT, index)
+    known = np.array([len(column.labels) if column.labels is not None else 0 for column in columns])
+    start, width, count = _direct(table, known, MOST_DIRECT, index)
     if len(count):
         labels = tuple(
-            column.labels[a : a + w] if column.labels is not None else tuple(range(a, a + w))
-            for column, a, w in zip(columns, start.tolist(), width.tolist(), strict=True)
+            column.labels if column.labels is not None else _range_labels(j, a, width, count)
+            for j, (column, a) in enumerate(zip(columns, start.tolist(), strict=True))
         )
-        return _finish(columns, index, count, labels, None, weights)
-    found, index = np.unique(table, axis=0, return_inverse=True)
-    index = index.reshape(-1).astype(np.int32)
+        return _finish(index, count, Levels(labels, None), weights)
+    found, cells = np.unique(table, axis=0, return_inverse=True)
+    index = cells.reshape(-1).astype(np.int32)
     count = np.bincount(index, minlength=len(found)).astype(np.float64)
-    return _finish(columns, index, count, *_renumber(columns, found), weights)
+    return _finish(index, count, _renumber(columns, found), weights)
 
 
-def _renumber(columns: Sequence[Column], found: np.ndarray) -> tuple[tuple[tuple[Label, ...], ...], bytes]:
-    """Labels that occur, column by column, and the digits of the combinations `found` in terms of them."""
-    labels, digits = [], np.empty_like(found)
+def _range_labels(j: int, start: int, width: np.ndarray, count: np.ndarray) -> tuple[Label, ...]:
+    """The integers column j ranges over, those that do not occur marked; its least and greatest always do."""
+    labels = list(range(start, start + int(width[j])))
+    if len(labels) > 2:
+        others = tuple(axis for axis in range(len(width)) if axis != j)
+        occurs = count.reshape(width).sum(axis=others) > 0
+        labels = [label if there else NO_LABEL for label, there in zip(labels, occurs, strict=True)]
+    return tuple(labels)
+
+
+def _renumber(columns: Sequence[Column], found: np.ndarray) -> Levels:
+    """Labels column by column, and the digits of the combinations `found` in terms of them."""
+    labels, digits = [], found.copy()
     for j, column in enumerate(columns):
-        values, digits[:, j] = np.unique(found[:, j], return_inverse=True)
         known = column.labels
+        if known is not None and len(known) <= MOST_DIRECT:
+            labels.append(known)
+            continue
+        values, digits[:, j] = np.unique(found[:, j], return_inverse=True)
         labels.append(tuple(values.tolist()) if known is None else tuple(known[v] for v in values.tolist()))
-    return tuple(labels), digits.tobytes()
+    return Levels(tuple(labels), np.ascontiguousarray(digits).tobytes())
 
 
-def _finish(
-    columns: Sequence[Column], index: Any, count: np.ndarray, labels: tuple, digits: bytes | None, weights: Any
-) -> Cells:
-    weight = count if weights is None else _weigh(index, weights, len(count))
-    declared = tuple(column.labels for column in columns)
-    return Cells(index, count, weight, Levels(labels, declared, digits, (weight > 0).tobytes()))
+def _finish(index: Any, count: np.ndarray, levels: Levels, weights: np.ndarray | None) -> Cells:
+    return Cells(index, count, count if weights is None else _weigh(index, weights, len(count)), levels)
 
 
 def _weigh(index: Any, weights: Any, G: int) -> np.ndarray:
     if isinstance(index, torch.Tensor):
-        total = torch.zeros(G, dtype=torch.float64, device=index.device)
-        return total.index_add_(0, index, weights.double()).cpu().numpy()
+        index = index.cpu().numpy()
     return np.bincount(index, weights=weights, minlength=G)
 
 
-def _table(columns: Sequence[Column]) -> np.ndarray:
-    """(n, k) int64: the columns side by side, without a copy where they already are."""
+def _table(columns: Sequence[Column]) -> Any:
+    """(n, k) int64: the columns side by side, without a copy where they already are. A tensor if not on the CPU."""
     matrix = columns[0].matrix
-    whole = matrix is not None and len(columns) == matrix.shape[1]
-    if whole and all(c.matrix is matrix and c.name == j for j, c in enumerate(columns)):
-        return matrix.numpy() if isinstance(matrix, torch.Tensor) else matrix
-    return np.stack([np.asarray(column.values) for column in columns], axis=1)
-
-
-def _assign_on_device(columns: Sequence[Column], weights: Any) -> Cells:
-    """The same in tensor operations, where the labels live on another device."""
-    device = next(c.values.device for c in columns if isinstance(c.values, torch.Tensor))
-    table = torch.stack([torch.as_tensor(c.values, device=device) for c in columns], dim=1)
-    found, index = torch.unique(table, dim=0, return_inverse=True)
-    count = torch.bincount(index, minlength=len(found)).double().cpu().numpy()
-    return _finish(columns, index, count, *_renumber(columns, found.cpu().numpy()), weights)
+    if matrix is not None and len(columns) == matrix.shape[1] and all(c.matrix is matrix for c in columns):
+        on_cpu = isinstance(matrix, torch.Tensor) and matrix.device.type == "cpu"
+        return matrix.numpy() if on_cpu else matrix
+    values = [column.values for column in columns]
+    device = next((v.device for v in values if isinstance(v, torch.Tensor) and v.device.type != "cpu"), None)
+    if device is not None:
+        return torch.stack([torch.as_tensor(v, device=device) for v in values], dim=1)
+    return np.stack([np.asarray(v) for v in values], axis=1)
 
 
 @compiled
-def _direct(table, most, index):
-    """Cells from the ranges of the columns; an empty count where there would be more than `most` of them."""
+def _direct(table, known, most, index):
+    """Cells from the ranges of the columns; an empty count where there would be more than `most` of them.
+
+    known: number of labels of each column, numbered from 0; or 0 where its integers are the labels.
+    """
     n, k = table.shape
-    start, width, stride = np.empty(k, np.int64), np.empty(k, np.int64), np.empty(k, np.int64)
+    start, width = np.zeros(k, np.int64), np.empty(k, np.int64)
     G = 1
     for j in range(k - 1, -1, -1):
-        smallest = largest = table[0, j]
-        for i in range(n):
-            smallest = min(smallest, table[i, j])
-            largest = max(largest, table[i, j])
-        start[j], stride[j] = smallest, G
-        # Compared as floats: the difference of two integers may not fit into one.
-        if (float(largest) - float(smallest) + 1.0) * G > most:
-            return start, width, np.zeros(0)
-        width[j] = largest - smallest + 1
+        width[j] = known[j]
+        if width[j] == 0:
+            smallest = largest = table[0, j]
+            for i in range(n):
+                smallest = min(smallest, table[i, j])
+                largest = max(largest, table[i, j])
+            if float(largest) - float(smallest) >= most:  # as floats: the difference of integers may not fit into one
+                return start, width, np.zeros(0)
+            start[j], width[j] = smallest, largest - smallest + 1
         G *= width[j]
-    base = 0
-    for j in range(k):
-        base += start[j] * stride[j]
-    if k == 2:
+        if most < G:
+            return start, width, np.zeros(0)
+    number_cells(table, start, width, index)
+    return start, width, count_cells(index, G)
+
+
+@compiled
+def number_cells(table, start, width, index):
+    """The number of each sample's combination of labels; False if a label is outside its column's range."""
+    n, k = table.shape
+    stride = np.ones(k + 1, np.int64)
+    for j in range(k - 1, -1, -1):
+        stride[j] = stride[j + 1] * width[j]
+    outside = False
+    index[:] = 0
+    for j in range(0, k - 1, 2):  # two columns at a time: they share their cache lines
+        first, second = start[j], start[j + 1]
+        first_width, second_width = np.uint64(width[j]), np.uint64(width[j + 1])
+        first_stride, second_stride = stride[j + 1], stride[j + 2]
         for i in range(n):
-            index[i] = table[i, 0] * stride[0] + table[i, 1] * stride[1] - base
-    else:
+            a, b = table[i, j] - first, table[i, j + 1] - second
+            outside |= (np.uint64(a) >= first_width) | (np.uint64(b) >= second_width)
+            index[i] += a * first_stride + b * second_stride
+    if k % 2 == 1:
+        last, last_width = start[k - 1], np.uint64(width[k - 1])
         for i in range(n):
-            cell = -base
-            for j in range(k):
-                cell += table[i, j] * stride[j]
-            index[i] = cell
-    bank = np.zeros((4, G), np.int64)  # four counters, so that samples of one cell need not wait for each other
-    whole = n - n % 4
+            a = table[i, k - 1] - last
+            outside |= np.uint64(a) >= last_width
+            index[i] += a
+    return not outside
+
+
+@compiled
+def count_cells(index, G):
+    """Samples of each cell. Four counters in turn, so that samples of one cell need not wait for each other."""
+    bank = np.zeros((4, G), np.int64)
+    whole = index.size - index.size % 4
     for i in range(0, whole, 4):
-        for b in range(4):
-            bank[b, index[i + b]] += 1
-    for i in range(whole, n):
+        for k in range(4):
+            bank[k, index[i + k]] += 1
+    for i in range(whole, index.size):
         bank[0, index[i]] += 1
     count = np.empty(G)
     for c in range(G):
         count[c] = bank[0, c] + bank[1, c] + bank[2, c] + bank[3, c]
-    return start, width, count
+    return count
 
 
 @compiled

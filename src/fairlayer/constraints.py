@@ -5,8 +5,8 @@ default), and for a set of samples g
 
     mean(y | g) = sum of w_i y_i over g / sum of w_i over g.
 
-A constraint states its *statistics*, one mean per group, and its *rows*: bounds on a statistic, or on the difference
-of two. `system.py` binds them to a batch.
+A constraint states *families* of groups: each group has a *statistic*, its mean, and the *rows* bound the difference
+of every two of them, or each by itself. `system.py` binds them to a batch.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from itertools import combinations, product
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from fairlayer.errors import InputError
-from fairlayer.groups import Column, Label, Name, SoftGroup
+from fairlayer.groups import Column, Label, Name
 
 Over = Name | tuple[Name, ...] | list[Any] | None
 Key = tuple[Any, ...]  # identifies a column among all that the constraints look at
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Statistic:
     """A weighted mean over the samples of a group: `membership` says which cells belong, and how much."""
 
@@ -37,35 +37,21 @@ class Statistic:
     residual: bool  # of y - t rather than of y
 
 
-@dataclass
-class Statement:
-    """What one constraint says of a batch: statistics, rows over them, and groups it could not speak of."""
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Groups that are compared with each other, or each with its target, in one part of the batch."""
 
-    statistics: list[Statistic] = field(default_factory=list)
-    rows: list[tuple[int, int, str]] = field(default_factory=list)  # plus, minus or -1, name
-    vacuous: list[str] = field(default_factory=list)
+    prefix: str
+    statistics: list[Statistic]
+    pairwise: bool
 
 
 class Batch:
-    """The data that constraints may look at, by name."""
+    """What constraints may look at besides the protected attributes."""
 
-    def __init__(self, groups: Mapping[Name, Column | SoftGroup], features: Any, targets: Any):
-        self.groups = groups
+    def __init__(self, features: Any, targets: Any):
         self.features = features
         self.targets = targets
-
-    def attributes(self, over: Over) -> list[tuple[Name, ...]]:
-        """The groupings that `over` asks for, each a tuple of attribute names to intersect."""
-        if over is None:
-            return [(name,) for name in self.groups]
-        wanted = over if isinstance(over, list) else [over]
-        groupings = [entry if isinstance(entry, tuple) else (entry,) for entry in wanted]
-        for name in (name for grouping in groupings for name in grouping):
-            if name not in self.groups:
-                raise InputError(
-                    f"over names attribute {name!r}, which groups does not have; it has {list(self.groups)}."
-                )
-        return groupings
 
     def feature(self, name: Name) -> np.ndarray:
         """One feature as an array."""
@@ -89,40 +75,33 @@ class Constraint:
     tolerance: Any
     name: str | None
 
-    def columns(self, batch: Batch) -> dict[Key, Column | SoftGroup]:
-        """The columns whose combinations are this constraint's cells."""
-        raise NotImplementedError
+    def groupings(self, names: Sequence[Name]) -> list[tuple[Name, ...]]:
+        """The groupings compared, each a tuple of attributes to intersect, given the attributes there are."""
+        return []
 
-    def state(self, grid: Grid, groupings: list[tuple[Name, ...]]) -> Statement:
-        """Statistics and rows over the cells of `grid`."""
+    def columns(self, batch: Batch) -> dict[Key, Column]:
+        """Further columns that this constraint's cells depend on, besides the attributes it compares."""
+        return {}
+
+    def families(self, grid: Grid, groupings: Sequence[tuple[Name, ...]]) -> list[Family]:
+        """Who is compared with whom, over the cells of `grid`."""
         raise NotImplementedError
 
 
 class Grid:
     """The cells of a batch, as constraints see them: for each column, its labels and which cells carry them."""
 
-    def __init__(
-        self,
-        memberships: Mapping[Key, list[tuple[Label, np.ndarray]]],
-        absent: Mapping[Key, Sequence[Label]],
-        weight: np.ndarray,
-    ):
+    def __init__(self, memberships: Mapping[Key, list[tuple[Label, np.ndarray]]], size: int):
         self.memberships = memberships
-        self.absent = absent
-        self.weight = weight  # (G,)
+        self.size = size  # number of cells
 
     def groups(self, grouping: tuple[Name, ...]) -> Iterator[tuple[str, np.ndarray]]:
         """Every combination of labels of the attributes in `grouping`, with the cells that belong to it."""
-        columns = [self.memberships["group", name] for name in grouping]
-        for combination in product(*columns):
+        for combination in product(*(self.memberships["group", name] for name in grouping)):
             membership = combination[0][1]
             for _, other in combination[1:]:
                 membership = membership * other
             yield " & ".join(str(label) for label, _ in combination), membership
-
-    def weigh(self, membership: np.ndarray) -> float:
-        """Total weight of the samples that belong."""
-        return float(membership @ self.weight)
 
 
 def check_tolerance(value: Any) -> None:
@@ -166,37 +145,32 @@ class GroupConstraint(Constraint):
         settings = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "tolerance"}
         return f"{type(self).__name__}{settings!r}"
 
-    def columns(self, batch: Batch) -> dict[Key, Column | SoftGroup]:
-        """The attributes compared."""
-        names = [name for grouping in batch.attributes(self.over) for name in grouping]
-        return {("group", name): batch.groups[name] for name in names}
+    def groupings(self, names: Sequence[Name]) -> list[tuple[Name, ...]]:
+        """What `over` asks for."""
+        if self.over is None:
+            return [(name,) for name in names]
+        wanted = self.over if isinstance(self.over, list) else [self.over]
+        groupings = [entry if isinstance(entry, tuple) else (entry,) for entry in wanted]
+        for name in (name for grouping in groupings for name in grouping):
+            if name not in names:
+                raise InputError(f"over names attribute {name!r}, which groups does not have; it has {list(names)}.")
+        return groupings
 
     def conditions(self, grid: Grid) -> Iterator[tuple[str, np.ndarray | None]]:
         """The parts of the batch within which groups are compared: all of it, here."""
         yield "", None
 
-    def state(self, grid: Grid, groupings: list[tuple[Name, ...]]) -> Statement:
-        """One statistic per group; one row per pair of groups, or per group where each is held to its target."""
-        statement = Statement()
+    def families(self, grid: Grid, groupings: Sequence[tuple[Name, ...]]) -> list[Family]:
+        """One family per grouping, and per part of the batch within which groups are compared."""
+        families = []
         for (condition, region), grouping in product(self.conditions(grid), groupings):
+            statistics = [
+                Statistic(label, membership if region is None else membership * region, self.residual)
+                for label, membership in grid.groups(grouping)
+            ]
             prefix = f"{self.name or self.title}, {' & '.join(map(str, grouping))}{condition}"
-            present: list[tuple[int, str]] = []
-            for label, membership in grid.groups(grouping):
-                within = membership if region is None else membership * region
-                if grid.weigh(within) > 0:
-                    present.append((len(statement.statistics), label))
-                    statement.statistics.append(Statistic(f"{prefix}: {label}", within, self.residual))
-                else:
-                    statement.vacuous.append(f"{prefix}: {label} is absent")
-            for name in grouping:
-                statement.vacuous += [f"{prefix}: {label} is absent" for label in grid.absent["group", name]]
-            if self.pairwise:
-                if len(present) == 1:
-                    statement.vacuous.append(f"{prefix}: only {present[0][1]} is present")
-                statement.rows += [(a, b, f"{prefix}: {x} - {y}") for (a, x), (b, y) in combinations(present, 2)]
-            else:
-                statement.rows += [(a, -1, f"{prefix}: {x}") for a, x in present]
-        return statement
+            families.append(Family(prefix, statistics, self.pairwise))
+        return families
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,7 +241,7 @@ def _regions_column(name: Any, values: np.ndarray, regions: Sequence[Region], wh
 def _region_masks(grid: Grid, key: Key, regions: Sequence[Region], label: str) -> Iterator[tuple[str, np.ndarray]]:
     """Cells of each region, from the column made by `_regions_column`."""
     for r, region in enumerate(regions):
-        mask = sum((cells for pattern, cells in grid.memberships[key] if pattern[r]), np.zeros(len(grid.weight)))
+        mask = sum((cells for pattern, cells in grid.memberships[key] if pattern[r]), np.zeros(grid.size))
         yield f" within {label} {_region_text(region)}", mask
 
 
@@ -299,13 +273,12 @@ class ConditionalParity(GroupConstraint):
                 "regions is empty: give at least one, for instance regions={'age': [(None, 30), (30, None)]}."
             )
 
-    def columns(self, batch: Batch) -> dict[Key, Column | SoftGroup]:
-        """The attributes compared, and the regions of each feature."""
-        columns = super().columns(batch)
-        for name, regions in self.regions.items():
-            what = f"regions[{name!r}]"
-            columns["region", self.key, name] = _regions_column(name, batch.feature(name), regions, what)
-        return columns
+    def columns(self, batch: Batch) -> dict[Key, Column]:
+        """The regions of each feature."""
+        return {
+            ("region", self.key, name): _regions_column(name, batch.feature(name), regions, f"regions[{name!r}]")
+            for name, regions in self.regions.items()
+        }
 
     def conditions(self, grid: Grid) -> Iterator[tuple[str, np.ndarray | None]]:
         """One part per region."""
@@ -329,21 +302,18 @@ class EqualizedOdds(GroupConstraint):
     needs_targets: ClassVar[bool] = True
     most_classes: ClassVar[int] = 50
 
-    def columns(self, batch: Batch) -> dict[Key, Column | SoftGroup]:
-        """The attributes compared, and the region or class of the target."""
-        columns = super().columns(batch)
+    def columns(self, batch: Batch) -> dict[Key, Column]:
+        """The region or class of the target."""
         targets = as_numpy(batch.targets)
         if self.regions is not None:
-            columns["odds", self.key] = _regions_column("target", targets, self.regions, "regions")
-            return columns
+            return {("odds", self.key): _regions_column("target", targets, self.regions, "regions")}
         classes, codes = np.unique(targets, return_inverse=True)
         if len(classes) > self.most_classes:
             raise InputError(
                 f"targets take {len(classes)} values, too many to be classes: give EqualizedOdds intervals of the "
                 "target, for instance regions=[(None, 0.5), (0.5, None)]."
             )
-        columns["odds",] = Column("target", codes.astype(np.int64), tuple(classes.tolist()))
-        return columns
+        return {("odds",): Column("target", codes.astype(np.int64), tuple(classes.tolist()))}
 
     def conditions(self, grid: Grid) -> Iterator[tuple[str, np.ndarray | None]]:
         """One part per class or region of the target."""

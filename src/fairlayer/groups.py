@@ -6,7 +6,6 @@ A column keeps the meaning of its integers (`labels`), so that a label absent fr
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,24 @@ Label = Hashable
 Name = Hashable
 
 
-@dataclass(frozen=True)
 class Column:
-    """One integer per sample. `labels[v]` is what v stands for; None where the integers are the labels themselves."""
+    """One integer per sample. `labels[v]` is what v stands for; None where the integers are the labels themselves.
 
-    name: Name
-    values: Any  # (n,) int64, numpy array or tensor
-    labels: tuple[Label, ...] | None = None
-    matrix: Any = None  # the (n, k) table of which `values` is a column, where there is one
+    `matrix` is the (n, k) table of which this is column `name`, where there is one; `values` is then a view of it.
+    """
+
+    __slots__ = ("_values", "labels", "matrix", "name")
+
+    def __init__(self, name: Name, values: Any, labels: tuple[Label, ...] | None = None, matrix: Any = None):
+        self.name = name
+        self.labels = labels
+        self.matrix = matrix
+        self._values = values
+
+    @property
+    def values(self) -> Any:
+        """(n,) int64, numpy array or tensor."""
+        return self.matrix[:, self.name] if self._values is None else self._values
 
 
 class SoftGroup:
@@ -65,7 +74,7 @@ def read_groups(groups: Any, n: int, levels: Mapping[Name, Sequence[Label]] | No
         raise InputError("groups is missing: pass the protected attributes, for instance groups={'sex': sex}.")
     if isinstance(groups, torch.Tensor | np.ndarray) and groups.ndim == 2:
         if groups.dtype in (torch.int64, np.int64) and groups.shape[0] == n and not levels:
-            return {j: Column(j, groups[:, j], None, groups) for j in range(groups.shape[1])}
+            return {j: Column(j, None, None, groups) for j in range(groups.shape[1])}
         raw: dict[Name, Any] = {j: groups[:, j] for j in range(groups.shape[1])}
     elif isinstance(groups, Mapping):
         raw = dict(groups)

@@ -11,6 +11,7 @@ from fairlayer.constraints import Constraint
 from fairlayer.discrepancy import Discrepancy
 from fairlayer.groups import Label, Name
 from fairlayer.projection import Absent, Infeasible, Path, project
+from fairlayer.rules import Rules
 from fairlayer.solution import Solution
 
 
@@ -20,8 +21,6 @@ class FairLayer(nn.Module):
     Takes the arguments of `project`; the data come at the call. `solution` holds what is known about the last batch:
     status, gaps, multipliers (not its graph).
     """
-
-    solution: Solution | None = None
 
     def __init__(
         self,
@@ -35,7 +34,8 @@ class FairLayer(nn.Module):
         path: Path = "auto",
     ):
         super().__init__()
-        self.constraints = [constraints] if isinstance(constraints, Constraint) else list(constraints)
+        self.solution: Solution | None = None
+        self.rules = Rules(constraints)
         self.bounds = bounds
         self.discrepancy = discrepancy
         self.levels = levels
@@ -50,7 +50,7 @@ class FairLayer(nn.Module):
         solution = project(
             z,
             groups,
-            self.constraints,
+            self.rules,
             self.bounds,
             targets,
             features,
@@ -61,14 +61,13 @@ class FairLayer(nn.Module):
             infeasible=self.infeasible,
             path=self.path,
         )
-        self.solution = solution.detached()
+        # Past nn.Module's own bookkeeping of attributes, which takes longer than a small solve.
+        object.__setattr__(self, "solution", Solution(solution.value.detach(), solution.facts))
         return solution.value
 
     def extra_repr(self) -> str:
         """Constraints and bounds."""
-        return f"{self.constraints}, bounds={self.bounds}"
+        return f"{self.rules.constraints}, bounds={self.bounds}"
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        state.pop("solution", None)
-        return state
+        return {**self.__dict__, "solution": None}

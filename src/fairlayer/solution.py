@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
+
+from fairlayer.rows import Rows
 
 
 class Status(enum.Enum):
@@ -28,34 +31,112 @@ class Status(enum.Enum):
     )
 
 
-@dataclass(frozen=True)
+class Facts:
+    """What is known of one projected batch; see `Solution` for the meaning of each."""
+
+    def __init__(
+        self,
+        rows: tuple[str, ...],
+        vacuous: tuple[str, ...],
+        system: Rows,
+        statistics: np.ndarray,
+        multipliers: np.ndarray,
+        missed: np.ndarray,
+        excess: float = 0.0,
+    ):
+        self.rows = rows
+        self.vacuous = vacuous
+        self.system = system
+        self.statistics = statistics
+        self.multipliers = multipliers
+        self.missed = missed
+        self.excess = excess
+
+    @property
+    def gaps(self) -> np.ndarray:
+        """Value of each row."""
+        values = np.append(self.statistics, 0.0)  # minus = -1 reads the zero at the end
+        return values[self.system.plus] - values[self.system.minus]
+
+    @property
+    def status(self) -> Status:
+        """The gravest thing that can be said."""
+        if self.excess:
+            return Status.RELAXED
+        if len(self.missed) and self.missed.max() > 0.0:
+            return Status.ROUNDED
+        return Status.VACUOUS if self.vacuous else Status.OPTIMAL
+
+
+class BatchFacts(Facts):
+    """The same for a batch of independent problems: one more dimension, and the gravest status of all."""
+
+    def __init__(self, parts: Sequence[Facts]):
+        self.parts = parts
+        self.rows = parts[0].rows if parts else ()
+        self.vacuous = ()
+        self.excess = max((part.excess for part in parts), default=0.0)
+        self.multipliers = np.stack([part.multipliers for part in parts]) if parts else np.zeros((0, 0))
+
+    @property
+    def gaps(self) -> np.ndarray:
+        """Value of each row, problem by problem."""
+        return np.stack([part.gaps for part in self.parts]) if self.parts else np.zeros((0, 0))
+
+    @property
+    def status(self) -> Status:
+        """The gravest of all."""
+        return max((part.status for part in self.parts), key=list(Status).index, default=Status.OPTIMAL)
+
+
 class Solution:
-    """A projected batch.
+    """A projected batch. Everything but the value is worked out when it is asked for.
 
     value: the output, with the type, dtype, device and shape of the input.
-    gaps: value of each row, signed, in float64 (a difference of group means, for instance).
-    multipliers: one per row, zero where the row does not bind.
-    rows: name of each row. lower, upper: its bounds.
-    status: see `Status`; vacuous: names of the groups that were absent; excess: by how much tolerances had to grow.
     """
 
-    value: Any
-    gaps: Any
-    multipliers: Any
-    rows: tuple[str, ...]
-    lower: np.ndarray
-    upper: np.ndarray
-    status: Status
-    vacuous: tuple[str, ...] = ()
-    excess: float = 0.0
+    def __init__(self, value: Any, facts: Facts):
+        self.value = value
+        self.facts = facts
+
+    @cached_property
+    def gaps(self) -> Any:
+        """Value of each row, signed, in float64: a difference of group means, for instance."""
+        return self._like_value(self.facts.gaps)
+
+    @cached_property
+    def multipliers(self) -> Any:
+        """One per row, zero where the row does not bind."""
+        return self._like_value(self.facts.multipliers)
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Name of each row."""
+        return self.facts.rows
+
+    @property
+    def status(self) -> Status:
+        """How far the promise holds."""
+        return self.facts.status
+
+    @property
+    def vacuous(self) -> tuple[str, ...]:
+        """What could not be compared, because a group is absent."""
+        return self.facts.vacuous
+
+    @property
+    def excess(self) -> float:
+        """By how much the tolerances had to grow, where the constraints contradict each other."""
+        return self.facts.excess
 
     @property
     def satisfied(self) -> bool:
         """Whether every row that can be stated holds exactly."""
         return self.status in (Status.OPTIMAL, Status.VACUOUS)
 
-    def detached(self) -> Solution:
-        """The same without the graph of its value."""
-        if isinstance(self.value, torch.Tensor) and self.value.requires_grad:
-            return replace(self, value=self.value.detach())
-        return self
+    def _like_value(self, array: np.ndarray) -> Any:
+        return torch.from_numpy(array) if isinstance(self.value, torch.Tensor) else array
+
+    def __repr__(self) -> str:
+        named = dict(zip(self.rows, np.round(self.facts.gaps.reshape(-1), 6).tolist(), strict=False))
+        return f"Solution(status={self.status.name}, gaps={named}, value={self.value!r})"

@@ -2,43 +2,29 @@
 
     lower <= R (M'S - offset) <= upper,    S the cell sums of the outputs.
 
-What depends only on the constraints and on which labels occur is a *plan*, made once and kept; binding it to a batch
-takes the cell counts alone.
+What depends only on the constraints and on the labels is a *plan*, made once and kept; which of its groups have
+samples is a *view* of it, kept too. Binding them to a batch takes the cell counts alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from fairlayer.cells import Levels, assign_cells, exact_sums
-from fairlayer.constraints import Affine, Batch, Constraint, Grid, GroupConstraint, Key, Statement, as_numpy
+from fairlayer.cells import NO_LABEL, Levels, assign_cells, exact_sums
+from fairlayer.constraints import Affine, Batch, Family, Grid, Key, as_numpy
 from fairlayer.errors import InputError
 from fairlayer.groups import Column, Label, Name, SoftGroup, read_groups
 from fairlayer.rows import Rows
+from fairlayer.rules import Groupings, Rules
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """Rows over cells, before counts, targets and tolerances are known."""
-
-    membership: np.ndarray  # (G, K)
-    residual: np.ndarray  # (K,) bool
-    mean: np.ndarray  # (K,) bool: divided by the group's weight, as a mean is
-    plus: np.ndarray  # (m,)
-    minus: np.ndarray  # (m,)
-    owner: np.ndarray  # (m,) position of the constraint that states the row
-    names: tuple[str, ...]
-    vacuous: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class System:
+class System(NamedTuple):
     """Rows over the cell sums of one batch."""
 
     index: Any  # (n,) cell of each sample: int32 array, or int64 tensor away from the CPU
@@ -46,20 +32,106 @@ class System:
     weight: np.ndarray  # (G,) weight per cell
     weights: np.ndarray  # (n,) weight per sample, or empty where all are 1
     rows: Rows
-    plan: Plan
+    view: View
     # What gradients are wanted of, as float64 tensors: row bounds and statistic offsets.
     lower: torch.Tensor | None = None
     upper: torch.Tensor | None = None
     offset: torch.Tensor | None = None
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Name of each row."""
-        return self.plan.names
+
+class View:
+    """The rows of a plan whose groups have samples, and the names of those that have not."""
+
+    def __init__(self, plus: list[int], minus: list[int], owner: list[int], names: list[str], vacuous: list[str]):
+        self.plus = np.array(plus, dtype=np.int64)
+        self.minus = np.array(minus, dtype=np.int64)
+        self.owner = np.array(owner, dtype=np.int64)  # position of the constraint that states the row
+        self.names = tuple(names)
+        self.vacuous = tuple(dict.fromkeys(vacuous))
+        self._limits: tuple[Any, np.ndarray, np.ndarray] = (None, np.zeros(0), np.zeros(0))
+
+    def limits(self, tolerances: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds of -tolerance and tolerance on every row."""
+        if self._limits[0] != tolerances:
+            upper = np.array(tolerances, dtype=np.float64)[self.owner]
+            self._limits = (tolerances, -upper, upper)
+        return self._limits[1:]
+
+
+class Plan:
+    """Rows over cells, before it is known which cells have samples."""
+
+    def __init__(self, families: Sequence[Sequence[Family]], affine: Mapping[int, Affine], size: int):
+        """families: of each constraint; affine: those that bring a matrix instead, by position; size: cells."""
+        self.families = families
+        self.affine = affine
+        members: list[np.ndarray] = []
+        residual: list[bool] = []
+        for position, listed in enumerate(families):
+            if position in affine:
+                members += list(affine[position].A)
+                residual += [False] * len(affine[position].A)
+            for family in listed:
+                members += [statistic.membership for statistic in family.statistics]
+                residual += [statistic.residual for statistic in family.statistics]
+        self.membership = np.ascontiguousarray(np.stack(members, axis=1)) if members else np.zeros((size, 0))
+        self.residual = np.array(residual, dtype=bool)
+        self.any_residual = bool(self.residual.any())
+        self.no_offset = np.zeros(len(residual))
+        self._views: dict[bytes, View] = {}
+
+    def view(self, present: np.ndarray) -> View:
+        """The rows between statistics that are `present`."""
+        key = present.tobytes()
+        if key not in self._views:
+            if len(self._views) > 256:
+                self._views.clear()
+            self._views[key] = self._make_view(present)
+        return self._views[key]
+
+    def _make_view(self, present: np.ndarray) -> View:
+        plus: list[int] = []
+        minus: list[int] = []
+        owner: list[int] = []
+        names: list[str] = []
+        vacuous: list[str] = []
+        start = 0
+        for position, listed in enumerate(self.families):
+            if position in self.affine:
+                constraint = self.affine[position]
+                count = len(constraint.A)
+                plus += range(start, start + count)
+                minus += [-1] * count
+                owner += [position] * count
+                names += [f"{constraint.name or 'affine'}: row {j}" for j in range(count)]
+                start += count
+            for family in listed:
+                here = [start + i for i, _ in enumerate(family.statistics) if present[start + i]]
+                label = {start + i: statistic.label for i, statistic in enumerate(family.statistics)}
+                pairs = combinations(here, 2) if family.pairwise else ((a, -1) for a in here)
+                for a, b in pairs:
+                    plus.append(a)
+                    minus.append(b)
+                    owner.append(position)
+                    names.append(
+                        f"{family.prefix}: {label[a]} - {label[b]}" if b >= 0 else f"{family.prefix}: {label[a]}"
+                    )
+                vacuous += _absent(family, {label[a] for a in here})
+                start += len(family.statistics)
+        return View(plus, minus, owner, names, vacuous)
+
+
+def _absent(family: Family, present: set[str]) -> list[str]:
+    """What a family cannot say because groups of it have no samples."""
+    found = [statistic for statistic in family.statistics if statistic.label in present]
+    missing = [f"{family.prefix}: {s.label} is absent" for s in family.statistics if s.label not in present]
+    if family.pairwise and len(found) == 1:
+        missing.append(f"{family.prefix}: only {found[0].label} is present")
+    return missing
 
 
 def bind(
-    constraints: Sequence[Constraint],
+    rules: Rules,
     n: int,
     *,
     groups: Any = None,
@@ -69,119 +141,57 @@ def bind(
     levels: Mapping[Name, Sequence[Label]] | None = None,
 ) -> System:
     """Bind constraints to a batch of n samples. Weights, if any, are an (n,) float64 array."""
-    attributes = read_groups(groups, n, levels) if any(c.needs_groups for c in constraints) else {}
-    batch = Batch(attributes, features, targets)
-    columns: dict[Key, Column | SoftGroup] = {}
-    for constraint in constraints:
-        if isinstance(constraint, GroupConstraint):
-            columns.update(constraint.columns(batch))
-    groupings = tuple(tuple(batch.attributes(c.over)) if isinstance(c, GroupConstraint) else () for c in constraints)
-    by_sample = any(isinstance(c, Affine) for c in constraints) or any(
-        isinstance(c, SoftGroup) for c in columns.values()
-    )
-    if by_sample:
-        weight = np.ones(n) if weights is None else weights
+    attributes = read_groups(groups, n, levels) if rules.needs_groups else {}
+    groupings, used = rules.groupings(tuple(attributes))
+    columns: dict[Key, Column | SoftGroup] = {("group", name): attributes[name] for name in used}
+    batch = Batch(features, targets)
+    for constraint in rules.constraints:
+        columns.update(constraint.columns(batch))
+    soft = any(isinstance(column, SoftGroup) for column in columns.values())
+    if soft or rules.affine:  # every sample is its own cell
         index, count = np.arange(n, dtype=np.int32), np.ones(n)
-        plan = _plan(constraints, groupings, _sample_grid(columns, weight))
+        weight = count if weights is None else weights
+        plan = _plan(rules, groupings, Grid({key: _sample_members(c) for key, c in columns.items()}, n))
     else:
-        hard: list[Any] = list(columns.values())
-        cells = assign_cells(hard, n, weights)
-        index, count, weight = cells.index, cells.count, cells.weight
-        plan = _cell_plan(_Declarations(constraints), groupings, tuple(columns), cells.levels)
-    return _bind_plan(plan, constraints, index, count, weight, weights, targets)
-
-
-class _Declarations:
-    """A list of constraints as a cache key: equal where their rows are, whatever their tolerances."""
-
-    def __init__(self, constraints: Sequence[Constraint]):
-        self.constraints = constraints
-        self.key = tuple(constraint.key for constraint in constraints)
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Declarations) and self.key == other.key
+        index, count, weight, meaning = assign_cells(list(columns.values()), n, weights)  # type: ignore[arg-type]
+        plan = _cell_plan(rules, groupings, tuple(columns), meaning)
+    return _bind_plan(plan, rules, index, count, weight, weights, targets)
 
 
 @lru_cache(maxsize=256)
-def _cell_plan(
-    declarations: _Declarations,
-    groupings: tuple[tuple[tuple[Name, ...], ...], ...],
-    keys: tuple[Key, ...],
-    levels: Levels,
-) -> Plan:
+def _cell_plan(rules: Rules, groupings: Groupings, keys: tuple[Key, ...], levels: Levels) -> Plan:
     """The plan for cells that mean `levels`."""
     digits = levels.digit_table()
-    filled = np.frombuffer(levels.filled, dtype=bool)
-    memberships: dict[Key, list[tuple[Label, np.ndarray]]] = {}
-    absent: dict[Key, list[Label]] = {}
-    for j, key in enumerate(keys):
-        masks = ((label, digits[:, j] == v) for v, label in enumerate(levels.labels[j]))
-        memberships[key] = [(label, mask.astype(np.float64)) for label, mask in masks if (mask & filled).any()]
-        present = {label for label, _ in memberships[key]}
-        absent[key] = [label for label in levels.declared[j] or () if label not in present]
-    return _plan(declarations.constraints, groupings, Grid(memberships, absent, filled.astype(np.float64)))
+    members = {
+        key: [
+            (label, (digits[:, j] == v).astype(np.float64))
+            for v, label in enumerate(levels.labels[j])
+            if label is not NO_LABEL
+        ]
+        for j, key in enumerate(keys)
+    }
+    return _plan(rules, groupings, Grid(members, len(digits)))
 
 
-def _sample_grid(columns: Mapping[Key, Column | SoftGroup], weight: np.ndarray) -> Grid:
-    """A grid in which every sample is its own cell, as soft membership and affine rows need."""
-    memberships: dict[Key, list[tuple[Label, np.ndarray]]] = {}
-    absent: dict[Key, list[Label]] = {}
-    for key, column in columns.items():
-        if isinstance(column, SoftGroup):
-            pairs = list(zip(column.labels, column.probabilities.T, strict=True))
-        else:
-            values = as_numpy(column.values)
-            labels = column.labels if column.labels is not None else tuple(np.unique(values).tolist())
-            codes = range(len(labels)) if column.labels is not None else labels
-            pairs = [(label, (values == v).astype(np.float64)) for v, label in zip(codes, labels, strict=True)]
-        memberships[key] = [(label, member) for label, member in pairs if member @ weight > 0]
-        absent[key] = [label for label, member in pairs if not member @ weight > 0]
-    return Grid(memberships, absent, weight)
+def _sample_members(column: Column | SoftGroup) -> list[tuple[Label, np.ndarray]]:
+    """Which samples, each its own cell, carry each label; for soft groups, with what probability."""
+    if isinstance(column, SoftGroup):
+        return list(zip(column.labels, column.probabilities.T, strict=True))
+    values = as_numpy(column.values)
+    if column.labels is None:
+        return [(v, (values == v).astype(np.float64)) for v in np.unique(values).tolist()]
+    return [(label, (values == v).astype(np.float64)) for v, label in enumerate(column.labels)]
 
 
-def _plan(constraints: Sequence[Constraint], groupings: Sequence[Sequence[tuple[Name, ...]]], grid: Grid) -> Plan:
-    """Lay the statements of all constraints side by side."""
-    members: list[np.ndarray] = []
-    residual: list[bool] = []
-    mean: list[bool] = []
-    rows: list[tuple[int, int, str]] = []
-    owner: list[int] = []
-    vacuous: list[str] = []
-    for position, constraint in enumerate(constraints):
-        start = len(members)
-        if isinstance(constraint, Affine):
-            title = constraint.name or "affine"
-            members += list(constraint.A)
-            residual += [False] * len(constraint.A)
-            mean += [False] * len(constraint.A)
-            stated = [(start + j, -1, f"{title}: row {j}") for j in range(len(constraint.A))]
-        else:
-            statement: Statement = constraint.state(grid, list(groupings[position]))
-            members += [statistic.membership for statistic in statement.statistics]
-            residual += [statistic.residual for statistic in statement.statistics]
-            mean += [True] * len(statement.statistics)
-            stated = [(start + a, start + b if b >= 0 else -1, name) for a, b, name in statement.rows]
-            vacuous += statement.vacuous
-        rows += stated
-        owner += [position] * len(stated)
-    return Plan(
-        membership=np.ascontiguousarray(np.stack(members, axis=1)) if members else np.zeros((len(grid.weight), 0)),
-        residual=np.array(residual, dtype=bool),
-        mean=np.array(mean, dtype=bool),
-        plus=np.array([row[0] for row in rows], dtype=np.int64),
-        minus=np.array([row[1] for row in rows], dtype=np.int64),
-        owner=np.array(owner, dtype=np.int64),
-        names=tuple(row[2] for row in rows),
-        vacuous=tuple(dict.fromkeys(vacuous)),
-    )
+def _plan(rules: Rules, groupings: Groupings, grid: Grid) -> Plan:
+    families = [c.families(grid, groupings[position]) for position, c in enumerate(rules.constraints)]
+    affine = {position: c for position, c in enumerate(rules.constraints) if isinstance(c, Affine)}
+    return Plan(families, affine, grid.size)
 
 
 def _bind_plan(
     plan: Plan,
-    constraints: Sequence[Constraint],
+    rules: Rules,
     index: Any,
     count: np.ndarray,
     weight: np.ndarray,
@@ -189,23 +199,46 @@ def _bind_plan(
     targets: Any,
 ) -> System:
     """Put counts, targets and tolerances in."""
-    if plan.mean.all():
-        M = plan.membership / (weight @ plan.membership)
-    elif weights is not None and not (weights > 0).all():
-        raise InputError("weights has zeros: Affine rows need a positive weight for every output.")
+    total = weight @ plan.membership
+    if rules.affine:
+        M, present = _with_matrices(plan, rules, weight, total)
     else:
-        M = plan.membership / np.where(plan.mean, weight @ plan.membership, weight[:, None])
+        present = total > 0
+        M = plan.membership / (total if present.all() else np.where(present, total, 1.0))
+    view = plan.view(present)
     sample_weights = np.empty(0) if weights is None else weights
-    offset, offset_tensor = np.zeros(len(plan.mean)), None
-    if plan.residual.any():
+    offset, offset_tensor = plan.no_offset, None
+    if plan.any_residual:
         sums, error = np.empty(len(weight)), np.empty(len(weight))
         exact_sums(as_numpy(targets).astype(np.float64), as_numpy(index).astype(np.int32), sample_weights, sums, error)
         offset = (sums @ M) * plan.residual
         if isinstance(targets, torch.Tensor) and targets.requires_grad:
             offset_tensor = _offset_tensor(M * plan.residual, index, weights, targets)
-    lower, upper, lower_tensor, upper_tensor = _limits(plan, constraints)
-    rows = Rows(M, offset, plan.plus, plan.minus, lower, upper)
-    return System(index, count, weight, sample_weights, rows, plan, lower_tensor, upper_tensor, offset_tensor)
+    tolerances = rules.tolerances()
+    if not rules.affine and not any(isinstance(tolerance, torch.Tensor) for tolerance in tolerances):
+        limits: tuple[Any, ...] = (*view.limits(tolerances), None, None)
+    else:
+        limits = _mixed_limits(view, rules, tolerances)
+    rows = Rows(M, offset, view.plus, view.minus, limits[0], limits[1])
+    return System(index, count, weight, sample_weights, rows, view, limits[2], limits[3], offset_tensor)
+
+
+def _with_matrices(plan: Plan, rules: Rules, weight: np.ndarray, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """M where some statistics are means and others rows of a matrix, which apply to outputs, not to weighted sums."""
+    is_mean = np.ones(len(total), dtype=bool)
+    start = 0
+    for position, families in enumerate(plan.families):
+        if position in plan.affine:
+            is_mean[start : start + len(plan.affine[position].A)] = False
+            start += len(plan.affine[position].A)
+        start += sum(len(family.statistics) for family in families)
+    for constraint in rules.affine:
+        if constraint.A.shape != (len(constraint.A), len(weight)):
+            raise InputError(f"A has shape {constraint.A.shape}, which does not fit {len(weight)} outputs.")
+    if not (weight > 0).all():
+        raise InputError("weights has zeros: Affine rows need a positive weight for every output.")
+    present = (total > 0) | ~is_mean
+    return plan.membership / np.where(is_mean, np.where(present, total, 1.0), weight[:, None]), present
 
 
 def _offset_tensor(M: np.ndarray, index: Any, weights: np.ndarray | None, targets: torch.Tensor) -> torch.Tensor:
@@ -217,37 +250,22 @@ def _offset_tensor(M: np.ndarray, index: Any, weights: np.ndarray | None, target
     return sums @ torch.from_numpy(M)
 
 
-def _limits(
-    plan: Plan, constraints: Sequence[Constraint]
-) -> tuple[np.ndarray, np.ndarray, torch.Tensor | None, torch.Tensor | None]:
-    """Bounds of all rows; as tensors too where a tolerance wants gradients."""
-    sides = [_sides(constraint) for constraint in constraints]
-    if not any(isinstance(side, torch.Tensor) for pair in sides for side in pair):
-        if len(sides) == 1 and np.ndim(sides[0][1]) == 0:
-            upper = np.full(len(plan.owner), sides[0][1])
-            return -upper, upper, None, None
-        low, high = (np.concatenate([_spread(pair[s], plan, c) for c, pair in enumerate(sides)]) for s in (0, 1))
-        return low, high, None, None
-    tensors = [
-        torch.cat([torch.as_tensor(_spread(pair[s], plan, c)) for c, pair in enumerate(sides)]).double() for s in (0, 1)
-    ]
-    low, high = (tensor.detach().cpu().numpy() for tensor in tensors)
-    return low, high, tensors[0], tensors[1]
-
-
-def _sides(constraint: Constraint) -> tuple[Any, Any]:
-    """Lower and upper bound of a constraint's rows: numbers, arrays, or tensors that want gradients."""
-    if isinstance(constraint, Affine):
-        return constraint.lower, constraint.upper
-    tolerance = constraint.tolerance
-    if isinstance(tolerance, torch.Tensor):
-        tolerance = tolerance.double().cpu() if tolerance.requires_grad else float(tolerance)
-    return -tolerance, tolerance
-
-
-def _spread(side: Any, plan: Plan, position: int) -> Any:
-    """One bound for each row of the constraint at `position`."""
-    count = int((plan.owner == position).sum())
-    if isinstance(side, torch.Tensor):
-        return side.cpu().expand(count)
-    return np.broadcast_to(side, (count,))
+def _mixed_limits(view: View, rules: Rules, tolerances: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Bounds of all rows where some are not plain numbers; as tensors too where gradients of them are wanted."""
+    sides: list[list[Any]] = [[], []]
+    for position, constraint in enumerate(rules.constraints):
+        count = int((view.owner == position).sum())
+        pair = (-tolerances[position], tolerances[position])
+        if isinstance(constraint, Affine):
+            pair = (constraint.lower, constraint.upper)
+        for side, value in zip(sides, pair, strict=True):
+            tensor = value.double().cpu() if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))
+            side.append(tensor.expand(count))
+    lower, upper = (torch.cat(side).double() for side in sides)
+    wanted = (lower.requires_grad, upper.requires_grad)
+    return (
+        lower.detach().numpy(),
+        upper.detach().numpy(),
+        lower if wanted[0] else None,
+        upper if wanted[1] else None,
+    )

@@ -12,7 +12,7 @@ from problems import Case
 
 FRAMEWORK = "jax"
 # Its defaults, 1e-5 and 1e-3, leave errors of 1e-3 in the output and 0.1 in the gradient.
-SOLVER_TOLERANCE, RELAXATION = 1e-9, 1e-6
+SOLVER_TOLERANCE, RELAXATION = 1e-9, 1e-10
 
 
 def build(case: Case, groups: np.ndarray) -> Callable:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fairlayer.bounds import Box
 from fairlayer.discrepancy import Discrepancy, Squared
-from fairlayer.solve.fused import solve_fused
+from fairlayer.solve.fused import reach_and_magnitude, solve_fused
 from fairlayer.solve.result import Result
 from fairlayer.solve.tensor import solve_tensor
 from fairlayer.system import System
@@ -21,10 +21,11 @@ def is_fused(z: Tensor, discrepancy: Discrepancy) -> bool:
     return z.device.type == "cpu" and z.dtype in FUSED_DTYPES and isinstance(discrepancy, Squared)
 
 
-def solve(z: Tensor, system: System, box: Box, discrepancy: Discrepancy, fused: bool) -> Result:
-    """Project z, of shape (n,), onto a system; on the compiled path where `fused`."""
-    smallest, largest = (float(extreme) for extreme in torch.aminmax(z))
-    reach = 2.0 * max(largest - box.lowest, box.highest - smallest) if box.two_sided else np.inf
+def solve(
+    z: Tensor, system: System, box: Box, extent: tuple[float, float], discrepancy: Discrepancy, fused: bool
+) -> Result:
+    """Project z, of shape (n,) and values within `extent`, onto a system; on the compiled path where `fused`."""
+    reach, magnitude = reach_and_magnitude(*extent, box.lowest, box.highest)
     extremes = cell_extremes(system, box)
     if not fused:
         return solve_tensor(z, system, box, extremes, reach, discrepancy)
@@ -39,6 +40,7 @@ def solve(z: Tensor, system: System, box: Box, discrepancy: Discrepancy, fused: 
         box.hi,
         *extremes,
         reach,
+        magnitude,
         torch.finfo(z.dtype).eps / 2,
         system.rows,
         out.numpy(),

@@ -314,42 +314,40 @@ def restart(search):
 
 @compiled
 def solve_active(rows, active, slopes, sums):
-    """v = (A D A')^+ A sums over the active rows A = R M', and A'v per cell. Rows that depend on others get 0."""
+    """A'v per cell, v = (A D A')^+ A sums, over the active rows A = R M'; rows that depend on others are left out."""
     G, K = rows.M.shape
     size = active.size
+    correction = np.zeros(G)
+    if size == 0:
+        return correction
     H = _gram(rows.M, slopes)
     q = np.zeros(K)
     for c in range(G):
         for k in range(K):
             q[k] += rows.M[c, k] * sums[c]
-    v, used = np.zeros(size), np.zeros(size, dtype=np.int64)
-    L = np.zeros((size, size))
+    L, x = np.zeros((size, size)), np.zeros(size)
+    used = np.zeros(size, dtype=np.int64)
     filled = 0
     for a in range(size):
-        for b in range(filled):
-            total = row_gram(H, rows.plus, rows.minus, active[a], active[used[b]])
-            for e in range(b):
-                total -= L[filled, e] * L[b, e]
-            L[filled, b] = total / L[b, b]
         own = row_gram(H, rows.plus, rows.minus, active[a], active[a])
         rest = own
         for b in range(filled):
+            total = row_gram(H, rows.plus, rows.minus, active[a], used[b])
+            for e in range(b):
+                total -= L[filled, e] * L[b, e]
+            L[filled, b] = total / L[b, b]
             rest -= L[filled, b] * L[filled, b]
         if own > 0.0 and rest > 1e-12 * own:
             L[filled, filled] = np.sqrt(rest)
-            used[filled] = a
+            used[filled] = active[a]
+            x[filled] = row_value(q, rows.plus, rows.minus, active[a])
             filled += 1
-    x = np.zeros(size)
-    for b in range(filled):
-        x[b] = row_value(q, rows.plus, rows.minus, active[used[b]])
     forward(L, filled, x)
     backward(L, filled, x)
     nu = np.zeros(K)
     for b in range(filled):
-        v[used[b]] = x[b]
-        add_row(nu, rows.plus, rows.minus, active[used[b]], x[b])
-    correction = np.zeros(G)
+        add_row(nu, rows.plus, rows.minus, used[b], x[b])
     for c in range(G):
         for k in range(K):
             correction[c] += rows.M[c, k] * nu[k]
-    return v, correction
+    return correction
