@@ -38,8 +38,8 @@ class Levels(NamedTuple):
 class Cells(NamedTuple):
     """Cell of each sample, and how many samples (and how much weight) each cell holds."""
 
-    index: Any  # (n,) int32 numpy array, or int64 tensor away from the CPU
-    count: np.ndarray  # (G,) float64
+    cell: Any  # (n,) int32 numpy array, or int64 tensor away from the CPU
+    samples: np.ndarray  # (G,) float64
     weight: np.ndarray  # (G,) float64
     levels: Levels
 
@@ -74,7 +74,7 @@ def assign_cells(columns: Sequence[Column], n: int, weights: np.ndarray | None =
 
 def _range_labels(j: int, start: int, width: np.ndarray, count: np.ndarray) -> tuple[Label, ...]:
     """The integers column j ranges over, those that do not occur marked; its least and greatest always do."""
-    labels = list(range(start, start + int(width[j])))
+    labels: list[Label] = list(range(start, start + int(width[j])))
     if len(labels) > 2:
         others = tuple(axis for axis in range(len(width)) if axis != j)
         occurs = count.reshape(width).sum(axis=others) > 0

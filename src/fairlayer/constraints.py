@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from fairlayer.errors import InputError
-from fairlayer.groups import Column, Label, Name
+from fairlayer.groups import Column, Name
 
 Over = Name | tuple[Name, ...] | list[Any] | None
 Key = tuple[Any, ...]  # identifies a column among all that the constraints look at
@@ -85,13 +85,13 @@ class Constraint:
 
     def families(self, grid: Grid, groupings: Sequence[tuple[Name, ...]]) -> list[Family]:
         """Who is compared with whom, over the cells of `grid`."""
-        raise NotImplementedError
+        return []
 
 
 class Grid:
     """The cells of a batch, as constraints see them: for each column, its labels and which cells carry them."""
 
-    def __init__(self, memberships: Mapping[Key, list[tuple[Label, np.ndarray]]], size: int):
+    def __init__(self, memberships: Mapping[Key, list[tuple[Any, np.ndarray]]], size: int):
         self.memberships = memberships
         self.size = size  # number of cells
 
@@ -350,9 +350,9 @@ class Affine(Constraint):
     def _side(self, side: Any, what: str, default: float) -> Any:
         """A bound for every row; a tensor that requires gradients stays one."""
         rows = self.A.shape[:-1]
-        value = default if side is None else side
+        value: Any = default if side is None else side
         keeps_graph = isinstance(value, torch.Tensor) and value.requires_grad
-        array = value if keeps_graph else np.asarray(as_numpy(value), dtype=np.float64)
+        array: Any = value if keeps_graph else np.asarray(as_numpy(value), dtype=np.float64)
         try:
             return array.expand(rows) if keeps_graph else np.broadcast_to(array, rows)
         except (RuntimeError, ValueError) as error:

@@ -89,7 +89,7 @@ def _fused_gradient(solved: Solved, z: Tensor, gradient: Tensor) -> Tensor:
     pull_back(
         gradient.contiguous().numpy(),
         z.detach().contiguous().numpy(),
-        system.index,
+        system.cell,
         system.weights,
         solved.box.lo,
         solved.box.hi,
@@ -111,7 +111,7 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
     """
     system, result, device = solved.system, solved.result, z.device
     rows = system.rows
-    index = torch.as_tensor(system.index, device=device).long()
+    index = torch.as_tensor(system.cell, device=device).long()
     lo, hi = solved.box.tensors(device)
     s = torch.from_numpy(result.shift).to(device)[index]
     exact = z.double()

@@ -104,11 +104,11 @@ def read_column(name: Name, values: Any, n: int, levels: Sequence[Label] | None 
         if values.dtype == torch.bool:
             return Column(name, values.long(), (False, True))
         return Column(name, values.long())
-    categories = getattr(getattr(values, "cat", None), "categories", None)
-    if categories is not None and levels is None and hasattr(values.cat, "codes"):
-        codes = np.asarray(values.cat.codes, dtype=np.int64)
+    categorical = getattr(values, "cat", values)  # a categorical series keeps both under `cat`
+    if levels is None and hasattr(categorical, "categories") and hasattr(categorical, "codes"):
+        codes = np.asarray(categorical.codes, dtype=np.int64)
         _refuse_missing(name, int((codes < 0).sum()))
-        return Column(name, codes, tuple(categories.tolist()))
+        return Column(name, codes, tuple(categorical.categories.tolist()))
     array = _as_array(values, f"groups[{name!r}]")
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]

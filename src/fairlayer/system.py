@@ -27,8 +27,8 @@ from fairlayer.rules import Groupings, Rules
 class System(NamedTuple):
     """Rows over the cell sums of one batch."""
 
-    index: Any  # (n,) cell of each sample: int32 array, or int64 tensor away from the CPU
-    count: np.ndarray  # (G,) samples per cell
+    cell: Any  # (n,) cell of each sample: int32 array, or int64 tensor away from the CPU
+    samples: np.ndarray  # (G,) samples per cell
     weight: np.ndarray  # (G,) weight per cell
     weights: np.ndarray  # (n,) weight per sample, or empty where all are 1
     rows: Rows
@@ -259,7 +259,7 @@ def _mixed_limits(view: View, rules: Rules, tolerances: tuple[Any, ...]) -> tupl
         if isinstance(constraint, Affine):
             pair = (constraint.lower, constraint.upper)
         for side, value in zip(sides, pair, strict=True):
-            tensor = value.double().cpu() if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))
+            tensor = value.double().cpu() if isinstance(value, torch.Tensor) else torch.tensor(np.asarray(value))
             side.append(tensor.expand(count))
     lower, upper = (torch.cat(side).double() for side in sides)
     wanted = (lower.requires_grad, upper.requires_grad)

@@ -32,9 +32,9 @@ def solve(
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     outcome, multipliers, active, shift, slopes, missed, statistics = solve_fused(
         z.numpy(),
-        system.index,
+        system.cell,
         system.weights,
-        system.count,
+        system.samples,
         system.weight,
         box.lo,
         box.hi,
@@ -55,7 +55,7 @@ def cell_extremes(system: System, box: Box) -> tuple[np.ndarray, np.ndarray]:
 
 def _extreme(system: System, side: np.ndarray) -> np.ndarray:
     if len(side) > 1:
-        index = system.index if isinstance(system.index, np.ndarray) else system.index.cpu().numpy()
+        index = system.cell if isinstance(system.cell, np.ndarray) else system.cell.cpu().numpy()
         values = side.astype(np.float64) * (system.weights if len(system.weights) else 1.0)
         return np.bincount(index, weights=values, minlength=len(system.weight))
     bound = float(side[0])

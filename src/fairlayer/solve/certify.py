@@ -46,7 +46,9 @@ def shortfalls(rows, S, error):
     """
     G, K = rows.M.shape
     q = statistics(rows, S)
-    doubt = 4.0 * UNIT * np.abs(rows.offset)
+    doubt = np.empty(K)
+    for k in range(K):
+        doubt[k] = 4.0 * UNIT * abs(rows.offset[k])
     for c in range(G):
         for k in range(K):
             doubt[k] += abs(rows.M[c, k]) * (error[c] + (G + 4.0) * UNIT * abs(S[c]))
@@ -58,6 +60,15 @@ def shortfalls(rows, S, error):
             doubts += doubt[rows.minus[j]]
         missed[j] = max(value - rows.upper[j], rows.lower[j] - value) + doubts
     return missed
+
+
+@compiled
+def all_hold(missed):
+    """Whether no row may be missed."""
+    for j in range(missed.size):
+        if missed[j] > 0.0:
+            return False
+    return True
 
 
 @compiled

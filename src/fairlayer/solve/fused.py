@@ -10,7 +10,7 @@ import numpy as np
 
 from fairlayer.cells import UNIT, exact_sums
 from fairlayer.compiled import compiled
-from fairlayer.solve.certify import aimed, first_margins, shortfalls, widen_margins
+from fairlayer.solve.certify import aimed, all_hold, first_margins, shortfalls, widen_margins
 from fairlayer.solve.newton import DONE, EVALUATE, advance, new_search, restart, solve_active, statistics
 
 MOST_REPAIRS = 12
@@ -139,9 +139,11 @@ def reach_and_magnitude(smallest, largest, low, high):
 @compiled
 def _check(rows, out, cell, weight, cell_count, cell_weight, magnitude, S):
     """Shortfalls of the rows: from plain sums where their error bound suffices, from exact ones otherwise."""
-    error = (0.25 * cell_count + 4.0) * UNIT * magnitude * cell_weight
+    error = np.empty(S.size)
+    for c in range(S.size):
+        error[c] = (0.25 * cell_count[c] + 4.0) * UNIT * magnitude * cell_weight[c]
     missed = shortfalls(rows, S, error)
-    if out.size > 0 and missed.size > 0 and missed.max() > 0.0:
+    if out.size > 0 and not all_hold(missed):
         exact_sums(out, cell, weight, S, error)
         missed = shortfalls(rows, S, error)
     return missed
@@ -162,7 +164,7 @@ def solve_fused(z, cell, weight, cell_count, cell_weight, lo, hi, least, most, r
     missed = _check(rows, out[:0], cell, weight, cell_count, cell_weight, magnitude, S)
     tolerance = newton_tolerance(rows, cell_weight, magnitude, z.size)
     margins = first_margins(rows, cell_weight, magnitude, unit, tolerance)
-    aim = rows if missed.size == 0 or missed.max() <= 0.0 else aimed(rows, margins)
+    aim = rows if all_hold(missed) else aimed(rows, margins)
     outcome = DONE
     for _ in range(MOST_REPAIRS):
         outcome = DONE if missed.size == 0 else advance(aim, search, S, D, cell_weight, least, most, reach, tolerance)
@@ -173,12 +175,12 @@ def solve_fused(z, cell, weight, cell_count, cell_weight, lo, hi, least, most, r
             break
         _emit(z, cell, weight, lo, hi, search.shift, out, S, D)
         missed = _check(rows, out, cell, weight, cell_count, cell_weight, largest_magnitude(out), S)
-        if missed.size == 0 or missed.max() <= 0.0 or not widen_margins(rows, margins, missed):
+        if all_hold(missed) or not widen_margins(rows, margins, missed):
             break
         aim = aimed(rows, margins)
         restart(search)
         _sums(z, cell, weight, lo, hi, search.shift, S, D)
-    active = search.active[: search.count[0]].copy()
+    active = search.active[: search.tally[0]].copy()
     return outcome, search.trial, active, search.shift, D, missed, statistics(rows, S)
 
 

@@ -38,7 +38,7 @@ _NEGLIGIBLE = 300.0  # times the tolerance: good enough once rounding stops prog
 
 # Places in Search.number
 _ALPHA, _LEFT, _RIGHT, _SLOPE_LEFT, _SLOPE_RIGHT, _SLOPE_START, _RESIDUAL, _BEST, _DAMPING = range(9)
-# Places in Search.count
+# Places in Search.tally
 _ACTIVE, _EVALUATIONS, _STARTED, _IDLE, _HALVINGS = range(5)
 
 
@@ -49,9 +49,9 @@ class Search(NamedTuple):
     trial: np.ndarray  # (m,) multipliers at which sums are wanted
     direction: np.ndarray  # (m,)
     shift: np.ndarray  # (G,) s = M R'trial
-    active: np.ndarray  # rows with a multiplier at the trial point, `count[0]` of them
+    active: np.ndarray  # rows with a multiplier at the trial point, `tally[0]` of them
     number: np.ndarray
-    count: np.ndarray
+    tally: np.ndarray
     slopes: np.ndarray  # (2, G) slopes per cell at the two ends of the bracket
 
 
@@ -189,7 +189,7 @@ def _place(rows, search, alpha):
 @compiled
 def _next_direction(rows, search, q, D, weight, reach, tolerance):
     """Accept the trial point; aim at the optimum of the quadratic model there."""
-    number, count = search.number, search.count
+    number, count = search.number, search.tally
     if count[_STARTED] == 0:
         count[_STARTED] = 1
         number[_BEST] = np.inf
@@ -198,19 +198,25 @@ def _next_direction(rows, search, q, D, weight, reach, tolerance):
         number[_DAMPING] = max(0.01 * number[_DAMPING], _LEAST_DAMPING)
     else:
         number[_DAMPING] = min(10.0 * number[_DAMPING], _MOST_DAMPING)
-    if count[_HALVINGS] > 0:
-        # The bottom of the line is a kink: a cell's slope differs on its two sides, and the larger is the safe one.
-        D = np.maximum(D, np.maximum(search.slopes[0], search.slopes[1]))
     search.mu[:] = search.trial
     nu = np.zeros(rows.M.shape[1])
     for j in range(search.mu.size):
         if search.mu[j] != 0.0:
             add_row(nu, rows.plus, rows.minus, j, search.mu[j])
-    target = np.empty(search.mu.size)
+    target, slopes, b = np.empty(search.mu.size), np.empty(D.size), np.empty(q.size)
     while True:
-        H = _gram(rows.M, np.maximum(D, number[_DAMPING] * weight))
-        b = q + H @ nu
-        precision = max(tolerance, 1e-15 * np.abs(b).max())
+        for c in range(slopes.size):
+            slopes[c] = max(D[c], number[_DAMPING] * weight[c])
+            if count[_HALVINGS] > 0:
+                # The bottom of the line is a kink: slopes differ on its two sides, and the larger is the safe one.
+                slopes[c] = max(slopes[c], search.slopes[0, c], search.slopes[1, c])
+        H = _gram(rows.M, slopes)
+        precision = tolerance
+        for k in range(b.size):
+            b[k] = q[k]
+            for i in range(b.size):
+                b[k] += H[k, i] * nu[i]
+            precision = max(precision, 1e-15 * abs(b[k]))
         outcome, count[_ACTIVE], _ = solve_small(
             H, b, rows.plus, rows.minus, rows.lower, rows.upper, precision, target, search.active
         )
@@ -225,7 +231,7 @@ def _next_direction(rows, search, q, D, weight, reach, tolerance):
         if number[_DAMPING] == _MOST_DAMPING:
             return DONE if number[_RESIDUAL] <= _NEGLIGIBLE * tolerance else STALLED
         number[_DAMPING] = min(100.0 * number[_DAMPING], _MOST_DAMPING)
-    search.count[_HALVINGS] = 0
+    search.tally[_HALVINGS] = 0
     search.slopes[:] = 0.0
     search.number[_LEFT] = 0.0
     search.number[_RIGHT] = np.inf
@@ -260,7 +266,7 @@ def advance(rows, search, S, D, weight, least, most, reach, tolerance):
     weight: total weight of each cell; reach: shift beyond which every sample rests on a bound (inf without bounds);
     tolerance: absolute, on rows. On INFEASIBLE, `search.trial` is the contradiction.
     """
-    number, count = search.number, search.count
+    number, count = search.number, search.tally
     q = statistics(rows, S)
     count[_EVALUATIONS] += 1
     residual = _residual(rows, search, q)
@@ -306,10 +312,10 @@ def advance(rows, search, S, D, weight, least, most, reach, tolerance):
 @compiled
 def restart(search):
     """Go on from the multipliers reached, after the rows' bounds were moved."""
-    search.count[_STARTED] = 0
-    search.count[_HALVINGS] = 0
-    search.count[_IDLE] = 0
-    search.count[_EVALUATIONS] = 0
+    search.tally[_STARTED] = 0
+    search.tally[_HALVINGS] = 0
+    search.tally[_IDLE] = 0
+    search.tally[_EVALUATIONS] = 0
 
 
 @compiled

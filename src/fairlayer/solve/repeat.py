@@ -45,7 +45,7 @@ def remember(system: System, table: Tensor) -> Template | None:
     if len(rows.M) != np.prod(width.astype(np.float64)):  # cells of some other kind
         return None
     every_label = all(
-        system.count.reshape(width).sum(axis=tuple(a for a in range(len(width)) if a != j)).all()
+        system.samples.reshape(width).sum(axis=tuple(a for a in range(len(width)) if a != j)).all()
         for j in range(len(width))
     )
     if not every_label:  # a column skips an integer, which the next batch may hold

@@ -12,7 +12,7 @@ from torch import Tensor
 from fairlayer.bounds import Box
 from fairlayer.cells import UNIT, exact_sums
 from fairlayer.discrepancy import Discrepancy
-from fairlayer.solve.certify import aimed, first_margins, shortfalls, widen_margins
+from fairlayer.solve.certify import aimed, all_hold, first_margins, shortfalls, widen_margins
 from fairlayer.solve.fused import MOST_REPAIRS, newton_tolerance
 from fairlayer.solve.newton import DONE, EVALUATE, advance, new_search, restart, statistics
 from fairlayer.solve.result import Result
@@ -24,7 +24,7 @@ def solve_tensor(
 ) -> Result:
     """Project z, of shape (n,)."""
     rows, weight = system.rows, system.weight
-    index = torch.as_tensor(system.index, device=z.device).long()
+    index = torch.as_tensor(system.cell, device=z.device).long()
     weights = torch.from_numpy(system.weights).to(z.device) if len(system.weights) else None
     lo, hi = box.tensors(z.device)
     exact = z.double()
@@ -41,8 +41,8 @@ def solve_tensor(
         value = torch.clamp(discrepancy.response(exact, s, lo, hi).to(z.dtype), lo.to(z.dtype), hi.to(z.dtype))
         magnitude = float(value.abs().max())
         S = cell_sums(value.double())
-        missed = shortfalls(rows, S, (system.count + 4.0) * UNIT * magnitude * weight)
-        if len(missed) and missed.max() > 0.0:
+        missed = shortfalls(rows, S, (system.samples + 4.0) * UNIT * magnitude * weight)
+        if not all_hold(missed):
             S, error = np.zeros(len(weight)), np.zeros(len(weight))
             exact_sums(value.double().cpu().numpy(), index.int().cpu().numpy(), system.weights, S, error)
             missed = shortfalls(rows, S, error)
@@ -52,7 +52,7 @@ def solve_tensor(
     value, S, missed, magnitude = emit(search.shift)
     tolerance = newton_tolerance(rows, weight, magnitude, len(z))
     outcome = DONE
-    if len(missed) and missed.max() > 0.0:
+    if not all_hold(missed):
         margins = first_margins(rows, weight, magnitude, torch.finfo(z.dtype).eps / 2, tolerance)
         for _ in range(MOST_REPAIRS):
             aim = aimed(rows, margins)
@@ -65,10 +65,10 @@ def solve_tensor(
             if outcome != DONE:
                 break
             value, S, missed, magnitude = emit(search.shift)
-            if missed.max() <= 0.0 or not widen_margins(rows, margins, missed):
+            if all_hold(missed) or not widen_margins(rows, margins, missed):
                 break
             restart(search)
     s = torch.from_numpy(search.shift).to(z.device)[index]
     slopes = cell_sums(discrepancy.slope(exact, s, lo, hi))
-    active = search.active[: search.count[0]].copy()
+    active = search.active[: search.tally[0]].copy()
     return Result(outcome, value, search.trial, active, search.shift, slopes, missed, statistics(rows, S))
