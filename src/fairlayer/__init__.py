@@ -9,8 +9,10 @@ from fairlayer.constraints import (
     ResidualMean,
 )
 from fairlayer.errors import AbsentGroupError, FairlayerError, InfeasibleError, InputError
+from fairlayer.freeze import freeze
 from fairlayer.groups import SoftGroup
 from fairlayer.layer import FairLayer
+from fairlayer.model import FairModel
 from fairlayer.projection import project
 from fairlayer.solution import Solution, Status
 
@@ -23,6 +25,7 @@ __all__ = [
     "EqualizedOdds",
     "EqualizedResiduals",
     "FairLayer",
+    "FairModel",
     "FairlayerError",
     "InfeasibleError",
     "InputError",
@@ -31,5 +34,6 @@ __all__ = [
     "SoftGroup",
     "Solution",
     "Status",
+    "freeze",
     "project",
 ]

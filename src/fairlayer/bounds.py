@@ -40,8 +40,11 @@ class Box:
         return (lo[0] if len(lo) == 1 else lo), (hi[0] if len(hi) == 1 else hi)
 
 
-def read_bounds(bounds: Any, n: int, dtype: np.dtype[Any] | type) -> Box:
-    """Read (lo, hi); either may be None. Rounded inwards, so that the stated bounds hold in exact arithmetic."""
+def read_bounds(bounds: Any, n: int, dtype: np.dtype[Any] | type | torch.dtype) -> Box:
+    """Read (lo, hi); either may be None. Rounded inwards, so that the stated bounds hold in exact arithmetic.
+
+    dtype: that of the outputs; as torch has it where numpy has none, such as bfloat16.
+    """
     if bounds is None:
         return _scalar_box(-np.inf, np.inf, dtype)
     try:
@@ -71,7 +74,11 @@ def _side(side: Any, default: float, n: int, what: str) -> tuple[np.ndarray, tor
     if side is None:
         return np.array([default]), None
     tensor = side if isinstance(side, torch.Tensor) and side.requires_grad else None
-    array = np.asarray(side.detach().cpu().numpy() if isinstance(side, torch.Tensor) else side, dtype=np.float64)
+    try:
+        plain = side.detach().double().cpu().numpy() if isinstance(side, torch.Tensor) else side
+        array = np.asarray(plain, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what} must be a number, one per output, or None for an open side; got {side!r}.") from error
     if array.ndim == 0:
         return array.reshape(1), tensor
     if array.shape != (n,):
@@ -81,7 +88,13 @@ def _side(side: Any, default: float, n: int, what: str) -> tuple[np.ndarray, tor
 
 def _inwards(side: np.ndarray, dtype: Any, towards: float) -> np.ndarray:
     """The nearest number of `dtype` that lies within the bound."""
-    rounded = side.astype(dtype)
+    if isinstance(dtype, torch.dtype):
+        exact = torch.from_numpy(side)
+        narrow = exact.to(dtype)
+        beyond = narrow.double() < exact if towards > 0 else narrow.double() > exact
+        return torch.where(beyond, torch.nextafter(narrow, narrow.new_tensor(towards)), narrow).float().numpy()
+    with np.errstate(over="ignore"):  # a bound past the dtype's range is an open one
+        rounded = side.astype(dtype)
     outside = rounded < side if towards > 0 else rounded > side
     rounded[outside] = np.nextafter(rounded[outside], np.asarray(towards, dtype=dtype))
     return rounded

@@ -29,6 +29,8 @@ class Levels(NamedTuple):
 
     def digit_table(self) -> np.ndarray:
         """(G, k): the digit of each column in each cell."""
+        if not self.labels:  # no columns: one cell
+            return np.zeros((1, 0), dtype=np.int64)
         if self.digits is not None:
             return np.frombuffer(self.digits, dtype=np.int64).reshape(-1, len(self.labels))
         shape = tuple(len(labels) for labels in self.labels)
@@ -102,7 +104,9 @@ def _finish(index: Any, count: np.ndarray, levels: Levels, weights: np.ndarray |
 def _weigh(index: Any, weights: Any, G: int) -> np.ndarray:
     if isinstance(index, torch.Tensor):
         index = index.cpu().numpy()
-    return np.bincount(index, weights=weights, minlength=G)
+    total, error = np.empty(G), np.empty(G)  # summed exactly, as the certificate takes them to be
+    exact_sums(weights, index.astype(np.int32, copy=False), np.empty(0), total, error)
+    return total
 
 
 def _table(columns: Sequence[Column]) -> Any:

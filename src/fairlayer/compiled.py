@@ -15,7 +15,10 @@ from typing import Any
 import numba
 
 _PACKAGE = Path(__file__).parent
-_SOURCES = [_PACKAGE / "cells.py", _PACKAGE / "rows.py", *sorted((_PACKAGE / "solve").glob("*.py"))]
+_SOURCES = [
+    *(_PACKAGE / name for name in ("cells.py", "rows.py", "stream/account.py", "stream/leader.py", "stream/ledger.py")),
+    *sorted((_PACKAGE / "solve").glob("*.py")),
+]
 _DIGEST = hashlib.sha256(b"".join(source.read_bytes() for source in _SOURCES)).hexdigest()[:12]
 
 

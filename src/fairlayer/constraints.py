@@ -26,6 +26,7 @@ from fairlayer.groups import Column, Name
 
 Over = Name | tuple[Name, ...] | list[Any] | None
 Key = tuple[Any, ...]  # identifies a column among all that the constraints look at
+UNKNOWN = None  # label of a sample whose target is not known yet, in a stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +60,16 @@ class Batch:
             raise InputError(
                 f"features is missing: the constraint conditions on {name!r}; pass features={{{name!r}: ...}}."
             )
+        if not (hasattr(self.features, "columns") or isinstance(self.features, Mapping)):
+            kind = type(self.features).__name__
+            raise InputError(f"features must be columns by name, a mapping or a frame; got {kind}.")
         columns = self.features.columns if hasattr(self.features, "columns") else self.features
         if name not in columns:
             raise InputError(f"features has no {name!r}; it has {list(columns)}.")
-        return as_numpy(self.features[name])
+        values = as_numpy(self.features[name])
+        if values.dtype.kind == "f" and np.isnan(values).any():
+            raise InputError(f"features[{name!r}] has missing values: leave these samples out, or fill them in.")
+        return values
 
 
 class Constraint:
@@ -78,6 +85,11 @@ class Constraint:
     def groupings(self, names: Sequence[Name]) -> list[tuple[Name, ...]]:
         """The groupings compared, each a tuple of attributes to intersect, given the attributes there are."""
         return []
+
+    @property
+    def column_keys(self) -> tuple[Key, ...]:
+        """The keys of `columns`."""
+        return ()
 
     def columns(self, batch: Batch) -> dict[Key, Column]:
         """Further columns that this constraint's cells depend on, besides the attributes it compares."""
@@ -117,7 +129,10 @@ def check_tolerance(value: Any) -> None:
 
 def as_numpy(values: Any) -> np.ndarray:
     """Any column as an array on the CPU."""
-    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+    if not isinstance(values, torch.Tensor):
+        return np.asarray(values)
+    values = values.detach().cpu()
+    return (values.float() if values.dtype == torch.bfloat16 else values).numpy()  # numpy has no bfloat16
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +166,8 @@ class GroupConstraint(Constraint):
             return [(name,) for name in names]
         wanted = self.over if isinstance(self.over, list) else [self.over]
         groupings = [entry if isinstance(entry, tuple) else (entry,) for entry in wanted]
+        if not groupings or not all(groupings):
+            raise InputError(f"over is {self.over!r}, which names no attribute: name some, or pass None for all.")
         for name in (name for grouping in groupings for name in grouping):
             if name not in names:
                 raise InputError(f"over names attribute {name!r}, which groups does not have; it has {list(names)}.")
@@ -241,7 +258,8 @@ def _regions_column(name: Any, values: np.ndarray, regions: Sequence[Region], wh
 def _region_masks(grid: Grid, key: Key, regions: Sequence[Region], label: str) -> Iterator[tuple[str, np.ndarray]]:
     """Cells of each region, from the column made by `_regions_column`."""
     for r, region in enumerate(regions):
-        mask = sum((cells for pattern, cells in grid.memberships[key] if pattern[r]), np.zeros(grid.size))
+        masks = (cells for pattern, cells in grid.memberships[key] if pattern is not UNKNOWN and pattern[r])
+        mask = sum(masks, np.zeros(grid.size))
         yield f" within {label} {_region_text(region)}", mask
 
 
@@ -273,6 +291,11 @@ class ConditionalParity(GroupConstraint):
                 "regions is empty: give at least one, for instance regions={'age': [(None, 30), (30, None)]}."
             )
 
+    @property
+    def column_keys(self) -> tuple[Key, ...]:
+        """One per feature."""
+        return tuple(("region", self.key, name) for name in self.regions)
+
     def columns(self, batch: Batch) -> dict[Key, Column]:
         """The regions of each feature."""
         return {
@@ -302,6 +325,11 @@ class EqualizedOdds(GroupConstraint):
     needs_targets: ClassVar[bool] = True
     most_classes: ClassVar[int] = 50
 
+    @property
+    def column_keys(self) -> tuple[Key, ...]:
+        """The target's."""
+        return (("odds", self.key) if self.regions is not None else ("odds",),)
+
     def columns(self, batch: Batch) -> dict[Key, Column]:
         """The region or class of the target."""
         targets = as_numpy(batch.targets)
@@ -321,7 +349,8 @@ class EqualizedOdds(GroupConstraint):
             yield from _region_masks(grid, ("odds", self.key), self.regions, "target")
         else:
             for label, mask in grid.memberships["odds",]:
-                yield f" within target {label:g}", mask
+                if label is not UNKNOWN:
+                    yield f" within target {label if isinstance(label, str) else f'{label:g}'}", mask
 
 
 class Affine(Constraint):
@@ -335,7 +364,10 @@ class Affine(Constraint):
     tolerance = 0.0
 
     def __init__(self, A: Any, lower: Any = None, upper: Any = None, name: str | None = None):
-        self.A = torch.as_tensor(A, dtype=torch.float64).detach().cpu().numpy()
+        try:
+            self.A = torch.as_tensor(A, dtype=torch.float64).detach().cpu().numpy()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"A cannot be read as a matrix of floats: {error}") from error
         self.name = name
         if self.A.ndim not in (2, 3):
             raise InputError(f"A must have shape (m, n) or (B, m, n); got {self.A.shape}.")
@@ -346,13 +378,18 @@ class Affine(Constraint):
         low, high = as_numpy(self.lower), as_numpy(self.upper)
         if np.isnan(low).any() or np.isnan(high).any() or (low > high).any():
             raise InputError("Affine needs lower <= upper in every row, and no NaN.")
+        if np.isposinf(low).any() or np.isneginf(high).any():
+            raise InputError("Affine has a lower of inf or an upper of -inf, which no output satisfies.")
 
     def _side(self, side: Any, what: str, default: float) -> Any:
         """A bound for every row; a tensor that requires gradients stays one."""
         rows = self.A.shape[:-1]
         value: Any = default if side is None else side
         keeps_graph = isinstance(value, torch.Tensor) and value.requires_grad
-        array: Any = value if keeps_graph else np.asarray(as_numpy(value), dtype=np.float64)
+        try:
+            array: Any = value if keeps_graph else np.asarray(as_numpy(value), dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{what} must be a number, one per row, or None for an open side; got {side!r}.") from error
         try:
             return array.expand(rows) if keeps_graph else np.broadcast_to(array, rows)
         except (RuntimeError, ValueError) as error:

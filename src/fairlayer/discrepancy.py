@@ -63,4 +63,6 @@ def find_discrepancy(discrepancy: str | Discrepancy) -> Discrepancy:
         if discrepancy not in _KNOWN:
             raise InputError(f"discrepancy {discrepancy!r} is unknown; there are {sorted(_KNOWN)}.")
         return _KNOWN[discrepancy]
+    if not hasattr(discrepancy, "response"):
+        raise InputError(f"discrepancy must be a name, one of {sorted(_KNOWN)}, or a Discrepancy; got {discrepancy!r}.")
     return discrepancy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 
@@ -28,9 +29,10 @@ class InfeasibleError(FairlayerError):
         self.excess = excess
         self.smallest = tuple(smallest)
         listed = "; ".join(
-            f"{row} (feasible from tolerance {limit:.6g})" for row, limit in zip(rows, smallest, strict=True)
+            f"{row} (feasible from tolerance {limit:.6g})" if math.isfinite(limit) else row
+            for row, limit in zip(rows, smallest, strict=True)
         )
         super().__init__(
-            f"No output satisfies these rows together: {listed}. Widen the bounds, raise the tolerances by "
+            f"No output satisfies these rows together: {listed}. Widen the bounds, raise the tolerances (or widen the rows) by "
             f'{excess:.6g}, or pass infeasible="relax" for the output that violates them least.'
         )

@@ -74,6 +74,8 @@ def read_groups(groups: Any, n: int, levels: Mapping[Name, Sequence[Label]] | No
         raise InputError("groups is missing: pass the protected attributes, for instance groups={'sex': sex}.")
     if isinstance(groups, torch.Tensor | np.ndarray) and groups.ndim == 2:
         if groups.dtype in (torch.int64, np.int64) and groups.shape[0] == n and not levels:
+            if groups.shape[1] == 0:
+                raise InputError("groups has no columns: pass at least one protected attribute.")
             return {j: Column(j, None, None, groups) for j in range(groups.shape[1])}
         raw: dict[Name, Any] = {j: groups[:, j] for j in range(groups.shape[1])}
     elif isinstance(groups, Mapping):
@@ -96,6 +98,8 @@ def read_groups(groups: Any, n: int, levels: Mapping[Name, Sequence[Label]] | No
 
 def read_column(name: Name, values: Any, n: int, levels: Sequence[Label] | None = None) -> Column | SoftGroup:
     """Turn one attribute into a column of integers."""
+    if not hasattr(values, "__len__") or isinstance(values, str):
+        raise InputError(f"groups[{name!r}] is {values!r}: pass a column, one label per output.")
     if len(values) != n:
         raise InputError(f"groups[{name!r}] has {len(values)} entries for {n} outputs: pass one label per output.")
     if isinstance(values, SoftGroup):
@@ -161,7 +165,8 @@ def _refuse_missing(name: Name, count: int) -> None:
 
 def _as_array(values: Any, what: str) -> np.ndarray:
     if isinstance(values, torch.Tensor):
-        return values.detach().cpu().numpy()
+        values = values.detach().cpu()
+        return (values.float() if values.dtype == torch.bfloat16 else values).numpy()  # numpy has no bfloat16
     try:
         return np.asarray(values)
     except Exception as error:

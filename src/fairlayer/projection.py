@@ -124,11 +124,12 @@ def _project_one(
 ) -> Solution:
     """Project one batch, z of shape (n,)."""
     n = len(z)
-    box = read_bounds(how.bounds, n, _NUMPY_DTYPE.get(z.dtype, np.float32))
+    box = read_bounds(how.bounds, n, _NUMPY_DTYPE.get(z.dtype, z.dtype))
     fused = is_fused(z, how.discrepancy) and how.path != "tensor"
     if how.path == "fused" and not fused:
         raise InputError(f"path='fused' takes float32 or float64 on the CPU; z is {z.dtype} on {z.device}.")
     simple = fused and targets is None and features is None and weights is None and how.levels is None
+    simple = simple and not rules.affine
     simple = simple and isinstance(groups, Tensor) and groups.dtype == torch.int64 and groups.is_contiguous()
     solved = _solve_like_last(z.detach(), rules, how, groups, box) if simple and rules.template is not None else None
     if solved is None:
@@ -213,7 +214,10 @@ def _read_targets(targets: Any, n: int) -> Any:
 def _read_weights(weights: Any, n: int) -> np.ndarray | None:
     if weights is None:
         return None
-    values = as_numpy(weights).reshape(-1).astype(np.float64)
+    try:
+        values = as_numpy(weights).reshape(-1).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"weights must be numbers, one per output: {error}") from error
     if len(values) != n:
         raise InputError(f"weights has {len(values)} entries for {n} outputs: pass one per output.")
     if not np.isfinite(values).all() or (values < 0).any():

@@ -18,6 +18,8 @@ class Rules:
     """Constraints that hold together. Two are equal where their rows are, whatever the tolerances."""
 
     def __init__(self, constraints: Sequence[Constraint] | Constraint):
+        if not isinstance(constraints, Constraint | Sequence):
+            raise InputError(f"constraints must be one, or a list of them; got {constraints!r}.")
         listed = [constraints] if isinstance(constraints, Constraint) else list(constraints)
         for constraint in listed:
             if not isinstance(constraint, Constraint):
@@ -42,8 +44,9 @@ class Rules:
         """What each constraint compares, given the attributes there are; and which of these are looked at."""
         if names not in self._groupings:
             each = tuple(tuple(constraint.groupings(names)) for constraint in self.constraints)
-            used = dict.fromkeys(name for groupings in each for grouping in groupings for name in grouping)
-            self._groupings[names] = each, tuple(used)
+            wanted = {name for groupings in each for grouping in groupings for name in grouping}
+            # In the order of the table, in which cells are numbered, whatever order constraints name them in.
+            self._groupings[names] = each, tuple(name for name in names if name in wanted)
         return self._groupings[names]
 
     def tolerances(self) -> tuple[Any, ...]:

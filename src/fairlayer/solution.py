@@ -25,6 +25,10 @@ class Status(enum.Enum):
         "The output's dtype cannot represent values that meet the tolerance exactly: `gaps` holds what was reached. "
         "Use float64, or a larger tolerance."
     )
+    UNCERTIFIED = (
+        "The targets of these samples are not known yet: they were shifted by what was learned so far, and enter the "
+        "ledger with `observe`. Rows that need no targets hold exactly."
+    )
     RELAXED = (
         "The constraints contradict each other or the bounds: this output violates them least, by `excess`, and among "
         "those is the closest to the input."
@@ -66,6 +70,36 @@ class Facts:
         if len(self.missed) and self.missed.max() > 0.0:
             return Status.ROUNDED
         return Status.VACUOUS if self.vacuous else Status.OPTIMAL
+
+
+class RecordedFacts(Facts):
+    """The same, each given as it is."""
+
+    def __init__(
+        self,
+        rows: tuple[str, ...],
+        gaps: np.ndarray,
+        multipliers: np.ndarray,
+        status: Status,
+        vacuous: tuple[str, ...] = (),
+        excess: float = 0.0,
+    ):
+        self.rows = rows
+        self.multipliers = multipliers
+        self.vacuous = vacuous
+        self.excess = excess
+        self._gaps = gaps
+        self._status = status
+
+    @property
+    def gaps(self) -> np.ndarray:
+        """Value of each row."""
+        return self._gaps
+
+    @property
+    def status(self) -> Status:
+        """What was found."""
+        return self._status
 
 
 class BatchFacts(Facts):

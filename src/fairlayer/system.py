@@ -78,6 +78,9 @@ class Plan:
         self.residual = np.array(residual, dtype=bool)
         self.any_residual = bool(self.residual.any())
         self.no_offset = np.zeros(len(residual))
+        self.labels = [
+            f"{family.prefix}: {s.label}" for listed in families for family in listed for s in family.statistics
+        ]
         self._views: dict[bytes, View] = {}
 
     def view(self, present: np.ndarray) -> View:
@@ -147,6 +150,7 @@ def bind(
     batch = Batch(features, targets)
     for constraint in rules.constraints:
         columns.update(constraint.columns(batch))
+    _check_lengths(rules, columns, n)
     soft = any(isinstance(column, SoftGroup) for column in columns.values())
     if soft or rules.affine:  # every sample is its own cell
         index, count = np.arange(n, dtype=np.int32), np.ones(n)
@@ -154,13 +158,29 @@ def bind(
         plan = _plan(rules, groupings, Grid({key: _sample_members(c) for key, c in columns.items()}, n))
     else:
         index, count, weight, meaning = assign_cells(list(columns.values()), n, weights)  # type: ignore[arg-type]
-        plan = _cell_plan(rules, groupings, tuple(columns), meaning)
+        kinds = tuple(tuple(map(type, labels)) for labels in meaning.labels)
+        plan = _cell_plan(rules, groupings, tuple(columns), meaning, kinds)
     return _bind_plan(plan, rules, index, count, weight, weights, targets)
 
 
+def _check_lengths(rules: Rules, columns: Mapping[Key, Column | SoftGroup], n: int) -> None:
+    """Refuse features and matrices that are not of the batch's size; groups and targets have been checked."""
+    for key, column in columns.items():
+        if key[0] == "region" and len(column.values) != n:  # type: ignore[union-attr]
+            raise InputError(
+                f"features[{key[-1]!r}] has {len(column.values)} entries for {n} outputs: "  # type: ignore[union-attr]
+                "pass one per output."
+            )
+    for constraint in rules.affine:
+        if constraint.A.ndim != 2 or constraint.A.shape[1] != n:
+            raise InputError(f"A has shape {constraint.A.shape}, which does not fit {n} outputs.")
+
+
 @lru_cache(maxsize=256)
-def _cell_plan(rules: Rules, groupings: Groupings, keys: tuple[Key, ...], levels: Levels) -> Plan:
-    """The plan for cells that mean `levels`."""
+def _cell_plan(
+    rules: Rules, groupings: Groupings, keys: tuple[Key, ...], levels: Levels, kinds: tuple[tuple[type, ...], ...]
+) -> Plan:
+    """The plan for cells that mean `levels`, whose labels are of these types: 0, 0.0 and False are equal but differ."""
     digits = levels.digit_table()
     members = {
         key: [
@@ -210,7 +230,7 @@ def _bind_plan(
     offset, offset_tensor = plan.no_offset, None
     if plan.any_residual:
         sums, error = np.empty(len(weight)), np.empty(len(weight))
-        exact_sums(as_numpy(targets).astype(np.float64), as_numpy(index).astype(np.int32), sample_weights, sums, error)
+        exact_sums(_as_numbers(targets), as_numpy(index).astype(np.int32), sample_weights, sums, error)
         offset = (sums @ M) * plan.residual
         if isinstance(targets, torch.Tensor) and targets.requires_grad:
             offset_tensor = _offset_tensor(M * plan.residual, index, weights, targets)
@@ -223,6 +243,13 @@ def _bind_plan(
     return System(index, count, weight, sample_weights, rows, view, limits[2], limits[3], offset_tensor)
 
 
+def _as_numbers(targets: Any) -> np.ndarray:
+    try:
+        return as_numpy(targets).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"targets must be numbers where residuals are taken of them: {error}") from error
+
+
 def _with_matrices(plan: Plan, rules: Rules, weight: np.ndarray, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """M where some statistics are means and others rows of a matrix, which apply to outputs, not to weighted sums."""
     is_mean = np.ones(len(total), dtype=bool)
@@ -232,9 +259,6 @@ def _with_matrices(plan: Plan, rules: Rules, weight: np.ndarray, total: np.ndarr
             is_mean[start : start + len(plan.affine[position].A)] = False
             start += len(plan.affine[position].A)
         start += sum(len(family.statistics) for family in families)
-    for constraint in rules.affine:
-        if constraint.A.shape != (len(constraint.A), len(weight)):
-            raise InputError(f"A has shape {constraint.A.shape}, which does not fit {len(weight)} outputs.")
     if not (weight > 0).all():
         raise InputError("weights has zeros: Affine rows need a positive weight for every output.")
     present = (total > 0) | ~is_mean

@@ -25,7 +25,8 @@ def solve(
     z: Tensor, system: System, box: Box, extent: tuple[float, float], discrepancy: Discrepancy, fused: bool
 ) -> Result:
     """Project z, of shape (n,) and values within `extent`, onto a system; on the compiled path where `fused`."""
-    reach, magnitude = reach_and_magnitude(*extent, box.lowest, box.highest)
+    largest = max(abs(extent[0]), abs(extent[1]))  # all that the repeat lane knows: both must take the same steps
+    reach, magnitude = reach_and_magnitude(-largest, largest, box.lowest, box.highest)
     extremes = cell_extremes(system, box)
     if not fused:
         return solve_tensor(z, system, box, extremes, reach, discrepancy)

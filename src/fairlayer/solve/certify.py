@@ -51,7 +51,7 @@ def shortfalls(rows, S, error):
         doubt[k] = 4.0 * UNIT * abs(rows.offset[k])
     for c in range(G):
         for k in range(K):
-            doubt[k] += abs(rows.M[c, k]) * (error[c] + (G + 4.0) * UNIT * abs(S[c]))
+            doubt[k] += abs(rows.M[c, k]) * (error[c] + (2.0 * G + 8.0) * UNIT * abs(S[c]))
     missed = np.empty(rows.plus.size)
     for j in range(missed.size):
         value = row_value(q, rows.plus, rows.minus, j)

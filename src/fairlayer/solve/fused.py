@@ -126,13 +126,9 @@ def newton_tolerance(rows, weight, magnitude, n):
 @compiled
 def reach_and_magnitude(smallest, largest, low, high):
     """The shift at which all samples rest on a bound (infinite without bounds), and a bound on the clipped outputs."""
+    magnitude = max(abs(min(max(smallest, low), high)), abs(min(max(largest, low), high)))
     if low > -np.inf and high < np.inf:
-        return 2.0 * max(largest - low, high - smallest, 0.0), max(abs(low), abs(high))
-    magnitude = max(abs(smallest), abs(largest))
-    if low > -np.inf:
-        magnitude = max(magnitude, abs(low))
-    if high < np.inf:
-        magnitude = max(magnitude, abs(high))
+        return 2.0 * max(largest - low, high - smallest, 0.0), magnitude
     return np.inf, magnitude
 
 

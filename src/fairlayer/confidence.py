@@ -1,0 +1,158 @@
+"""Confidence intervals for group means from a finite sample, and the statement made of them.
+
+For independent samples of one distribution in [0, 1], n of them with mean m and sample variance V, each of these holds
+with probability at least 1 - delta:
+
+    |E - m| <= sqrt(2 V ln(4 / delta) / n) + 7 ln(4 / delta) / (3 (n - 1))    (Maurer & Pontil 2009, theorem 4, for
+                                                                              both sides at delta / 2 each)
+    |E - m| <= sqrt(ln(2 / delta) / (2 n))                                    (Hoeffding 1963)
+
+The first is the narrower one for large groups with little spread, the second for small groups. Which of them is used
+is decided without a look at the sample it is applied to, so that nothing has to be paid for the choice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Mean:
+    """What is known of one group's mean: it lies between lower and upper."""
+
+    group: str
+    samples: int
+    mean: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class GapBound:
+    """What is known of one row: its absolute value is at most `bound`."""
+
+    row: str
+    tolerance: float
+    measured: float  # on the samples kept for the statement
+    bound: float
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """With probability at least `confidence` over the calibration sample, every bound holds for the population.
+
+    The population is what the calibration samples were drawn from, independently; `samples` of them were used for this
+    statement and for nothing else. aimed_at: share of each tolerance that the shifts were fitted for.
+    """
+
+    confidence: float
+    fitted_on: int
+    samples: int
+    rows: tuple[GapBound, ...]
+    means: tuple[Mean, ...]
+    aimed_at: float = 1.0
+
+    @property
+    def gap(self) -> float:
+        """The largest bound."""
+        return max((row.bound for row in self.rows), default=0.0)
+
+    @property
+    def excess(self) -> float:
+        """What must be added to the tolerances for the statement to hold: the delta of `gap <= eps + delta`."""
+        return max((row.bound - row.tolerance for row in self.rows), default=0.0)
+
+    @property
+    def satisfied(self) -> bool:
+        """Whether the tolerances themselves hold with this confidence."""
+        return self.excess <= 0.0
+
+    def __str__(self) -> str:
+        worst = max(self.rows, key=lambda row: row.bound - row.tolerance, default=None)
+        if worst is None:
+            return "Nothing is compared, so nothing is stated."
+        head = f"With confidence {self.confidence:g}, "
+        if self.satisfied:
+            head += f"every one of {len(self.rows)} gaps is within its tolerance"
+        else:
+            head += f"every one of {len(self.rows)} gaps is at most its tolerance plus {self.excess:.4g}"
+        return (
+            f"{head} ({self.samples} samples, {self.fitted_on} others to fit). Widest: {worst.row}, measured "
+            f"{worst.measured:.4g}, at most {worst.bound:.4g}, tolerance {worst.tolerance:g}."
+        )
+
+
+def half_width(n: float, variance: float, delta: float, bernstein: bool) -> float:
+    """Of the two-sided interval for a mean in [0, 1]; infinite where n is too small to say anything."""
+    if n < 2:
+        return math.inf
+    if bernstein:
+        log = math.log(4.0 / delta)
+        return math.sqrt(2.0 * variance * log / n) + 7.0 * log / (3.0 * (n - 1.0))
+    return math.sqrt(math.log(2.0 / delta) / (2.0 * n))
+
+
+def prefers_bernstein(n: float, variance: float, delta: float) -> bool:
+    """Which interval is likely the narrower one, given a variance from other samples."""
+    return half_width(n, variance, delta, True) < half_width(n, variance, delta, False)
+
+
+def interval(values: np.ndarray, lo: float, hi: float, delta: float, bernstein: bool) -> tuple[float, float]:
+    """Interval for the mean of values in [lo, hi], wrong with probability at most delta."""
+    if len(values) < 2 or hi <= lo:
+        return lo, hi
+    scaled = (values - lo) / (hi - lo)
+    width = half_width(len(values), float(scaled.var(ddof=1)), delta, bernstein) * (hi - lo)
+    mean = float(values.mean())
+    return max(lo, mean - width), min(hi, mean + width)
+
+
+def ratio_interval(
+    values: np.ndarray, memberships: np.ndarray, lo: float, hi: float, delta: float, bernstein: bool
+) -> tuple[float, float]:
+    """Interval for E[p y] / E[p], the mean over a soft group: numerator and denominator at delta / 2 each."""
+    low_part, high_part = interval(memberships * (values - lo), 0.0, hi - lo, delta / 2, bernstein)
+    low_share, high_share = interval(memberships, 0.0, 1.0, delta / 2, bernstein)
+    lower = low_part / high_share if high_share > 0 else 0.0
+    upper = high_part / low_share if low_share > 0 else math.inf
+    return lo + lower, min(hi, lo + upper)
+
+
+def largest_gap(first: Mean, second: Mean | None) -> float:
+    """The most that the difference of two means can be in absolute value, or the one mean where there is no second."""
+    if second is None:
+        return max(abs(first.lower), abs(first.upper))
+    return max(first.upper - second.lower, second.upper - first.lower)
+
+
+def growth_needed(
+    pairs: Sequence[tuple[float, float, float, float, float]],  # n and variance of both groups, tolerance / range
+    delta: float,
+) -> float:
+    """By what factor the sample must grow for every pair to fit into its tolerance; inf where never.
+
+    Counted are both half-widths and, as measured means differ by chance even where the fit made them equal, twice the
+    standard error of their difference (of the samples to certify with, and of as many to fit).
+    """
+
+    def fits(factor: float) -> bool:
+        for n_a, var_a, n_b, var_b, tolerance in pairs:
+            groups = [(factor * n, var) for n, var in ((n_a, var_a), (n_b, var_b)) if n != math.inf]
+            widths = sum(min(half_width(n, var, delta, kind) for kind in (True, False)) for n, var in groups)
+            if widths + 2.0 * math.sqrt(sum(2.0 * var / max(n, 1.0) for n, var in groups)) > tolerance:
+                return False
+        return True
+
+    low, high = 1.0, 2.0
+    while not fits(high):
+        low, high = high, 2.0 * high
+        if high > 1e9:
+            return math.inf
+    for _ in range(30):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high

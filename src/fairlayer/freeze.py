@@ -1,0 +1,367 @@
+"""`freeze`: a projection solved once, kept as one shift per group, and served one sample at a time.
+
+At its solution the projection moves every sample by a shift that depends on its groups alone,
+
+    y = rho(z, s),    s = sum of sigma_k over the groups k that the sample belongs to,
+
+for the squared discrepancy y = clip(z - s, lo, hi). Solved on a calibration sample, the sigma_k make y a function of
+one sample: no batch effect, and a plain module that exports. What was exact for a batch becomes statistical: a
+`Certificate` says which gaps the population can have, and with what confidence.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fairlayer.bounds import read_bounds
+from fairlayer.confidence import (
+    Certificate,
+    GapBound,
+    Mean,
+    growth_needed,
+    interval,
+    largest_gap,
+    prefers_bernstein,
+    ratio_interval,
+)
+from fairlayer.constraints import Affine, Constraint, as_numpy
+from fairlayer.errors import InputError
+from fairlayer.frozen import Frozen
+from fairlayer.groups import Attributes, Label, Name, SoftGroup, read_groups
+from fairlayer.layer import FairLayer
+from fairlayer.model import FairModel
+from fairlayer.projection import project
+from fairlayer.system import bind
+
+TIGHTENING_STEPS = 20
+
+
+def freeze(
+    model: Any,
+    inputs: Any,
+    groups: Any,
+    *,
+    confidence: float | None = 0.95,
+    tighten: bool = False,
+    targets: Any = None,
+    features: Any = None,
+    weights: Any = None,
+    certify: float = 0.5,
+    targets_within: tuple[float, float] | None = None,
+    seed: int = 0,
+) -> Frozen:
+    """Solve the projection on a calibration sample and keep its shifts.
+
+    model: a `FairLayer`, with raw outputs as inputs; or a `FairModel`, with what its backbone takes. The calibration
+    sample must be drawn from the population served, and not have been used in training.
+    groups, targets, features, weights: as for `project`. With a SoftGroup, group means are those weighted by the
+    probabilities, and the shift of a sample is the expected one: exactly what the projection of soft groups does.
+
+    confidence: of the certificate. A share `certify` of the sample, drawn at random, is kept for it, so that it is
+    independent of the shifts. None: no certificate, and shifts from the whole sample.
+    tighten: fit for smaller tolerances, so that the stated ones themselves hold with that confidence; an error names
+    the sample size needed where the sample is too small for that.
+    targets_within: the range targets can have, which certificates about residuals need.
+    """
+    layer, backbone = (model, None)
+    if isinstance(model, FairModel):
+        layer, backbone = model.layer, FairModel(model.backbone, None, model.hide)
+    _check(layer, confidence, tighten, weights, targets_within)
+    z = _raw(backbone, inputs)
+    n = len(z)
+    attributes = read_groups(groups, n, layer.levels)
+    _, used = layer.rules.groupings(tuple(attributes))
+    attributes = {name: attributes[name] for name in used}
+    labels = {name: _known_labels(column) for name, column in attributes.items()}
+    frozen = Frozen(layer, labels, backbone)
+    sample = _Sample(frozen, layer, z, attributes, targets, features, weights)
+    if confidence is None:
+        frozen.shifts.copy_(sample.fit(np.arange(n), 1.0))
+        return frozen.eval()
+    order = np.random.default_rng(seed).permutation(n)
+    kept = round(certify * n)
+    fit_on, certify_on = np.sort(order[kept:]), np.sort(order[:kept])
+    if not len(fit_on) or not len(certify_on):
+        raise InputError(f"certify={certify} of {n} samples leaves none to fit, or none to certify with.")
+    statement = _Statement(sample, fit_on, certify_on, confidence, targets_within)
+    if not tighten:
+        frozen.shifts.copy_(sample.fit(fit_on, 1.0))
+        frozen.certificate = statement.make(1.0)
+        return frozen.eval()
+    # Tests in an order fixed beforehand, from the strictest on, each at the full level, up to the first that fails:
+    # the chance that any of them passes wrongly is that of the first that should have failed.
+    best: tuple[Tensor, Certificate] | None = None
+    for step in range(TIGHTENING_STEPS + 1):
+        frozen.shifts.copy_(sample.fit(fit_on, step / TIGHTENING_STEPS))
+        certificate = statement.make(step / TIGHTENING_STEPS)
+        if not certificate.satisfied:
+            if best is None:
+                raise InputError(statement.advice(certificate))
+            break
+        best = frozen.shifts.clone(), certificate
+    assert best is not None
+    frozen.shifts.copy_(best[0])
+    frozen.certificate = _only_tolerances(best[1])
+    return frozen.eval()
+
+
+def _check(layer: Any, confidence: float | None, tighten: bool, weights: Any, within: Any) -> None:
+    """Refuse what cannot be frozen, or cannot be stated."""
+    if not isinstance(layer, FairLayer):
+        raise InputError(f"freeze needs a FairLayer or a FairModel; got {type(layer).__name__}.")
+    for constraint in layer.rules.constraints:
+        if isinstance(constraint, Affine):
+            raise InputError("Affine rows are about one batch, not about groups: they cannot be frozen.")
+        if constraint.needs_targets and not getattr(constraint, "residual", False):
+            raise InputError(
+                f"{type(constraint).__name__} shifts samples by their targets, which are unknown when one is served: "
+                "it cannot be frozen. Use it in training, and freeze another constraint."
+            )
+    if not layer.rules.constraints:
+        raise InputError("The layer has no constraints: there is nothing to freeze.")
+    if confidence is None:
+        if tighten:
+            raise InputError("tighten=True needs a confidence.")
+        return
+    if not 0.0 < confidence < 1.0:
+        raise InputError(f"confidence must lie between 0 and 1; got {confidence}.")
+    box = read_bounds(layer.bounds, 1, np.float64)
+    why = None
+    if not math.isfinite(box.lowest) or not math.isfinite(box.highest):
+        why = "the layer's outputs are unbounded (give it bounds=(lo, hi))"
+    elif weights is not None:
+        why = "weighted samples are not equally likely draws (leave weights out)"
+    elif layer.rules.needs_targets and within is None:
+        why = "targets may be anything (pass targets_within=(lo, hi))"
+    if why:
+        raise InputError(f"No confidence can be stated: {why}. Pass confidence=None to freeze without a statement.")
+
+
+@torch.no_grad()
+def _raw(backbone: nn.Module | None, inputs: Any) -> Tensor:
+    """Raw outputs, of shape (n,), of a backbone in evaluation mode."""
+    if backbone is None:
+        z = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.ascontiguousarray(inputs))
+    else:
+        z = backbone.eval()(inputs)
+    return z.detach().reshape(-1).cpu()
+
+
+def _known_labels(column: Any) -> tuple[Label, ...]:
+    if column.labels is not None:
+        return tuple(column.labels)
+    return tuple(np.unique(as_numpy(column.values)).tolist())
+
+
+class _Sample:
+    """The calibration sample: raw outputs, and which groups each belongs to."""
+
+    def __init__(
+        self,
+        frozen: Frozen,
+        layer: FairLayer,
+        z: Tensor,
+        attributes: Attributes,
+        targets: Any,
+        features: Any,
+        weights: Any,
+    ):
+        self.frozen = frozen
+        self.layer = layer
+        self.z = z
+        self.targets = None if targets is None else as_numpy(targets).reshape(-1)
+        self.weights = None if weights is None else as_numpy(weights).reshape(-1)
+        self.features = features
+        self.columns = {name: _labels_of(column) for name, column in attributes.items()}
+        self.levels = {name: known for name, known in frozen.labels.items() if not self._is_soft(name)}
+        self.codes = frozen.encode(self.columns, features)
+        self.member = frozen.membership(self.codes).numpy()
+        self.soft = self.codes.is_floating_point()
+
+    def _is_soft(self, name: Name) -> bool:
+        return isinstance(self.columns[name], SoftGroup)
+
+    @torch.no_grad()
+    def outputs(self, rows: np.ndarray) -> np.ndarray:
+        """What the frozen shifts, as they are now, make of some samples."""
+        chosen = torch.from_numpy(rows)
+        shift = self.frozen.membership(self.codes[chosen]) @ self.frozen.shifts
+        z = self.z[chosen].double()
+        return self.frozen.discrepancy.response(z, shift, self.frozen.limits[0], self.frozen.limits[1]).numpy()
+
+    def fit(self, rows: np.ndarray, share: float) -> Tensor:
+        """The shifts of the projection of some samples onto `share` of every tolerance."""
+        constraints = [_with_tolerance(c, share * float(c.tolerance)) for c in self.layer.rules.constraints]
+        solution = project(
+            self.z[torch.from_numpy(rows)],
+            {name: _take(column, rows) for name, column in self.columns.items()},
+            constraints,
+            self.layer.bounds,
+            None if self.targets is None else self.targets[rows],
+            _take_features(self.features, rows),
+            None if self.weights is None else self.weights[rows],
+            self.layer.discrepancy,
+            levels=self.levels or None,
+            absent="vacuous",
+            infeasible=self.layer.infeasible,
+        )
+        system, multipliers = solution.facts.system, solution.facts.multipliers
+        weight = np.ones(len(rows)) if self.weights is None else self.weights[rows]
+        total = weight @ self.member[rows]
+        of_statistic = np.zeros(len(total))
+        np.add.at(of_statistic, system.plus, multipliers)
+        pairs = system.minus >= 0
+        np.subtract.at(of_statistic, system.minus[pairs], multipliers[pairs])
+        return torch.from_numpy(np.where(total > 0, of_statistic / np.where(total > 0, total, 1.0), 0.0))
+
+
+class _Statement:
+    """What can be said of the population from samples that had no part in the fit."""
+
+    def __init__(
+        self,
+        sample: _Sample,
+        fit_on: np.ndarray,
+        certify_on: np.ndarray,
+        confidence: float,
+        targets_within: tuple[float, float] | None,
+    ):
+        self.sample = sample
+        self.fit_on = fit_on
+        self.certify_on = certify_on
+        self.confidence = confidence
+        whole = bind(
+            sample.layer.rules,
+            len(sample.z),
+            groups=sample.columns,
+            targets=sample.targets,
+            features=sample.features,
+            levels=sample.levels or None,
+        )
+        self.plus, self.minus = whole.rows.plus, whole.rows.minus
+        self.names = whole.view.names
+        self.tolerances = [float(sample.layer.rules.constraints[owner].tolerance) for owner in whole.view.owner]
+        self.groups = np.unique(np.concatenate([self.plus, self.minus[self.minus >= 0]]))
+        self.delta = (1.0 - confidence) / max(1, len(self.groups))  # both sides of every mean hold together
+        box = read_bounds(sample.layer.bounds, 1, np.float64)
+        self.plain_range = box.lowest, box.highest
+        low, high = targets_within or (0.0, 0.0)
+        self.residual_range = box.lowest - high, box.highest - low
+        self.residual = np.zeros(sample.member.shape[1], dtype=bool)
+        for family in sample.frozen.families:
+            self.residual[family.start :] = family.residual
+        self._check_targets(targets_within)
+
+    def _check_targets(self, within: tuple[float, float] | None) -> None:
+        targets = self.sample.targets
+        if self.residual.any() and within is not None and targets is not None:
+            outside = (targets < within[0]) | (targets > within[1])
+            if outside.any():
+                raise InputError(f"targets[{int(outside.argmax())}] lies outside targets_within={within}.")
+
+    def make(self, aimed_at: float) -> Certificate:
+        """The certificate of the shifts as they are now."""
+        means = {k: self._mean(k) for k in self.groups}
+        rows = []
+        for name, a, b, tolerance in zip(self.names, self.plus, self.minus, self.tolerances, strict=True):
+            first, second = means[a], means[b] if b >= 0 else None
+            measured = abs(first.mean - (second.mean if second else 0.0))
+            rows.append(GapBound(name, tolerance, measured, largest_gap(first, second)))
+        return Certificate(
+            self.confidence, len(self.fit_on), len(self.certify_on), tuple(rows), tuple(means.values()), aimed_at
+        )
+
+    def _values(self, k: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What is averaged over group k, and how much each sample belongs to it; those that do not are left out."""
+        here = rows[self.sample.member[rows, k] > 0]
+        y = self.sample.outputs(here)
+        if self.residual[k]:
+            assert self.sample.targets is not None
+            y = y - self.sample.targets[here]
+        return y, self.sample.member[here, k]
+
+    def _mean(self, k: int) -> Mean:
+        lo, hi = self.residual_range if self.residual[k] else self.plain_range
+        other, weight = self._values(k, self.fit_on)
+        values, member = self._values(k, self.certify_on)
+        spread = _scaled_variance(other, lo, hi)
+        label = self.sample.frozen.group_names()[k]
+        mean = float(np.average(values, weights=member)) if len(values) else math.nan
+        if not self.sample.soft:
+            bernstein = prefers_bernstein(len(values), spread, self.delta)
+            lower, upper = interval(values, lo, hi, self.delta, bernstein)
+            return Mean(label, len(values), mean, lower, upper)
+        n = len(self.certify_on)
+        bernstein = prefers_bernstein(n, _scaled_variance(weight, 0.0, 1.0), self.delta / 2)
+        everyone = np.zeros((2, n))
+        everyone[:, : len(values)] = values, member  # those that do not belong count with membership 0
+        lower, upper = ratio_interval(everyone[0], everyone[1], lo, hi, self.delta, bernstein)
+        return Mean(label, len(values), mean, lower, upper)
+
+    def advice(self, certificate: Certificate) -> str:
+        """What to do where even a fit for equal means cannot be certified."""
+        worst = max(certificate.rows, key=lambda row: row.bound - row.tolerance)
+        pairs = []
+        for a, b, tolerance in zip(self.plus, self.minus, self.tolerances, strict=True):
+            lo, hi = self.residual_range if self.residual[a] else self.plain_range
+            sides: list[float] = []
+            for k in (a, b):
+                values = self._values(k, self.certify_on)[0] if k >= 0 else np.zeros(0)
+                sides += [len(values) if k >= 0 else math.inf, _scaled_variance(values, lo, hi)]
+            pairs.append((sides[0], sides[1], sides[2], sides[3], tolerance / (hi - lo)))
+        growth = growth_needed(pairs, self.delta)
+        total = len(self.fit_on) + len(self.certify_on)
+        remedy = "raise the tolerance, or lower the confidence"
+        if math.isfinite(growth):
+            remedy = f"about {math.ceil(growth * total)} samples like these {total} are needed; or {remedy}"
+        return (
+            f"The sample is too small for the tolerances to hold with confidence {self.confidence:g}, even with shifts "
+            f"fitted for equal means: {worst.row} may be up to {worst.bound:.4g}, tolerance {worst.tolerance:g}. "
+            f"Remedy: {remedy}."
+        )
+
+
+def _scaled_variance(values: np.ndarray, lo: float, hi: float) -> float:
+    """Sample variance of values mapped from [lo, hi] to [0, 1]; the largest possible where there are too few."""
+    return float(values.var(ddof=1)) / (hi - lo) ** 2 if len(values) > 1 else 0.25
+
+
+def _only_tolerances(certificate: Certificate) -> Certificate:
+    """What a sequence of tests allows to say: that the tolerances hold, not by how much."""
+    rows = tuple(replace(row, bound=row.tolerance) for row in certificate.rows)
+    return replace(certificate, rows=rows)
+
+
+def _with_tolerance(constraint: Constraint, tolerance: float) -> Constraint:
+    return replace(constraint, tolerance=tolerance)  # type: ignore[type-var]
+
+
+def _labels_of(column: Any) -> Any:
+    """Labels as the user gave them, or soft groups as they are."""
+    if isinstance(column, SoftGroup):
+        return column
+    values = as_numpy(column.values)
+    if column.labels is None:
+        return values
+    labels = np.empty(len(column.labels), dtype=object)
+    labels[:] = column.labels
+    return labels[values]
+
+
+def _take(column: Any, rows: np.ndarray) -> Any:
+    if isinstance(column, SoftGroup):
+        return SoftGroup(column.probabilities[rows], column.labels)
+    return column[rows]
+
+
+def _take_features(features: Any, rows: np.ndarray) -> Any:
+    if features is None:
+        return None
+    names = list(features.columns) if hasattr(features, "columns") else list(features)
+    return {name: as_numpy(features[name])[rows] for name in names}

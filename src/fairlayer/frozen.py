@@ -1,0 +1,226 @@
+"""`Frozen`: a projection that was solved once, as a plain function of one sample. Made by `freeze`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fairlayer.bounds import read_bounds
+from fairlayer.confidence import Certificate
+from fairlayer.constraints import Batch, GroupConstraint, as_numpy
+from fairlayer.discrepancy import find_discrepancy
+from fairlayer.errors import InputError
+from fairlayer.groups import Label, Name, SoftGroup
+from fairlayer.layer import FairLayer
+from fairlayer.rules import Rules
+
+
+class Family(NamedTuple):
+    """Groups that one constraint compares: all combinations of labels of the attributes at `columns`."""
+
+    columns: tuple[int, ...]
+    condition: int  # position of the condition within which they are compared, or -1
+    start: int  # position of the first of its shifts
+    residual: bool  # means of y - t rather than of y
+
+
+class Frozen(nn.Module):
+    """Raw outputs and groups of any number of samples -> outputs, each a function of its own sample.
+
+    Made by `freeze`. `labels` holds the known labels of every attribute; `certificate` what is known of the gaps.
+    With a backbone the first argument of the call is the backbone's input.
+    """
+
+    shifts: Tensor
+    limits: Tensor
+    limits_single: Tensor
+
+    def __init__(
+        self,
+        layer: FairLayer,
+        labels: Mapping[Name, Sequence[Label]],
+        backbone: nn.Module | None = None,
+    ):
+        super().__init__()
+        self.backbone = backbone
+        self.labels = {name: tuple(known) for name, known in labels.items()}
+        self.constraints = list(layer.rules.constraints)
+        self.bounds = layer.bounds
+        self.discrepancy = find_discrepancy(layer.discrepancy)
+        self.certificate: Certificate | None = None
+        self.families: list[Family] = []
+        self.conditions: list[tuple[GroupConstraint, Name, int]] = []
+        count = self._lay_out(layer.rules)
+        self.register_buffer("shifts", torch.zeros(count, dtype=torch.float64))
+        for name, dtype in (("limits", np.float64), ("limits_single", np.float32)):
+            box = read_bounds(layer.bounds, 1, dtype)
+            self.register_buffer(name, torch.tensor([box.lo[0], box.hi[0]], dtype=torch.from_numpy(box.lo).dtype))
+
+    def _lay_out(self, rules: Rules) -> int:
+        """Number the shifts in the order in which the constraints state their groups."""
+        names = list(self.labels)
+        start = 0
+        groupings, _ = rules.groupings(tuple(names))
+        for constraint, compared in zip(self.constraints, groupings, strict=True):
+            regions: Mapping[Name, Sequence[Any]] = getattr(constraint, "regions", None) or {}
+            where = [-1]
+            if regions:
+                where = []
+                for feature, listed in regions.items():
+                    for number, _ in enumerate(listed):
+                        where.append(len(self.conditions))
+                        self.conditions.append((constraint, feature, number))  # type: ignore[arg-type]
+            for condition, grouping in product(where, compared):
+                columns = tuple(names.index(name) for name in grouping)
+                residual = getattr(constraint, "residual", False)
+                self.families.append(Family(columns, condition, start, residual))
+                start += math.prod(len(self.labels[name]) for name in grouping)
+        return start
+
+    def forward(self, x: Any, groups: Tensor) -> Tensor:
+        """Outputs for raw outputs (or backbone inputs) x and what `encode` makes of the groups.
+
+        groups: (n, k) integer codes, or (n, K) probabilities of all labels side by side, in float64.
+        """
+        z = x if self.backbone is None else self.backbone(x)
+        shift = (self.membership(groups) @ self.shifts).to(z.dtype)
+        limits = (self.limits if z.dtype == torch.float64 else self.limits_single).to(z.dtype)
+        if z.ndim == groups.ndim:  # one output in a dimension of its own
+            shift = shift.unsqueeze(-1)
+        return self.discrepancy.response(z, shift, limits[0], limits[1])
+
+    def membership(self, groups: Tensor) -> Tensor:
+        """(n, number of shifts): whether, or with what probability, each sample belongs to each group."""
+        members, conditions = self._split(groups)
+        parts = []
+        for family in self.families:
+            part = members[family.columns[0]]
+            for column in family.columns[1:]:
+                part = (part.unsqueeze(-1) * members[column].unsqueeze(-2)).flatten(-2)
+            if family.condition >= 0:
+                part = part * conditions[..., family.condition : family.condition + 1]
+            parts.append(part)
+        return torch.cat(parts, dim=-1)
+
+    def _split(self, groups: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Memberships of each attribute's labels, and of the conditions."""
+        sizes = [len(known) for known in self.labels.values()]
+        if groups.is_floating_point():
+            parts = groups.double().split([*sizes, len(self.conditions)], dim=-1)
+            return list(parts[:-1]), parts[-1]
+        members = [
+            (groups[..., j : j + 1] == torch.arange(size, device=groups.device)).double()
+            for j, size in enumerate(sizes)
+        ]
+        return members, groups[..., len(sizes) :].double()
+
+    def encode(self, groups: Any, features: Any = None, unseen: Literal["raise", "unshifted"] = "raise") -> Tensor:
+        """Turn labels, in any form that `project` takes, into what the module takes.
+
+        A label that the calibration sample did not have has no shift of its own: it is refused, or with
+        unseen="unshifted" left where it is as far as that attribute goes. Combinations of known labels need not have
+        occurred where each attribute is constrained by itself: their shifts add up.
+        """
+        attributes = _named(groups, list(self.labels))
+        n = len(next(iter(attributes.values())))
+        if any(isinstance(column, SoftGroup) for column in attributes.values()):
+            parts = [self._probabilities(name, attributes[name], unseen) for name in self.labels]
+            table = np.concatenate([*parts, self._inside(features, n)], axis=1)
+            return torch.from_numpy(table)
+        codes = np.stack([self._codes(name, attributes[name], unseen) for name in self.labels], axis=1)
+        return torch.from_numpy(np.concatenate([codes, self._inside(features, n).astype(np.int64)], axis=1))
+
+    def _codes(self, name: Name, labels: Any, unseen: str) -> np.ndarray:
+        known = {label: code for code, label in enumerate(self.labels[name])}
+        found = [known.get(label, -1) for label in as_numpy(labels).tolist()]
+        if unseen == "raise" and -1 in found:
+            missing = dict.fromkeys(label for label in as_numpy(labels).tolist() if label not in known)
+            raise InputError(
+                f"groups[{name!r}] holds {list(missing)[:5]}, which the calibration sample did not have: it has "
+                f"{list(known)}. Freeze again with such samples, or pass unseen='unshifted' to leave them as they are."
+            )
+        return np.array(found, dtype=np.int64)
+
+    def _probabilities(self, name: Name, column: Any, unseen: str) -> np.ndarray:
+        known = self.labels[name]
+        if not isinstance(column, SoftGroup):
+            return (self._codes(name, column, unseen)[:, None] == np.arange(len(known))).astype(np.float64)
+        if set(column.labels) != set(known):
+            raise InputError(f"groups[{name!r}] has probabilities of {list(column.labels)}, expected {list(known)}.")
+        return column.probabilities[:, [column.labels.index(label) for label in known]]
+
+    def _inside(self, features: Any, n: int) -> np.ndarray:
+        """(n, conditions): which conditions each sample meets."""
+        if not self.conditions:
+            return np.zeros((n, 0))
+        batch = Batch(features, None)
+        columns = []
+        for constraint, feature, number in self.conditions:
+            column = constraint.columns(batch)["region", constraint.key, feature]
+            patterns: Any = column.labels
+            met = np.array([pattern[number] for pattern in patterns], dtype=np.float64)
+            columns.append(met[column.values])
+        return np.stack(columns, axis=1)
+
+    @torch.no_grad()
+    def predict(
+        self, x: Any, groups: Any, features: Any = None, unseen: Literal["raise", "unshifted"] = "raise"
+    ) -> Any:
+        """Outputs for labels as they come; an array for an array."""
+        codes = self.encode(groups, features, unseen)
+        if isinstance(x, np.ndarray):
+            return self(torch.from_numpy(np.ascontiguousarray(x)), codes).numpy()
+        return self(x, codes)
+
+    def export(self, x: Any, *, soft: bool = False) -> torch.export.ExportedProgram:
+        """The module as a program of torch.export for any number of samples; x: an example input of two or more."""
+        width = len(self.conditions)
+        width += sum(map(len, self.labels.values())) if soft else len(self.labels)
+        groups = torch.zeros(len(x), width, dtype=torch.float64 if soft else torch.int64)
+        batch = torch.export.Dim.DYNAMIC
+        return torch.export.export(self.eval(), (x, groups), dynamic_shapes=({0: batch}, {0: batch}))
+
+    def to_onnx(self, path: Any, x: Any, *, soft: bool = False) -> None:
+        """Write an ONNX file with inputs `x` and `groups` and output `y`; x: an example input of two or more."""
+        torch.onnx.export(
+            self.export(x, soft=soft), f=str(path), input_names=["x", "groups"], output_names=["y"], verbose=False
+        )
+
+    def group_names(self) -> list[str]:
+        """What each of the shifts belongs to."""
+        names = list(self.labels)
+        listed = []
+        for family in self.families:
+            where = "" if family.condition < 0 else " within {1} region {2}".format(*self.conditions[family.condition])
+            for combination in product(*(self.labels[names[column]] for column in family.columns)):
+                parts = [f"{names[c]} {label}" for c, label in zip(family.columns, combination, strict=True)]
+                listed.append(" & ".join(parts) + where)
+        return listed
+
+    def extra_repr(self) -> str:
+        """Attributes and bounds."""
+        return f"labels={self.labels}, bounds={self.bounds}"
+
+
+def _named(groups: Any, names: list[Name]) -> dict[Name, Any]:
+    """Columns of labels by name, in any form that `read_groups` takes, but with the labels as they are."""
+    if isinstance(groups, Mapping):
+        columns = dict(groups)
+    elif hasattr(groups, "columns"):
+        columns = {name: groups[name] for name in groups.columns}
+    elif isinstance(groups, SoftGroup):
+        columns = {names[0]: groups}
+    else:
+        table = as_numpy(groups)
+        table = table.reshape(-1, 1) if table.ndim == 1 else table
+        columns = dict(zip(names, table.T, strict=False))
+    absent = [name for name in names if name not in columns]
+    if absent:
+        raise InputError(f"groups has no {absent}: pass every attribute of the calibration sample, {names}.")
+    return columns

@@ -1,0 +1,97 @@
+"""The account of a stream: its numbers, cell by cell and in all. Everything that must survive a crash.
+
+Sums are kept in two floats, the second holding what the first rounds off, so that a million small batches leave no
+error behind.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import numpy as np
+
+RING = 256  # recent raw outputs kept per cell, for the leader
+
+# Of each cell: name -> shape of one cell's entry.
+CELL_FIELDS: dict[str, tuple[int, ...]] = {
+    "count": (),  # emitted
+    "total": (),  # sum of what was emitted
+    "total_low": (),
+    "square": (),  # sum of squares of what was emitted
+    "target": (),  # sum of targets, where known
+    "target_low": (),
+    "ring": (RING,),  # the last raw outputs
+    "ring_count": (),  # how many there ever were
+    # Raw outputs before the latest block, and in it: count, mean, sum of squared deviations; when to look for drift.
+    "past": (3, 3),
+}
+# In all: name -> initial value.
+NUMBERS: dict[str, float] = {
+    "batches": 0.0,
+    "samples": 0.0,
+    "changed": 0.0,  # samples whose output differs from the raw one
+    "change": 0.0,  # sum of absolute changes
+    "square_change": 0.0,
+    "largest_change": 0.0,
+    "excess": 0.0,  # largest amount by which tolerances had to give way
+    "led_at": 0.0,  # samples when the leader was last solved
+    "taught": 0.0,  # samples of the warm start
+    "multiplier": 0.0,  # of Algorithm 1
+    "largest_multiplier": 0.0,
+    "soft_steps": 0.0,
+    "judged": 0.0,  # samples in batches whose gap is defined
+    "weighted_gap": 0.0,  # sum over batches of size times gap
+    "accumulated_excess": 0.0,  # sum over soft steps of size times (gap - tolerance)
+}
+
+
+class Account:
+    """Arrays by cell, and numbers in all."""
+
+    def __init__(self) -> None:
+        self.cells: dict[str, np.ndarray] = {name: np.zeros((0, *shape)) for name, shape in CELL_FIELDS.items()}
+        self.numbers = dict(NUMBERS)
+        self.price: dict[str, float] = {}  # the leader's, by statistic
+        self.largest: list[float] = []  # largest pooled gap so far, by constraint
+        self.shares: dict[str, list[float]] = {}  # by row, for Lemma 3.1: see certificate.py
+
+    def __len__(self) -> int:
+        return len(self.cells["count"])
+
+    def grow(self, size: int) -> None:
+        """Make room for cells up to `size`."""
+        more = size - len(self)
+        if more > 0:
+            for name, array in self.cells.items():
+                self.cells[name] = np.concatenate([array, np.zeros((more, *array.shape[1:]))])
+
+    def to_bytes(self, book: dict[str, Any]) -> bytes:
+        """Book and account as one block: a header in JSON, then the arrays."""
+        header = json.dumps(
+            {
+                "book": book,
+                "numbers": self.numbers,
+                "price": self.price,
+                "largest": self.largest,
+                "shares": self.shares,
+                "cells": len(self),
+            }
+        ).encode()
+        return struct.pack("<q", len(header)) + header + b"".join(a.tobytes() for a in self.cells.values())
+
+    @classmethod
+    def from_bytes(cls, block: bytes) -> tuple[Account, dict[str, Any]]:
+        """What `to_bytes` gave: an account, and the book's data."""
+        (length,) = struct.unpack_from("<q", block)
+        header = json.loads(block[8 : 8 + length])
+        numbers = np.frombuffer(block[8 + length :], dtype=np.float64)
+        account, at = cls(), 0
+        for name, shape in CELL_FIELDS.items():
+            size = header["cells"] * int(np.prod(shape))
+            account.cells[name] = numbers[at : at + size].reshape(header["cells"], *shape).copy()
+            at += size
+        account.numbers = {**NUMBERS, **header["numbers"]}
+        account.price, account.largest, account.shares = header["price"], header["largest"], header["shares"]
+        return account, header["book"]

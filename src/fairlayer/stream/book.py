@@ -1,0 +1,165 @@
+"""The book of a stream: every cell it has met, and what the constraints say over them.
+
+Cells are numbered in order of appearance and keep their numbers for good; groups never seen before may appear at any
+time. Where a constraint needs targets, samples whose target has not arrived are cells of their own: they count for the
+constraints that need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fairlayer.cells import Levels, assign_cells
+from fairlayer.constraints import UNKNOWN, Batch, Family, Grid, Key
+from fairlayer.errors import InputError
+from fairlayer.groups import Column, Label, Name, SoftGroup, read_groups
+from fairlayer.rules import Rules
+from fairlayer.system import Plan
+
+_LABELLED: Key = ("labelled",)
+
+
+class Book:
+    """Cells met so far. `digits[c, j]` is the position of cell c's label in `labels[j]`."""
+
+    def __init__(self, rules: Rules):
+        self.rules = rules
+        self.names: tuple[Name, ...] | None = None
+        self.keys: tuple[Key, ...] = ()
+        self.labels: list[dict[Label, int]] = []
+        self.digits: list[tuple[int, ...]] = []
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._known: dict[Levels, np.ndarray] = {}
+        self._plan: Plan | None = None
+
+    def __len__(self) -> int:
+        return len(self.digits)
+
+    def columns(self, n: int, groups: Any, features: Any, targets: Any) -> list[Column]:
+        """The columns of a batch, in the book's order. Checks everything, changes nothing but the names at first."""
+        attributes = read_groups(groups, n)
+        names = tuple(attributes)
+        if self.names is not None and set(names) != set(self.names):
+            raise InputError(f"groups has columns {list(names)}, this stream {list(self.names)}: pass the same ones.")
+        for name, column in attributes.items():
+            if isinstance(column, SoftGroup):
+                raise InputError(
+                    f"groups[{name!r}] is a SoftGroup: a stream counts decisions by group, so pass labels."
+                )
+        _, used = self.rules.groupings(self.names or names)
+        columns: dict[Key, Any] = {("group", name): attributes[name] for name in used}
+        for constraint in self.rules.constraints:
+            if constraint.needs_targets and targets is None:
+                unknown = Column("target", np.zeros(n, dtype=np.int64), (UNKNOWN,))
+                columns.update(dict.fromkeys(constraint.column_keys, unknown))
+            else:
+                columns.update(constraint.columns(Batch(features, targets)))
+        if self.rules.needs_targets:
+            columns[_LABELLED] = Column("labelled", np.full(n, int(targets is not None)), (False, True))
+        if self.names is None:
+            self.names, self.keys = names, tuple(columns)
+            self.labels = [{} for _ in columns]
+        return list(columns.values())
+
+    def locate(self, columns: Sequence[Column], n: int) -> np.ndarray:
+        """The number of each sample's cell; new cells get new numbers."""
+        cells = assign_cells(columns, n)
+        known = self._known.get(cells.levels)
+        if known is None:
+            known = self._known[cells.levels] = np.full(len(cells.samples), -1, dtype=np.int32)
+        new = np.flatnonzero((known < 0) & (cells.samples > 0))
+        if len(new):
+            table = cells.levels.digit_table()
+            for local in new.tolist():
+                labels = tuple(cells.levels.labels[j][digit] for j, digit in enumerate(table[local].tolist()))
+                known[local] = self.number(labels)
+        return known[cells.cell]
+
+    def number(self, labels: Sequence[Label]) -> int:
+        """The number of the cell with these labels, a new one if need be."""
+        digits = tuple(self.labels[j].setdefault(label, len(self.labels[j])) for j, label in enumerate(labels))
+        if digits not in self._numbers:
+            self._numbers[digits] = len(self.digits)
+            self.digits.append(digits)
+            self._plan = None
+        return self._numbers[digits]
+
+    def cell_labels(self, cell: int) -> tuple[Label, ...]:
+        """The labels of a cell."""
+        return tuple(list(self.labels[j])[digit] for j, digit in enumerate(self.digits[cell]))
+
+    @property
+    def plan(self) -> Plan:
+        """Rows over the cells met so far."""
+        if self._plan is None:
+            digits = np.array(self.digits, dtype=np.int64).reshape(len(self.digits), len(self.keys))
+            members = {
+                key: [(label, (digits[:, j] == v).astype(np.float64)) for label, v in self.labels[j].items()]
+                for j, key in enumerate(self.keys)
+            }
+            grid = Grid(members, len(digits))
+            groupings, _ = self.rules.groupings(self.names or ())
+            families = [c.families(grid, groupings[i]) for i, c in enumerate(self.rules.constraints)]
+            labelled = sum((m for label, m in members.get(_LABELLED, []) if label), np.zeros(len(digits)))
+            self._plan = Plan([[_only(family, labelled) for family in listed] for listed in families], {}, len(digits))
+        return self._plan
+
+    def without_target(self) -> np.ndarray:
+        """(G,) of each cell, the cells that differ from it only in having a target: -1 where it has one itself."""
+        at = self.keys.index(_LABELLED) if _LABELLED in self.keys else None
+        if at is None:
+            return np.full(len(self.digits), -1)
+        free = [j for j, key in enumerate(self.keys) if key[0] in ("group", "region")]
+        unlabelled = self.labels[at].get(False)
+        pending = {
+            tuple(digits[j] for j in free): c for c, digits in enumerate(self.digits) if digits[at] == unlabelled
+        }
+        return np.array(
+            [
+                -1 if digits[at] == unlabelled else pending.get(tuple(digits[j] for j in free), -1)
+                for digits in self.digits
+            ]
+        )
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain data, for a store."""
+        return {
+            "names": list(self.names) if self.names is not None else None,
+            "keys": [list(key) for key in self.keys],
+            "labels": [[_plain(label) for label in labels] for labels in self.labels],
+            "digits": [list(digits) for digits in self.digits],
+        }
+
+    def load_data(self, data: dict[str, Any]) -> None:
+        """What `to_data` gave."""
+        self.names = tuple(data["names"]) if data["names"] is not None else None
+        self.keys = tuple(tuple(key) for key in data["keys"])
+        self.labels = [{_label(label): v for v, label in enumerate(labels)} for labels in data["labels"]]
+        self.digits = [tuple(digits) for digits in data["digits"]]
+        self._numbers = {digits: number for number, digits in enumerate(self.digits)}
+        self._known, self._plan = {}, None
+
+
+def _only(family: Family, labelled: np.ndarray) -> Family:
+    """Residuals exist only where there is a target."""
+    statistics = [replace(s, membership=s.membership * labelled) if s.residual else s for s in family.statistics]
+    return replace(family, statistics=statistics)
+
+
+def _plain(label: Label) -> Any:
+    """A label as JSON has it; tuples, which it has not, are marked."""
+    if isinstance(label, tuple):
+        return {"tuple": [_plain(part) for part in label]}
+    if label is None or isinstance(label, bool | int | float | str):
+        return label
+    if hasattr(label, "item"):
+        return label.item()
+    raise InputError(f"label {label!r} cannot be kept by a stream: use strings, numbers or booleans.")
+
+
+def _label(data: Any) -> Label:
+    return tuple(_label(part) for part in data["tuple"]) if isinstance(data, dict) else data

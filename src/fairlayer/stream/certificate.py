@@ -1,0 +1,180 @@
+"""What can be said of a stream so far: for those who answer for it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from fairlayer.stream.stream import Stream
+
+# Places in Account.shares[row]: least and greatest share of the first group in a batch, largest absolute group mean,
+# largest gap of a batch, batches that hold both groups.
+_LEAST, _MOST, _MEAN, _GAP, _BATCHES = range(5)
+
+
+@dataclass(frozen=True)
+class ConstraintReport:
+    """One constraint: its tolerance, and the largest pooled gap now and ever."""
+
+    constraint: str
+    tolerance: float
+    gap: float
+    largest_gap: float
+    satisfied: bool
+
+
+@dataclass(frozen=True)
+class GroupReport:
+    """One group: how many decisions, and their mean."""
+
+    group: str
+    count: int
+    mean: float
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A stream so far. Plain data; `str` makes it readable, `to_dict` ready for JSON."""
+
+    stream: str
+    policy: str
+    samples: int
+    batches: int
+    constraints: tuple[ConstraintReport, ...]
+    groups: tuple[GroupReport, ...]
+    changed: float  # share of samples whose output differs from the raw one
+    mean_change: float  # absolute, over all samples
+    largest_change: float
+    mean_squared_change: float
+    excess: float  # largest amount by which tolerances had to give way; 0 where they never had
+    aggregate_bound: float | None  # of Lemma 3.1, on the largest pooled gap, from the gaps within batches
+    weighted_average_gap: float | None  # of batches: what Algorithm 1 is about
+    multiplier: float | None  # of Algorithm 1, and the rest of what it promises
+    largest_multiplier: float | None
+    accumulated_excess: float | None
+    accumulated_excess_bound: float | None
+    hash: str  # of the log's last entry
+
+    @property
+    def satisfied(self) -> bool:
+        """Whether every pooled gap is within its tolerance now."""
+        return all(report.satisfied for report in self.constraints)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [f"Stream {self.stream!r} ({self.policy}): {self.samples} decisions in {self.batches} batches"]
+        for report in self.constraints:
+            verdict = "within" if report.satisfied else "ABOVE"
+            lines.append(
+                f"  {report.constraint}: pooled gap {report.gap:.6g}, {verdict} tolerance {report.tolerance:.6g}; "
+                f"largest so far {report.largest_gap:.6g}"
+            )
+        lines += [f"  {group.group}: {group.count} decisions, mean {group.mean:.6g}" for group in self.groups]
+        lines.append(
+            f"  changed: {self.changed:.1%} of decisions, by {self.mean_change:.6g} on average over all, "
+            f"{self.largest_change:.6g} at most"
+        )
+        if self.aggregate_bound is not None:
+            lines.append(f"  bound of Lemma 3.1 on the pooled gap, from the batches alone: {self.aggregate_bound:.6g}")
+        if self.multiplier is not None:
+            lines.append(
+                f"  Algorithm 1: average gap of batches {self.weighted_average_gap:.6g}, multiplier "
+                f"{self.multiplier:.6g} (at most {self.largest_multiplier:.6g}), accumulated excess "
+                f"{self.accumulated_excess:.6g} <= {self.accumulated_excess_bound:.6g}"
+            )
+        lines.append(f"  ledger {self.hash}")
+        return "\n".join(lines)
+
+
+def certify(stream: Stream, head: str) -> Certificate:
+    """Draw up the certificate of a stream."""
+    numbers, plan = stream.account.numbers, stream.book.plan
+    view = stream._view()
+    gaps = np.abs(stream.leader.pooled(view))
+    reports = []
+    for position, constraint in enumerate(stream.rules.constraints):
+        gap = float(gaps[view.owner == position].max(initial=0.0))
+        largest = stream.account.largest[position] if stream.account.largest else 0.0
+        tolerance = stream.tolerances[position]
+        title = constraint.name or getattr(constraint, "title", type(constraint).__name__)
+        reports.append(ConstraintReport(title, tolerance, gap, largest, gap <= tolerance))
+    count = stream.account.cells["count"] @ plan.membership
+    total = (stream.account.cells["total"] + stream.account.cells["total_low"]) @ plan.membership
+    groups = tuple(
+        GroupReport(label, int(c), float(t / c))
+        for label, c, t in zip(plan.labels, count.tolist(), total.tolist(), strict=True)
+        if c > 0
+    )
+    samples = max(numbers["samples"], 1.0)
+    algorithm = stream.policy == "primal-dual"
+    average = numbers["weighted_gap"] / numbers["judged"] if numbers["judged"] else 0.0
+    return Certificate(
+        stream=stream.name,
+        policy=stream.policy,
+        samples=int(numbers["samples"]),
+        batches=int(numbers["batches"]),
+        constraints=tuple(reports),
+        groups=groups,
+        changed=numbers["changed"] / samples,
+        mean_change=numbers["change"] / samples,
+        largest_change=numbers["largest_change"],
+        mean_squared_change=numbers["square_change"] / samples,
+        excess=numbers["excess"],
+        aggregate_bound=_aggregate_bound(stream),
+        weighted_average_gap=average if algorithm else None,
+        multiplier=numbers["multiplier"] if algorithm else None,
+        largest_multiplier=numbers["largest_multiplier"] if algorithm else None,
+        accumulated_excess=numbers["accumulated_excess"] if algorithm else None,
+        accumulated_excess_bound=(
+            float(np.sqrt(numbers["soft_steps"]) * numbers["multiplier"] / stream.eta) if algorithm else None
+        ),
+        hash=head,
+    )
+
+
+def note_shares(stream: Stream, value: np.ndarray, cell: np.ndarray) -> None:
+    """Keep what Lemma 3.1 needs of a batch, for each pair of groups that are both in it."""
+    plan = stream.book.plan
+    size = len(plan.membership)
+    count = np.bincount(cell, minlength=size) @ plan.membership
+    view = stream._view()
+    pairs = np.flatnonzero((view.minus >= 0) & (count[view.plus] > 0) & (count[view.minus] > 0))
+    if not len(pairs) or plan.any_residual:
+        return
+    mean = (np.bincount(cell, weights=value, minlength=size) @ plan.membership) / np.maximum(count, 1.0)
+    shares = stream.account.shares
+    plus, minus = view.plus[pairs], view.minus[pairs]
+    share = (count[plus] / (count[plus] + count[minus])).tolist()
+    gap = np.abs(mean[plus] - mean[minus]).tolist()
+    largest = np.maximum(np.abs(mean[plus]), np.abs(mean[minus])).tolist()
+    for i, j in enumerate(pairs.tolist()):
+        kept = shares.setdefault(view.names[j], [1.0, 0.0, 0.0, 0.0, 0.0])
+        kept[_LEAST] = min(kept[_LEAST], share[i])
+        kept[_MOST] = max(kept[_MOST], share[i])
+        kept[_MEAN] = max(kept[_MEAN], largest[i])
+        kept[_GAP] = max(kept[_GAP], gap[i])
+        kept[_BATCHES] += 1.0
+
+
+def _aggregate_bound(stream: Stream) -> float | None:
+    """Lemma 3.1 for the worst row: gap of batches + deviation of shares x largest mean x (1/p + 1/(1-p)).
+
+    It applies where every batch holds both groups of every row.
+    """
+    plan, view, shares = stream.book.plan, stream._view(), stream.account.shares
+    count = stream.account.cells["count"] @ plan.membership
+    bound = 0.0
+    for j, name in enumerate(view.names):
+        kept = shares.get(name)
+        if view.minus[j] < 0 or kept is None or kept[_BATCHES] < stream.account.numbers["batches"]:
+            return None
+        p = count[view.plus[j]] / (count[view.plus[j]] + count[view.minus[j]])
+        deviation = max(kept[_MOST] - p, p - kept[_LEAST], 0.0)
+        bound = max(bound, kept[_GAP] + deviation * kept[_MEAN] * (1.0 / p + 1.0 / (1.0 - p)))
+    return float(bound) if len(view.names) else None

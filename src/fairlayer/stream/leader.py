@@ -1,0 +1,231 @@
+"""The leader: the shift that would have been best for the raw stream so far, applied before the ledger repairs.
+
+The ledger alone repairs late, and distorts more than it must. The leader takes the stream to go on as it has been, for
+a quarter as long again as it has run, and solves the pooled projection over that future with the ledger as its offset:
+what has gone astray is brought back over that horizon rather than at once. It aims inside the tolerance by two standard
+deviations of the pooled gap, so that the repair seldom binds.
+
+What "as it has been" means: per cell, the exact mean of all raw outputs since the last drift, and the shape of the
+last 256 of them. Drift is looked for in the latest block of a cell's samples, an eighth as long as all before it, at
+64 samples and whenever their number has doubled: when the mean is six standard errors off, everything before the block
+is forgotten.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairlayer.bounds import Box
+from fairlayer.compiled import compiled
+from fairlayer.rows import Rows
+from fairlayer.solve.fused import reach_and_magnitude, solve_fused
+from fairlayer.solve.newton import DONE
+from fairlayer.stream.account import RING, Account
+from fairlayer.stream.book import Book
+from fairlayer.stream.ledger import leader_shift, learn, pooled_gaps
+from fairlayer.system import Plan, View
+
+HORIZON = 0.25  # of the stream's length so far
+MARGIN = 2.0  # standard deviations of the pooled gap
+GROWTH = 1.02  # of the stream between two solves of the leader
+BLOCK = 64.0  # samples after which a cell's latest block is first looked at for drift
+DRIFT = 6.0  # standard errors
+
+
+@compiled
+def _merge(into, other):
+    """Pool two running means."""
+    count = into[0] + other[0]
+    if other[0] > 0.0:
+        step = other[1] - into[1]
+        into[1] += step * other[0] / count
+        into[2] += other[2] + step * step * into[0] * other[0] / count
+        into[0] = count
+    other[:] = 0.0
+
+
+@compiled
+def look_for_drift(past):
+    """Compare each cell's latest block with what came before; merge it if full. True after a drift."""
+    drifted = False
+    for c in range(past.shape[0]):
+        before, block = past[c, 0], past[c, 1]
+        if block[0] < past[c, 2, 0]:
+            continue
+        if before[0] >= BLOCK:
+            variance = (before[2] + block[2]) / (before[0] + block[0])
+            error = np.sqrt(variance * (1.0 / before[0] + 1.0 / block[0]))
+            if abs(block[1] - before[1]) > DRIFT * error:
+                before[:] = 0.0
+                drifted = True
+        past[c, 2, 0] = 2.0 * block[0]
+        if block[0] >= 0.125 * before[0]:
+            _merge(before, block)
+            past[c, 2, 0] = BLOCK
+    return drifted
+
+
+@compiled
+def lead(
+    membership, plus, minus, lower, upper, offset, count, total, total_low, square, ring, ring_count, past, lo, hi
+):
+    """The leader's price of each statistic, and whether it could be found.
+
+    The prices of a cell's statistics add up to its shift.
+    """
+    G, K = membership.shape
+    price = np.zeros(K)
+    # The future: each cell's ring, moved to its mean, weighted to last a quarter of the stream.
+    size, seen, emitted = 0, 0.0, 0.0
+    mass, mean = np.zeros(G), np.zeros(G)
+    for c in range(G):
+        size += min(int(ring_count[c]), RING)
+        mass[c] = past[c, 0, 0] + past[c, 1, 0]
+        if mass[c] > 0.0:
+            mean[c] = (past[c, 0, 0] * past[c, 0, 1] + past[c, 1, 0] * past[c, 1, 1]) / mass[c]
+        seen += mass[c]
+        emitted += count[c]
+    if size == 0 or plus.size == 0:
+        return price, True
+    future = max(HORIZON * emitted, 1.0)
+    z, cell, weight = np.empty(size), np.empty(size, dtype=np.int32), np.empty(size)
+    at = 0
+    cell_weight, cell_count = np.zeros(G), np.zeros(G)
+    for c in range(G):
+        kept = min(int(ring_count[c]), RING)
+        if kept == 0:
+            continue
+        middle = 0.0
+        for i in range(kept):
+            middle += ring[c, i] / kept
+        cell_weight[c], cell_count[c] = future * mass[c] / seen, float(kept)
+        for i in range(kept):
+            z[at], cell[at], weight[at] = ring[c, i] + (mean[c] - middle), c, cell_weight[c] / kept
+            at += 1
+    # Pooled rows at the horizon, and how much noise their statistics carry.
+    M, constant, noise = np.zeros((G, K)), np.zeros(K), np.zeros(K)
+    total_weight = np.zeros(K)
+    for k in range(K):
+        counted, value, squares, before = 0.0, 0.0, 0.0, offset[k]
+        for c in range(G):
+            if membership[c, k] != 0.0:
+                total_weight[k] += membership[c, k] * (count[c] + cell_weight[c])
+                counted += membership[c, k] * count[c]
+                value += membership[c, k] * (total[c] + total_low[c])
+                squares += membership[c, k] * square[c]
+                before -= membership[c, k] * (total[c] + total_low[c])
+        if total_weight[k] > 0.0:
+            constant[k] = before / total_weight[k]
+            for c in range(G):
+                M[c, k] = membership[c, k] / total_weight[k]
+        if counted > 1.0:
+            noise[k] = max(squares / counted - (value / counted) ** 2, 0.0) / counted
+    low, high = lower.copy(), upper.copy()
+    for j in range(plus.size):
+        variance = noise[plus[j]]
+        if minus[j] >= 0:
+            variance += noise[minus[j]]
+        margin = min(MARGIN * np.sqrt(variance / (1.0 + 2.0 / HORIZON)), 0.5 * (upper[j] - lower[j]))
+        low[j] += margin
+        high[j] -= margin
+    bound_low, bound_high = float(lo[0]), float(hi[0])
+    least, most = np.zeros(G), np.zeros(G)
+    for c in range(G):
+        if cell_weight[c] > 0.0:
+            least[c], most[c] = cell_weight[c] * bound_low, cell_weight[c] * bound_high
+    reach, magnitude = reach_and_magnitude(z.min(), z.max(), bound_low, bound_high)
+    rows = Rows(M, constant, plus, minus, low, high)
+    sides = np.array([bound_low]), np.array([bound_high])
+    end = solve_fused(
+        z, cell, weight, cell_count, cell_weight, sides[0], sides[1], least, most, reach, magnitude, 2.0**-53, rows,
+        np.empty(size),
+    )  # fmt: skip
+    if end[0] != DONE:
+        return price, False
+    for j in range(plus.size):
+        price[plus[j]] += end[1][j]
+        if minus[j] >= 0:
+            price[minus[j]] -= end[1][j]
+    for k in range(K):
+        if total_weight[k] > 0.0:
+            price[k] /= total_weight[k]
+    return price, True
+
+
+class Leader:
+    """The leader of one stream: when to solve, and the shift to apply."""
+
+    def __init__(self, book: Book, account: Account):
+        self.book = book
+        self.account = account
+        self._shift: tuple[Plan, np.ndarray] | None = None
+
+    def shift(self) -> np.ndarray:
+        """Of each cell. A cell without a target gets what is to be expected of those with one."""
+        plan = self.book.plan
+        if self._shift is None or self._shift[0] is not plan:
+            price = np.array([self.account.price.get(label, 0.0) for label in plan.labels])
+            shift = leader_shift(plan.membership, price)
+            pending = self.book.without_target()
+            count = self.account.cells["count"]
+            for p in np.unique(pending[pending >= 0]):
+                with_target = np.flatnonzero(pending == p)
+                if count[with_target].sum() > 0:
+                    shift[p] = np.average(shift[with_target], weights=count[with_target])
+            self._shift = (plan, shift)
+        return self._shift[1]
+
+    def follow(self, box: Box, tolerances: tuple[float, ...]) -> None:
+        """After a batch: look for drift, and solve again when the stream has grown enough."""
+        numbers = self.account.numbers
+        drifted = look_for_drift(self.account.cells["past"])
+        if drifted or numbers["samples"] >= GROWTH * numbers["led_at"]:
+            self.solve(box, tolerances)
+
+    def solve(self, box: Box, tolerances: tuple[float, ...]) -> None:
+        """Find the prices anew."""
+        cells, plan = self.account.cells, self.book.plan
+        known = (cells["count"] + cells["ring_count"]) @ plan.membership > 0
+        view = plan.view(known)
+        price, found = lead(
+            plan.membership,
+            view.plus,
+            view.minus,
+            *view.limits(tolerances),
+            self._offset(),
+            *(cells[name] for name in ("count", "total", "total_low", "square", "ring", "ring_count", "past")),
+            box.lo,
+            box.hi,
+        )
+        self.account.numbers["led_at"] = self.account.numbers["samples"]
+        if found:
+            self.account.price = dict(zip(plan.labels, price.tolist(), strict=True))
+            self._shift = None
+
+    def teach(self, raw: np.ndarray, cell: np.ndarray) -> None:
+        """Learn from past data."""
+        cells = self.account.cells
+        for c, value in zip(cell.tolist(), raw.tolist(), strict=True):
+            learn(cells["ring"], cells["ring_count"], cells["past"], RING, c, value)
+            if cells["past"][c, 1, 0] >= BLOCK:
+                look_for_drift(cells["past"])
+
+    def pooled(self, view: View) -> np.ndarray:
+        """Value of each row of a view, over all that was emitted."""
+        cells, plan = self.account.cells, self.book.plan
+        return pooled_gaps(
+            plan.membership,
+            cells["count"],
+            cells["total"],
+            cells["total_low"],
+            self._offset(),
+            view.plus,
+            view.minus,
+        )
+
+    def _offset(self) -> np.ndarray:
+        """Sum of known targets of each statistic that is of residuals."""
+        plan, cells = self.book.plan, self.account.cells
+        if not plan.any_residual:
+            return plan.no_offset
+        return ((cells["target"] + cells["target_low"]) @ plan.membership) * plan.residual

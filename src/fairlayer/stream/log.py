@@ -1,0 +1,94 @@
+"""The log of a stream: one entry per transaction, each holding the hash of the one before it.
+
+An entry says what was in the cells it touched before and after, the multipliers and the status. From the entries alone
+the ledger can be computed again; a changed, missing or added entry breaks the chain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+ORIGIN = hashlib.sha256(b"fairlayer stream").hexdigest()  # what the first entry refers to
+
+# What of a cell an entry records: count, sum of outputs (two parts), sum of targets (two parts).
+RECORDED = ("count", "total", "total_low", "target", "target_low")
+
+
+class Entry(NamedTuple):
+    """One entry, as it is stored."""
+
+    number: int  # from 1
+    batch_id: str | None
+    payload: str  # JSON
+    emitted: bytes | None  # the outputs, kept where a batch can be replayed
+    previous: str
+    hash: str
+
+
+def make_entry(
+    number: int, previous: str, batch_id: str | None, payload: dict[str, Any], emitted: bytes | None
+) -> Entry:
+    """Chain a new entry to the one before it."""
+    payload["time"] = datetime.now(UTC).isoformat()
+    payload["emitted"] = hashlib.sha256(emitted).hexdigest() if emitted is not None else None
+    text = json.dumps(payload, separators=(",", ":"))
+    return Entry(number, batch_id, text, emitted, previous, _digest(number, batch_id, text, previous))
+
+
+def _digest(number: int, batch_id: str | None, payload: str, previous: str) -> str:
+    return hashlib.sha256(json.dumps([number, batch_id, payload, previous]).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The outcome of checking a log against the ledger. True in a condition if nothing was found."""
+
+    entries: int
+    hash: str
+    problems: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return not self.problems
+
+    def __str__(self) -> str:
+        if self:
+            return f"{self.entries} entries, every one as it was written; the ledger follows from them."
+        return f"{self.entries} entries, {len(self.problems)} problems: " + "; ".join(self.problems)
+
+
+def verify_log(entries: Iterable[Entry], ledger: dict[str, list[float]], head: str) -> Verification:
+    """Compute the ledger again from its log, and compare. ledger: cell name -> what is recorded of it."""
+    problems: list[str] = []
+    cells: dict[str, list[float]] = {}
+    previous, number = ORIGIN, 0
+    for entry in entries:
+        number += 1
+        where = f"entry {entry.number}"
+        if entry.number != number:
+            problems.append(f"entry {number} is missing")
+            number = entry.number
+        if entry.previous != previous:
+            problems.append(f"{where} does not follow the one before it")
+        if entry.hash != _digest(entry.number, entry.batch_id, entry.payload, entry.previous):
+            problems.append(f"{where} was changed")
+        previous = entry.hash
+        payload = json.loads(entry.payload)
+        digest = hashlib.sha256(entry.emitted).hexdigest() if entry.emitted is not None else None
+        if digest != payload["emitted"]:
+            problems.append(f"the outputs of {where} were changed")
+        for name, (before, after) in payload["cells"].items():
+            if cells.get(name, [0.0] * len(RECORDED)) != before:
+                problems.append(f"{where} does not continue from the sums of cell {name} before it")
+            cells[name] = after
+    if previous != head:
+        problems.append("entries at the end are missing: the ledger was written by a later one")
+    for name in sorted(set(cells) | set(ledger)):
+        zero = [0.0] * len(RECORDED)
+        if cells.get(name, zero) != ledger.get(name, zero):
+            problems.append(f"the ledger's sums of cell {name} do not follow from the log")
+    return Verification(number, head, tuple(problems[:20]))

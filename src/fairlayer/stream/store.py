@@ -1,0 +1,130 @@
+"""Where a stream lives. A store gives one transaction at a time: the state as it is, and a place for what follows.
+
+A state is durable before `commit` returns; a transaction that ends in an exception leaves no trace. Several processes
+may open the same stream, and each sees what the others have committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+from fairlayer.errors import FairlayerError
+from fairlayer.stream.log import ORIGIN, Entry
+
+
+class StoreError(FairlayerError):
+    """The store cannot be used; nothing was changed. The message says what to do."""
+
+
+class Stored(NamedTuple):
+    """The state of a stream after `number` entries, the last of which has `hash`."""
+
+    block: bytes | None  # None before the first entry
+    number: int
+    hash: str
+
+
+class Pending(NamedTuple):
+    """A decision whose target has not arrived."""
+
+    cell: int
+    output: float
+    raw: float
+
+
+class Transaction(Protocol):
+    """What can be done while no other process writes to the stream."""
+
+    def head(self) -> tuple[int, str]:
+        """Number and hash of the last entry."""
+
+    def load(self) -> Stored:
+        """The state."""
+
+    def find(self, batch_id: str) -> Entry | None:
+        """The entry of a batch, if it was processed before."""
+
+    def take_pending(self, ids: list[str]) -> dict[str, Pending]:
+        """Decisions that wait for their targets, removed from those that wait."""
+
+    def add_pending(self, decisions: dict[str, Pending]) -> None:
+        """Decisions to wait for their targets."""
+
+    def commit(self, block: bytes | None, entry: Entry) -> None:
+        """Write the state and the entry that led to it. block: None where the store keeps no state."""
+
+
+class Store(Protocol):
+    """A home of one stream."""
+
+    keeps_state: bool  # whether `commit` wants the state as a block
+
+    def transaction(self) -> contextmanager[Transaction]:  # type: ignore[valid-type]
+        """Begin; commit at the end, roll back on an exception."""
+
+    def entries(self) -> Iterator[Entry]:
+        """The log, from the first entry."""
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+
+
+class MemoryStore:
+    """A stream that lives and dies with its process."""
+
+    keeps_state = False
+
+    def __init__(self) -> None:
+        self._log: list[Entry] = []
+        self._by_batch: dict[str, Entry] = {}
+        self._pending: dict[str, Pending] = {}
+
+    @contextmanager
+    def transaction(self) -> Iterator[MemoryStore]:
+        """Nothing to begin: there is one writer."""
+        yield self
+
+    def head(self) -> tuple[int, str]:
+        """Number and hash of the last entry."""
+        return (self._log[-1].number, self._log[-1].hash) if self._log else (0, ORIGIN)
+
+    def load(self) -> Stored:
+        """The stream itself holds the state."""
+        return Stored(None, *self.head())
+
+    def find(self, batch_id: str) -> Entry | None:
+        """The entry of a batch."""
+        return self._by_batch.get(batch_id)
+
+    def take_pending(self, ids: list[str]) -> dict[str, Pending]:
+        """Decisions that wait for their targets."""
+        return {one: self._pending.pop(one) for one in ids if one in self._pending}
+
+    def add_pending(self, decisions: dict[str, Pending]) -> None:
+        """Decisions to wait for their targets."""
+        self._pending.update(decisions)
+
+    def commit(self, block: bytes | None, entry: Entry) -> None:
+        """Append to the log."""
+        self._log.append(entry)
+        if entry.batch_id is not None:
+            self._by_batch[entry.batch_id] = entry
+
+    def entries(self) -> Iterator[Entry]:
+        """The log."""
+        return iter(self._log)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain data, for `load_data` of another."""
+        return {"log": [tuple(e) for e in self._log], "pending": {k: tuple(p) for k, p in self._pending.items()}}
+
+    def load_data(self, data: dict[str, Any]) -> None:
+        """What `to_data` gave."""
+        self._log = [Entry(*entry) for entry in data["log"]]
+        self._by_batch = {entry.batch_id: entry for entry in self._log if entry.batch_id is not None}
+        self._pending = {key: Pending(*pending) for key, pending in data["pending"].items()}

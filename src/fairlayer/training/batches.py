@@ -1,0 +1,238 @@
+"""What a batch is, and loaders that make batches of a table.
+
+A batch is whatever is needed to train on it: input, targets, protected attributes, features that constraints condition
+on, and weights. `fit` and `evaluate` take any iterable of them: a `Batch`, a tuple in that order, or a mapping with
+those names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from fairlayer.errors import InputError
+from fairlayer.groups import Label, SoftGroup, read_groups
+from fairlayer.training.stratified import StratifiedBatches, Tiny
+
+
+class Batch(NamedTuple):
+    """Samples that are processed together; all but the input may be None."""
+
+    x: Any
+    targets: Any = None
+    groups: Any = None
+    features: Any = None
+    weights: Any = None
+
+
+def as_batch(item: Any) -> Batch:
+    """A batch from a `Batch`, a tuple in its order, or a mapping with its names ("y" is read as "targets")."""
+    if isinstance(item, Batch):
+        return item
+    if isinstance(item, Mapping):
+        named = {"targets" if name == "y" else name: value for name, value in item.items()}
+        unknown = [name for name in named if name not in Batch._fields]
+        if unknown or "x" not in named:
+            raise InputError(f"A batch has keys {list(item)}: give 'x' and any of {list(Batch._fields[1:])}.")
+        return Batch(**named)
+    if isinstance(item, tuple | list) and 1 <= len(item) <= len(Batch._fields):
+        return Batch(*item)
+    raise InputError(
+        f"A batch is a {type(item).__name__}: yield a Batch, a tuple {Batch._fields}, or a mapping with these names."
+    )
+
+
+class Labels:
+    """One label per sample, stored as integers, with all labels of the table: none vanishes from a small batch."""
+
+    def __init__(self, codes: np.ndarray, categories: np.ndarray):
+        self.codes = codes
+        self.categories = categories
+
+    @classmethod
+    def of(cls, codes: np.ndarray, labels: Sequence[Label]) -> Labels:
+        """From integers and what they stand for."""
+        categories = np.empty(len(labels), dtype=object)
+        categories[:] = list(labels)
+        return cls(codes, categories)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, index: Any) -> Labels:
+        return Labels(self.codes[index], self.categories)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.categories[self.codes], dtype=dtype)
+
+
+def take(values: Any, index: Any) -> Any:
+    """The samples at `index`, a slice or an array of integers, of a column or a collection of columns."""
+    if values is None:
+        return None
+    if isinstance(values, Mapping):
+        return {name: take(column, index) for name, column in values.items()}
+    if hasattr(values, "iloc"):
+        return values.iloc[index]
+    if isinstance(values, SoftGroup):
+        return SoftGroup(values.probabilities[index], values.labels)
+    if isinstance(values, list | tuple):
+        return values[index] if isinstance(index, slice) else [values[i] for i in index]
+    if isinstance(values, Tensor) and not isinstance(index, slice):
+        return values[torch.as_tensor(index)]
+    return values[index]
+
+
+def join(parts: Sequence[Any]) -> Any:
+    """Columns of several batches as those of one."""
+    first = parts[0]
+    if first is None:
+        return None
+    if isinstance(first, Tensor):
+        return torch.cat(list(parts))
+    if isinstance(first, Labels) and all(part.categories is first.categories for part in parts):
+        return Labels(np.concatenate([part.codes for part in parts]), first.categories)
+    if isinstance(first, SoftGroup):
+        return SoftGroup(np.concatenate([part.probabilities for part in parts]), first.labels)
+    if isinstance(first, Mapping) or hasattr(first, "columns"):
+        names = list(first) if isinstance(first, Mapping) else list(first.columns)
+        return {name: join([part[name] for part in parts]) for name in names}
+    return np.concatenate([np.asarray(part) for part in parts])
+
+
+def move(values: Any, device: torch.device | None) -> Any:
+    """Tensors, alone or in collections, on a device; anything else as it is."""
+    if device is None:
+        return values
+    if isinstance(values, Tensor):
+        return values.to(device, non_blocking=True)
+    if isinstance(values, Mapping):
+        return {name: move(value, device) for name, value in values.items()}
+    if isinstance(values, tuple | list):
+        moved = [move(value, device) for value in values]
+        return type(values)(*moved) if hasattr(values, "_fields") else type(values)(moved)
+    return values
+
+
+class Table(Dataset[Batch]):
+    """All samples, of which batches are taken by slices or arrays of positions."""
+
+    def __init__(self, whole: Batch, n: int):
+        self.whole = whole
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: Any) -> Batch:
+        return Batch(*(take(part, index) for part in self.whole))
+
+
+class PlainBatches(Sampler[Any]):
+    """Consecutive samples, in their order or in one that changes with the epoch; the last batch may be smaller."""
+
+    def __init__(self, n: int, batch_size: int, shuffle: bool = False, seed: int = 0):
+        self.n = n
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.seed = seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which order comes next; each pass moves on by one."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return -(-self.n // self.batch_size)
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        starts = range(0, self.n, self.batch_size)
+        if not self.shuffle:
+            yield from (slice(start, start + self.batch_size) for start in starts)
+            return
+        order = np.random.default_rng((self.seed, epoch)).permutation(self.n)
+        yield from (order[start : start + self.batch_size] for start in starts)
+
+
+def _as_they_are(batch: Any) -> Any:
+    return batch
+
+
+def batches(
+    x: Any,
+    targets: Any = None,
+    groups: Any = None,
+    features: Any = None,
+    weights: Any = None,
+    *,
+    batch_size: int | None = None,
+    shuffle: bool = False,
+    stratify: bool = False,
+    tiny: Tiny = "spread",
+    seed: int = 0,
+    workers: int = 0,
+) -> DataLoader[Batch]:
+    """A loader of batches, in which every sample occurs.
+
+    x: a tensor, array, numeric frame, mapping of these, or a list. groups: protected attributes in any form that
+    `project` takes. Arrays of numbers become tensors of torch's default dtype; tensors stay as they are.
+    batch_size: None for all samples at once. shuffle: another order in every epoch. stratify: `StratifiedBatches` over
+    all attributes, whose remaining arguments are `tiny` and `seed`.
+    """
+    inputs = _numbers(x)
+    first = next(iter(inputs.values())) if isinstance(inputs, Mapping) else inputs
+    n = len(first)
+    whole = Batch(
+        inputs, _numbers(targets), None if groups is None else _encoded(groups, n), features, _numbers(weights)
+    )
+    for name, part in zip(Batch._fields, whole, strict=True):
+        for column in part.values() if isinstance(part, Mapping) else [part]:
+            if column is not None and len(column) != n:
+                raise InputError(f"{name} has {len(column)} entries for {n} samples of x: pass one per sample.")
+    if n == 0:
+        raise InputError("x is empty: there is nothing to make batches of.")
+    if batch_size is not None and batch_size < 1:
+        raise InputError(f"batch_size must be at least 1, or None for all samples at once; got {batch_size}.")
+    size = n if batch_size is None else batch_size
+    sampler: Sampler[Any] = PlainBatches(n, size, shuffle, seed)
+    if stratify:
+        if groups is None:
+            raise InputError("groups is missing: stratify=True needs the attributes to balance.")
+        sampler = StratifiedBatches(whole.groups, size, shuffle=shuffle, tiny=tiny, seed=seed)
+    return DataLoader(Table(whole, n), sampler=sampler, batch_size=None, collate_fn=_as_they_are, num_workers=workers)
+
+
+def _numbers(values: Any) -> Any:
+    """Arrays and frames of numbers as tensors; anything else as it is."""
+    if isinstance(values, Mapping):
+        return {name: _numbers(column) for name, column in values.items()}
+    if hasattr(values, "to_numpy"):
+        values = values.to_numpy()
+    if not isinstance(values, np.ndarray):
+        return values
+    if values.dtype.kind not in "biuf":
+        raise InputError(f"An array of {values.dtype} cannot go into a network: encode it as numbers first.")
+    return torch.from_numpy(np.ascontiguousarray(values)).to(torch.get_default_dtype())
+
+
+def _encoded(groups: Any, n: int) -> Any:
+    """Attributes as integers, once for all batches; labels keep their meaning."""
+    if isinstance(groups, Tensor):
+        return groups
+    columns: dict[Any, Any] = {}
+    for name, column in read_groups(groups, n).items():
+        if isinstance(column, SoftGroup):
+            columns[name] = column
+        elif column.labels is None:
+            columns[name] = torch.as_tensor(column.values)
+        else:
+            columns[name] = Labels.of(np.asarray(column.values), column.labels)
+    if isinstance(groups, np.ndarray) and groups.ndim == 2 and all(isinstance(c, Tensor) for c in columns.values()):
+        return torch.stack(list(columns.values()), dim=1)
+    return columns

@@ -1,0 +1,187 @@
+"""`evaluate`: loss and gaps over all samples of a loader, each counted once, whatever batches they came in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairlayer.constraints import Constraint
+from fairlayer.errors import InputError
+from fairlayer.gaps import Gaps, measure
+from fairlayer.rules import Rules
+from fairlayer.training.batches import Batch, as_batch, join, move
+from fairlayer.training.methods import Method
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+_NOT_A_NUMBER = float("nan")
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Outputs for every sample, and what is to be said of them together.
+
+    A number is nan where it has no meaning: the loss without a loss function, gaps without constraints or groups.
+    """
+
+    outputs: Tensor  # (rows,)
+    batch: Batch  # all that the batches brought, but the inputs
+    loss: float  # mean over samples (weighted, where there are weights)
+    objective: float  # the same with the method's penalty
+    gaps: dict[str, float]  # of all samples together, by row; signed
+    gap: float  # the largest |gap|
+    excess: float  # the largest amount by which a row passes its tolerance; negative where all hold
+    satisfied: bool  # whether all samples together meet every constraint, in exact arithmetic
+    batches: int
+    batch_gap: float  # the largest |gap| within a batch
+    mean_batch_gap: float  # largest |gap| of each batch, averaged over samples
+    batches_satisfied: int  # batches that meet every constraint that can be stated in them
+    batches_incomplete: int  # batches that lack a group
+
+    @property
+    def rows(self) -> int:
+        """Number of samples."""
+        return len(self.outputs)
+
+
+def find_rules(model: nn.Module, constraints: Any = None) -> Rules | None:
+    """The constraints to measure: those given, or else the model's own."""
+    if constraints is not None:
+        return constraints if isinstance(constraints, Rules) else Rules(constraints)
+    found = (getattr(part, "rules", None) for part in model.modules())
+    return next((rules for rules in found if isinstance(rules, Rules)), None)
+
+
+def run_batch(model: nn.Module, batch: Batch) -> Tensor:
+    """Outputs of a model, of shape (n,)."""
+    y = model(batch.x, groups=batch.groups, targets=batch.targets, features=batch.features, weights=batch.weights)
+    return y.reshape(-1)
+
+
+def mean_loss(loss: Loss, outputs: Tensor, batch: Batch) -> tuple[Tensor, float]:
+    """Mean loss of a batch, and the number of samples (or their weight) that it is a mean over."""
+    if batch.targets is None:
+        raise InputError("targets is missing: a loss compares outputs with them; yield batches (x, targets, ...).")
+    value = loss(outputs, batch.targets.reshape(-1))
+    if value.ndim > 0 and value.numel() != len(outputs):
+        raise InputError(f"loss returned shape {tuple(value.shape)}: return a mean, or one number per sample.")
+    if batch.weights is None:
+        return value.mean(), float(len(outputs))
+    if value.ndim == 0:
+        raise InputError("Batches carry weights but the loss returns a mean: let it return one number per sample.")
+    weights = batch.weights.reshape(-1).to(value)
+    total = weights.sum()
+    return (weights * value.reshape(-1)).sum() / total, float(total)
+
+
+def penalty_of(model: nn.Module) -> Tensor | float:
+    """What the model's method adds to the loss for the batch just seen."""
+    return sum((part.penalty for part in model.modules() if isinstance(part, Method)), 0.0)
+
+
+class Tally:
+    """Outputs and losses of the batches of one pass."""
+
+    def __init__(self) -> None:
+        self.outputs: list[Tensor] = []
+        self.batches: list[Batch] = []
+        self.loss = 0.0
+        self.objective = 0.0
+        self.weight = 0.0
+
+    def add(self, outputs: Tensor, batch: Batch, loss: float, penalty: float, weight: float) -> None:
+        """One batch; weight is what its mean loss counts."""
+        self.outputs.append(outputs.detach().cpu())
+        self.batches.append(batch._replace(x=None))
+        self.loss += weight * loss
+        self.objective += weight * (loss + penalty)
+        self.weight += weight
+
+    def mean_loss(self) -> float:
+        """Over all samples."""
+        return self.loss / self.weight if self.weight else _NOT_A_NUMBER
+
+    def mean_objective(self) -> float:
+        """Over all samples, the penalty of each batch included."""
+        return self.objective / self.weight if self.weight else _NOT_A_NUMBER
+
+    def pooled(self) -> tuple[Tensor, Batch]:
+        """All samples as one batch."""
+        if len(self.batches) == 1:
+            return self.outputs[0], self.batches[0]
+        columns = [join([batch[i] for batch in self.batches]) for i in range(1, len(Batch._fields))]
+        return torch.cat(self.outputs), Batch(None, *columns)
+
+    def gaps(self, rules: Rules | None) -> Gaps | None:
+        """Of all samples together."""
+        outputs, batch = self.pooled()
+        return _gaps(outputs, batch, rules)
+
+
+def _gaps(outputs: Tensor, batch: Batch, rules: Rules | None) -> Gaps | None:
+    """Gaps, where the batch brings what the constraints look at."""
+    if rules is None or (rules.needs_groups and batch.groups is None):
+        return None
+    if rules.needs_targets and batch.targets is None:
+        return None
+    return measure(outputs, rules, batch.groups, batch.targets, batch.features, batch.weights)
+
+
+@torch.no_grad()
+def run_all(model: nn.Module, data: Iterable[Any], loss: Loss | None, device: torch.device | None) -> Tally:
+    """One pass in evaluation mode, in which no sample goes without an output."""
+    was_training = model.training
+    model.eval()
+    tally = Tally()
+    try:
+        for item in data:
+            batch = move(as_batch(item), device)
+            outputs = run_batch(model, batch)
+            value, weight = mean_loss(loss, outputs, batch) if loss is not None else (outputs.new_tensor(0.0), 0.0)
+            tally.add(outputs, batch, float(value), float(penalty_of(model)), weight)
+    finally:
+        model.train(was_training)
+    if not tally.outputs:
+        raise InputError("The data have no batches: is the loader empty, or an iterator already used up?")
+    return tally
+
+
+def evaluate(
+    model: nn.Module,
+    data: Iterable[Any],
+    *,
+    loss: Loss | None = None,
+    constraints: Sequence[Constraint] | Constraint | Rules | None = None,
+    device: Any = None,
+) -> Evaluation:
+    """Run a model over batches in evaluation mode and judge the outputs of all of them together.
+
+    loss: as for `fit`. constraints: what to measure, where it is not what the model's layer enforces.
+    """
+    rules = find_rules(model, constraints)
+    tally = run_all(model, data, loss, None if device is None else torch.device(device))
+    outputs, whole = tally.pooled()
+    pooled = _gaps(outputs, whole, rules)
+    each = [_gaps(outputs, batch, rules) for outputs, batch in zip(tally.outputs, tally.batches, strict=True)]
+    stated = [(gaps, len(part)) for gaps, part in zip(each, tally.outputs, strict=True) if gaps and len(gaps.values)]
+    samples = sum(count for _, count in stated)
+    nan = _NOT_A_NUMBER
+    return Evaluation(
+        outputs=outputs,
+        batch=whole,
+        loss=tally.mean_loss(),
+        objective=tally.mean_objective(),
+        gaps=dict(zip(pooled.names, pooled.values.tolist(), strict=True)) if pooled else {},
+        gap=pooled.largest if pooled else nan,
+        excess=pooled.excess if pooled else nan,
+        satisfied=bool(pooled and pooled.satisfied),
+        batches=len(each),
+        batch_gap=max((gaps.largest for gaps, _ in stated), default=nan),
+        mean_batch_gap=sum(gaps.largest * count for gaps, count in stated) / samples if samples else nan,
+        batches_satisfied=sum(bool(gaps and gaps.satisfied) for gaps in each),
+        batches_incomplete=sum(bool(gaps and gaps.vacuous) for gaps in each),
+    )
