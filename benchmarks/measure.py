@@ -1,18 +1,15 @@
-"""Clocks and memory. Needs only the standard library and NumPy, as it runs in every environment."""
+"""Clocks and memory. Needs only the standard library, as it runs in every environment."""
 
-import hashlib
 import os
 import resource
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-STATUS = Path("/proc/self/status")
+STATUS, STAT = Path("/proc/self/status"), Path("/proc/stat")
+BUSY = 0.2  # cores
 
 
 def milliseconds(call: Callable, *arguments: Any) -> tuple[float, Any]:
@@ -39,16 +36,33 @@ def memory_field(name: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def anchor_ms() -> float:
-    """Time a fixed piece of work on all cores: rows whose anchors differ did not have the machine alone.
+class OtherWork:
+    """How many cores other processes keep busy from now on: the doubt to put on times taken meanwhile.
 
-    Hashing, because it leaves the interpreter's lock and is the same code in every environment.
+    Threads that wait for each other, as those of PyTorch and JAX do, become many times slower beside other
+    work; a time measured then says nothing.
     """
-    cores = os.cpu_count() or 1
-    block = bytes(4 * 2**20)
-    with ThreadPoolExecutor(cores) as pool:
 
-        def hash_everywhere() -> None:
-            list(pool.map(lambda _: hashlib.sha256(block).digest(), range(cores)))
+    def __init__(self) -> None:
+        self._start = self._read()
 
-        return float(np.median([milliseconds(hash_everywhere)[0] for _ in range(15)]))
+    def cores(self) -> float | None:
+        """Mean number of cores taken by others since the start; None where the system does not say."""
+        if self._start is None:
+            return None
+        wall, others = (now - then for now, then in zip(self._read(), self._start, strict=True))
+        return max(0.0, others / max(wall, 1e-9))
+
+    @staticmethod
+    def _read() -> tuple[float, float] | None:
+        """Seconds on the wall, and of processor time that was not this process's."""
+        if not STAT.exists():
+            return None
+        user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, STAT.read_text().split()[1:9])
+        ticks = user + nice + system + irq + softirq + steal
+        return time.perf_counter(), ticks / os.sysconf("SC_CLK_TCK") - time.process_time()
+
+
+def busy(cores: float | None) -> bool:
+    """Whether others took so much that a time cannot be relied on."""
+    return cores is not None and cores > BUSY

@@ -23,11 +23,14 @@ class Target:
     measured: float
     limit: float
     at_least: bool = False
+    busy: bool = False  # measured beside other work: the figure decides nothing
 
     @property
-    def met(self) -> bool:
-        """Whether the limit is kept."""
-        return self.measured >= self.limit if self.at_least else self.measured <= self.limit
+    def met(self) -> str:
+        """Whether the limit is kept: yes, no, or not to be told."""
+        if self.busy:
+            return "machine busy"
+        return "yes" if (self.measured >= self.limit if self.at_least else self.measured <= self.limit) else "no"
 
     @property
     def limit_text(self) -> str:
@@ -53,7 +56,7 @@ def figure(value: float | None, digits: int = 3) -> str | None:
     """Format a number for reading: a few significant digits, no exponent where it can be avoided."""
     if value is None:
         return None
-    if value == 0 or 1e-3 <= abs(value) < 1e5:
+    if value == 0 or 1e-3 <= abs(value) < 1e9:
         return f"{float(f'{value:.{digits}g}'):,.10g}"
     return f"{value:.1e}"
 
@@ -87,7 +90,7 @@ def save_targets(results: Path, suite: str, targets: Sequence[Target]) -> None:
     new = [
         dict(zip(TARGET_COLUMNS, (suite, t.what, t.measured, t.limit_text, t.met, date), strict=True)) for t in targets
     ]
-    if rows := sorted(kept, key=lambda row: row["suite"]) + new:
+    if rows := sorted(kept + new, key=lambda row: row["suite"]):
         write_csv(path, rows)
         cells = [
             (row["suite"], row["what"], figure(float(row["measured"])), row["limit"], row["met"], row["date"])
@@ -99,9 +102,7 @@ def save_targets(results: Path, suite: str, targets: Sequence[Target]) -> None:
 def targets_table(targets: Sequence[Target]) -> str:
     """Lay out figures for the terminal."""
     width = max((len(target.what) for target in targets), default=0)
-    return "\n".join(
-        f"{'ok  ' if t.met else 'MISS'} {t.what:<{width}}  {figure(t.measured)}  ({t.limit_text})" for t in targets
-    )
+    return "\n".join(f"{t.what:<{width}}  {figure(t.measured):>10}  {t.limit_text:<14}  {t.met}" for t in targets)
 
 
 def _now() -> str:

@@ -59,13 +59,13 @@ def _fairness_training(name: str, environment: str) -> Peer:
 PEERS = [
     Peer("floor: clamp", "clamp", PROJECT, "torch", "float32", floor=True),
     Peer("floor: the paper's network", "paper_network", PROJECT, "torch", "float32", floor=True),
-    Peer(FAIRLAYER, "fairlayer_layer", PROJECT, "fairlayer", "float32"),
-    Peer(f"{FAIRLAYER} float64", "fairlayer_layer", PROJECT, "fairlayer"),
+    Peer(FAIRLAYER, "fairlayer_layer", PROJECT, "fairlayer", "float32", {"dtype": "float32"}),
+    Peer(f"{FAIRLAYER} float64", "fairlayer_layer", PROJECT, "fairlayer", options={"dtype": "float64"}),
     _fairness_training("fairness-training, cvxpylayers 0.1.9", "fairness-training"),
     _fairness_training("fairness-training, cvxpylayers 1.2", "fairness-training-cvxpylayers-1.2"),
     *(
-        Peer(f"cvxpylayers, {solver}", "cvxpylayers_once", "cvxpylayers", "cvxpylayers", options={"solver": solver})
-        for solver in ("ECOS", "Clarabel", "MOREAU")
+        Peer(f"cvxpylayers, {name}", "cvxpylayers_once", "cvxpylayers", "cvxpylayers", options={"solver": solver})
+        for name, solver in (("ECOS", "ECOS"), ("Clarabel", "Clarabel"), ("moreau", "MOREAU"))
     ),
     Peer("moreau", "moreau_direct", "moreau", "moreau"),
     Peer("qpth", "qpth_dense", "qpth", "qpth"),
@@ -79,7 +79,15 @@ PEERS = [
         {"groups_change": False},
         fixed_groups=True,
     ),
-    Peer("Pi-net", "pinet_layer", "pinet", "pinet-hcnn", "float32", {"groups_change": True}, compiled=False),
+    Peer(
+        "Pi-net, groups change",
+        "pinet_layer",
+        "pinet",
+        "pinet-hcnn",
+        "float32",
+        {"groups_change": True},
+        compiled=False,
+    ),
     Peer("jaxopt BoxOSQP", "jaxopt_boxosqp", "jaxopt", "jaxopt"),
     Peer("qpax", "qpax_dense", "qpax", "qpax"),
 ]

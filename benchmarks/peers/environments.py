@@ -23,9 +23,17 @@ class UnavailableError(Exception):
     """A peer's environment cannot be made here; the message says why."""
 
 
-@cache
 def python_of(environment: str) -> str:
-    """Path of an environment's Python, installed on first use.
+    """Path of an environment's Python, installed on first use."""
+    outcome = _prepare(environment)
+    if isinstance(outcome, UnavailableError):
+        raise outcome
+    return outcome
+
+
+@cache
+def _prepare(environment: str) -> str | UnavailableError:
+    """Install an environment once; a failure is kept too, or every size of the peer would try again.
 
     torch comes first and alone, in the version the project uses: left to a peer's requirements, pip may
     choose another, several gigabytes larger. The second step names it again, so that it stays.
@@ -37,12 +45,21 @@ def python_of(environment: str) -> str:
     requirements = [torch, "numpy", *REQUIREMENTS[environment]]
     wanted = hashlib.sha256("\n".join([sys.version, *requirements]).encode()).hexdigest()
     stamp, python = home / "installed", str(home / "bin" / "python")
-    if not (stamp.exists() and stamp.read_text() == wanted):
-        print(f"   installing {', '.join(REQUIREMENTS[environment])}", flush=True)
+    if stamp.exists() and stamp.read_text() == wanted:
+        return python
+    print(f"   installing {', '.join(REQUIREMENTS[environment])}", flush=True)
+    try:
         venv.create(home, with_pip=True, clear=True)
         for step in ([torch], requirements):
-            _install(python, step)
-        stamp.write_text(wanted)
+            command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *step]
+            subprocess.run(command, capture_output=True, text=True, check=True, timeout=INSTALL_SECONDS)
+    except subprocess.TimeoutExpired:
+        return UnavailableError(f"does not install within {INSTALL_SECONDS} s")
+    except subprocess.CalledProcessError as error:
+        complaints = [line for line in (error.stderr or "").splitlines() if line.startswith("ERROR")]
+        reason = complaints[-1] if complaints else "pip failed"
+        return UnavailableError(f"does not install: {reason[:200]}")
+    stamp.write_text(wanted)
     return python
 
 
@@ -51,14 +68,3 @@ def packages_of(environment: str) -> dict[str, str]:
     """Normalised name and version of everything installed in an environment."""
     done = subprocess.run([python_of(environment), "-c", LIST_PACKAGES], capture_output=True, text=True, check=True)
     return dict(sorted(json.loads(done.stdout).items()))
-
-
-def _install(python: str, requirements: list[str]) -> None:
-    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements]
-    try:
-        subprocess.run(command, capture_output=True, text=True, check=True, timeout=INSTALL_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        raise UnavailableError(f"does not install within {INSTALL_SECONDS} s") from error
-    except subprocess.CalledProcessError as error:
-        reason = next((line for line in error.stderr.splitlines() if line.startswith("ERROR")), "pip failed")
-        raise UnavailableError(f"does not install: {reason}") from error

@@ -1,6 +1,7 @@
 """Run one worker, watched: a peer may not take the machine with it."""
 
 import json
+import re
 import subprocess
 import tempfile
 import time
@@ -13,6 +14,7 @@ from peers.worker import Request
 BENCHMARKS = Path(__file__).parents[1]
 MEMORY_LIMIT_MB = 8 * 1024
 PATIENCE = 0.05  # seconds between looks at a worker
+OUT_OF_MEMORY = re.compile("MemoryError|RESOURCE_EXHAUSTED|not enough memory|bad_alloc")
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,10 @@ def run(python: str, request: Request, time_limit: float) -> Outcome:
         if over:
             return Outcome(report, over, stopped=True)
         if worker.returncode:
-            return Outcome(report, _last_line(log.read()) or f"ended with code {worker.returncode}")
+            reason = _last_line(log.read())
+            if OUT_OF_MEMORY.search(reason):
+                return Outcome(report, "asks for more memory than there is", stopped=True)
+            return Outcome(report, reason or f"ended with code {worker.returncode}")
     return Outcome(report)
 
 

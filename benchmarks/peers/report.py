@@ -38,7 +38,7 @@ def page(rows: Sequence[Row], targets: Sequence[Target], limit: float) -> str:
         parts.append("Forward + backward, ms:\n\n" + _summary(chosen) + "\n")
         parts.append("All figures:\n\n" + _details(chosen) + "\n")
     if targets:
-        cells = [(t.what, figure(t.measured), t.limit_text, "yes" if t.met else "no") for t in targets]
+        cells = [(t.what, figure(t.measured), t.limit_text, t.met) for t in targets]
         parts.append("## Speed-ups\n\nAgainst fairlayer in the peer's own precision, forward + backward.\n")
         parts.append(markdown_table(("what", "measured", "limit", "met"), cells) + "\n")
     return "\n".join(parts)

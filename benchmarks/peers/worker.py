@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from measure import anchor_ms, milliseconds, peak_mb
+from measure import OtherWork, milliseconds, peak_mb
 from peers.frameworks import Calls, JaxCalls, TorchCalls
 from problems import Case, Problem, make
 
@@ -74,7 +74,6 @@ def run(request: Request, out: TextIO) -> None:
     def report(stage: str, **values: Any) -> None:
         print(json.dumps({"stage": stage, "peak_mb": peak_mb(), **values}), file=out, flush=True)
 
-    anchor = anchor_ms()  # before the peer has threads of its own
     build_ms, calls = milliseconds(ready, request, load_adapter(request))
     kept: dict[str, np.ndarray] = {}
 
@@ -98,7 +97,7 @@ def run(request: Request, out: TextIO) -> None:
             calls.forward_backward(calls.load(request.problem(0)))
 
     forward, backward = [], []
-    start = time.perf_counter()
+    start, others = time.perf_counter(), OtherWork()
     # The first call may have compiled something, so it counts only where a second is out of the question.
     while first_ms < 1e3 * request.patience and len(backward) < request.max_repeats:
         number = 2 * len(backward) + 1
@@ -118,7 +117,7 @@ def run(request: Request, out: TextIO) -> None:
         forward_ms=float(np.median(forward)) if forward else None,
         forward_backward_ms=float(np.median(backward)) if backward else first_ms,
         repeats=len(backward),
-        anchor_ms=anchor,
+        other_cores=others.cores(),
     )
 
 

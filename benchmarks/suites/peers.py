@@ -1,12 +1,12 @@
-"""fairlayer and its peers side by side: the same problems, forward and forward+backward, errors beside times."""
+"""fairlayer and its peers side by side: the same problems, with times, violations and errors."""
 
 import tempfile
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+from measure import busy
 from peers import plot, process, report, scoring
 from peers.catalogue import FAIRLAYER, PEERS, PROJECT, Peer
 from peers.environments import UnavailableError, packages_of, python_of
@@ -17,23 +17,23 @@ from records import Target, figure, write_csv, write_settings
 SIZES = (16, 256, 2000, 20_000, 200_000)
 MAIN = (2, True)  # attributes and box: measured at every size
 OTHERS = ((2, False), (5, True))  # measured at the sizes in OTHER_SIZES
-OTHER_SIZES = (256, 2000, 20_000)
+OTHER_SIZES = (256, 2000)
 CALL_LIMIT = 20.0  # seconds; a peer whose call takes longer is not tried at larger sizes
 TIME_LIMIT = 120.0  # seconds for a worker as a whole, building included
-NOISY = 1.5  # an anchor this many times the median anchor means that something else was running
 
 COLUMNS = (
     *("peer", "version", "dtype", "n", "k", "box", "groups", "forward_ms", "forward_backward_ms", "repeats"),
     *("gap_violation", "box_violation", "output_error", "gradient_error", "checked", "peak_mb"),
-    *("build_ms", "first_ms", "anchor_ms", "note"),
+    *("build_ms", "first_ms", "other_cores", "note"),
 )
+BUSY_NOTE = "measured beside other work"
 FAIRNESS_TRAINING_SPEEDUPS = {2000: 300.0, 20_000: 3000.0}
 
 Row = dict[str, Any]
 
 
 def main(args: Namespace) -> list[Target]:
-    """Measure every peer at every size, size by size so that neighbours in the table are neighbours in time."""
+    """Measure size by size, so that neighbours in the table are neighbours in time."""
     peers = [peer for peer in PEERS if not args.peers or any(text in peer.name for text in args.peers)]
     seconds = 2.0 if args.quick else CALL_LIMIT
     rows: list[Row] = []
@@ -44,11 +44,11 @@ def main(args: Namespace) -> list[Target]:
                 continue
             row = measure(peer, case, args, seconds, stopped)
             rows.append(row)
+            write_csv(args.results / "peers.csv", rows)  # as it goes, so that an interruption loses little
             time = figure(row["forward_backward_ms"]) or "-"
             shape = f"n={case.n} k={case.k} {'box' if case.box else 'no box'}"
             print(f"   {shape:<22} {peer.name:<38} {time:>10} ms  {row['note']}", flush=True)
     rows.sort(key=lambda row: (row["k"] != MAIN[0], not row["box"], row["n"]))
-    mark_noise(rows)
     targets = speedups(rows)
     write_csv(args.results / "peers.csv", rows)
     (args.results / "peers.md").write_text(report.page(rows, targets, CALL_LIMIT))
@@ -117,26 +117,18 @@ def note(outcome: process.Outcome) -> str:
     """Say what a reader must know of a row, in a few words."""
     if outcome.failure:
         return outcome.failure
-    seconds = (outcome.report or {})["forward_backward_ms"] / 1e3
+    seconds = outcome.report["forward_backward_ms"] / 1e3
     if seconds > CALL_LIMIT:
         return f"a call takes {seconds:.0f} s"
-    return ""
-
-
-def mark_noise(rows: Sequence[Row]) -> None:
-    """Note the rows that were measured beside other work, told by the anchor each worker timed."""
-    anchors = [row["anchor_ms"] for row in rows if row["anchor_ms"]]
-    for row in rows:
-        if row["anchor_ms"] and row["anchor_ms"] > NOISY * median(anchors):
-            row["note"] = "; ".join(filter(None, [row["note"], "measured beside other work"]))
+    return BUSY_NOTE if busy(outcome.report["other_cores"]) else ""
 
 
 def speedups(rows: Sequence[Row]) -> list[Target]:
     """fairlayer against each peer, in the peer's own precision, at each size of the main case."""
     ours = {
-        (row["dtype"], row["n"], row["k"], row["box"]): row["forward_backward_ms"]
+        (row["dtype"], row["n"], row["k"], row["box"]): row
         for row in rows
-        if row["peer"].startswith(FAIRLAYER)
+        if row["peer"].startswith(FAIRLAYER) and row["forward_backward_ms"]
     }
     skipped = {peer.name for peer in PEERS if peer.floor or peer.environment == PROJECT}
     targets = []
@@ -147,8 +139,11 @@ def speedups(rows: Sequence[Row]) -> list[Target]:
         limit = 1.0
         if row["peer"].startswith("fairness-training"):
             limit = FAIRNESS_TRAINING_SPEEDUPS.get(row["n"], 1.0)
-        what = f"times faster than {row['peer']}, n = {row['n']}, k = {row['k']}{'' if row['box'] else ', no box'}"
-        targets.append(Target(what, row["forward_backward_ms"] / mine, limit, at_least=True))
+        shape = f"n = {row['n']}, k = {row['k']}{'' if row['box'] else ', no box'}"
+        what = f"times faster than {row['peer']}, {shape}"
+        ratio = row["forward_backward_ms"] / mine["forward_backward_ms"]
+        doubt = any(busy(measured["other_cores"]) for measured in (row, mine))
+        targets.append(Target(what, ratio, limit, at_least=True, busy=doubt))
     return targets
 
 

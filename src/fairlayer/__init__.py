@@ -15,6 +15,7 @@ from fairlayer.layer import FairLayer
 from fairlayer.model import FairModel
 from fairlayer.projection import project
 from fairlayer.solution import Solution, Status
+from fairlayer.stream import Stream
 
 __version__ = "0.1.0"
 
@@ -34,6 +35,7 @@ __all__ = [
     "SoftGroup",
     "Solution",
     "Status",
+    "Stream",
     "freeze",
     "project",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,24 @@ import numba
 
 _PACKAGE = Path(__file__).parent
 _SOURCES = [
-    *(_PACKAGE / name for name in ("cells.py", "rows.py", "stream/account.py", "stream/leader.py", "stream/ledger.py")),
+    *(
+        _PACKAGE / name
+        for name in ("cells.py", "rows.py", "stream/account.py", "stream/leader.py", "stream/kernels.py")
+    ),
     *sorted((_PACKAGE / "solve").glob("*.py")),
 ]
 _DIGEST = hashlib.sha256(b"".join(source.read_bytes() for source in _SOURCES)).hexdigest()[:12]
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile at the first call; run without the interpreter's lock."""
-    dispatcher = numba.njit(cache=True, nogil=True)(function)
+def compiled(function: Callable[..., Any] | None = None, *, reorder: bool = False) -> Any:
+    """Compile at the first call; run without the interpreter's lock.
+
+    reorder: allow sums to be taken in any order, many terms at a time, and take it that no number is NaN.
+    """
+    if function is None:
+        return partial(compiled, reorder=reorder)
+    liberties = {"reassoc", "nsz", "nnan", "contract"} if reorder else False
+    dispatcher = numba.njit(cache=True, nogil=True, fastmath=liberties)(function)
     file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
     if file is not None:  # absent where numba has no folder to write to
         file._source_stamp = _DIGEST

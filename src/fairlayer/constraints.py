@@ -389,7 +389,7 @@ class Affine(Constraint):
         try:
             array: Any = value if keeps_graph else np.asarray(as_numpy(value), dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise InputError(f"{what} must be a number, one per row, or None for an open side; got {side!r}.") from error
+            raise InputError(f"{what} must be a number, one per row, or None for no bound; got {side!r}.") from error
         try:
             return array.expand(rows) if keeps_graph else np.broadcast_to(array, rows)
         except (RuntimeError, ValueError) as error:

@@ -33,6 +33,6 @@ class InfeasibleError(FairlayerError):
             for row, limit in zip(rows, smallest, strict=True)
         )
         super().__init__(
-            f"No output satisfies these rows together: {listed}. Widen the bounds, raise the tolerances (or widen the rows) by "
-            f'{excess:.6g}, or pass infeasible="relax" for the output that violates them least.'
+            f"No output satisfies these rows together: {listed}. Widen the bounds, raise the tolerances (or widen "
+            f'the rows) by {excess:.6g}, or pass infeasible="relax" for the output that violates them least.'
         )

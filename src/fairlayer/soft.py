@@ -27,7 +27,7 @@ class Softened(NamedTuple):
     value: Any  # (n,) like z
     gap: float  # largest |row|; nan where there is no row, because groups are absent
     excess: float  # largest amount by which a row passes its tolerance, negative within; nan where there is no row
-    multipliers: np.ndarray  # (m,) their absolute values add up to the price at most
+    multipliers: np.ndarray  # (m,) absolute values add up to the price at most, where they are unique
     pinned: bool  # the price is so high that the narrowest row became an equality
     active: np.ndarray  # rows with a multiplier
     slopes: np.ndarray  # (G,) samples per cell that rest on no bound

@@ -27,6 +27,8 @@ def solve(
     """Project z, of shape (n,) and values within `extent`, onto a system; on the compiled path where `fused`."""
     largest = max(abs(extent[0]), abs(extent[1]))  # all that the repeat lane knows: both must take the same steps
     reach, magnitude = reach_and_magnitude(-largest, largest, box.lowest, box.highest)
+    if box.per_sample:  # then a sample may be pushed to a bound well inside the widest ones
+        magnitude = max(magnitude, float(box.lo.max()), -float(box.hi.min()))
     extremes = cell_extremes(system, box)
     if not fused:
         return solve_tensor(z, system, box, extremes, reach, discrepancy)

@@ -14,8 +14,8 @@ import numpy as np
 from fairlayer.compiled import compiled
 from fairlayer.rows import Rows
 from fairlayer.solve.active_set import forward, row_gram, row_value
-from fairlayer.solve.fused import _emit, _sums, newton_tolerance
-from fairlayer.solve.newton import DONE, EVALUATE, _gram, advance, new_search, restart, statistics
+from fairlayer.solve.fused import emit, gather, newton_tolerance, take_sums
+from fairlayer.solve.newton import DONE, EVALUATE, advance, factor_rows, gram, new_search, restart, statistics
 
 _MOST_SOLVES = 120
 
@@ -42,36 +42,18 @@ def least_excess_possible(rows):
 @compiled
 def _decline(rows, search, D):
     """How fast the sum of the multipliers falls as the rows are widened: sigma' (A D A')^+ sigma, A the active rows."""
-    H = _gram(rows.M, D)
-    most = search.tally[0]
-    L, x = np.zeros((most, most)), np.zeros(most)
-    used = np.zeros(most, dtype=np.int64)
-    filled = 0
-    for a in range(most):
-        j = search.active[a]
-        if search.trial[j] == 0.0:
-            continue
-        own = row_gram(H, rows.plus, rows.minus, j, j)
-        rest = own
-        for b in range(filled):
-            total = row_gram(H, rows.plus, rows.minus, j, used[b])
-            for e in range(b):
-                total -= L[filled, e] * L[b, e]
-            L[filled, b] = total / L[b, b]
-            rest -= L[filled, b] * L[filled, b]
-        if own > 0.0 and rest > 1e-12 * own:
-            L[filled, filled] = np.sqrt(rest)
-            used[filled] = j
-            x[filled] = np.sign(search.trial[j])
-            filled += 1
-    forward(L, filled, x)
-    return np.sum(x[:filled] ** 2)
+    L, used = factor_rows(gram(rows.M, D), rows, search.active[: search.tally[0]])
+    x = np.zeros(used.size)
+    for a in range(used.size):
+        x[a] = np.sign(search.trial[used[a]])
+    forward(L, used.size, x)
+    return np.sum(x**2)
 
 
 @compiled
 def _first_guess(rows, q, D, excess, price):
     """The excess if the worst row alone gives way, which it does at the rate of its own Gram entry."""
-    H = _gram(rows.M, D)
+    H = gram(rows.M, D)
     for j in range(rows.plus.size):
         value = row_value(q, rows.plus, rows.minus, j)
         if value - rows.upper[j] == excess or rows.lower[j] - value == excess:
@@ -80,13 +62,13 @@ def _first_guess(rows, q, D, excess, price):
 
 
 @compiled
-def _solve_widened(z, cell, weight, cell_weight, lo, hi, least, most, reach, tolerance, rows, excess, search, S, D):
+def _solve_widened(samples, cell_weight, least, most, reach, tolerance, rows, excess, search, S, D):
     """Project onto the rows widened by `excess`, from where `search` stands."""
     aim = Rows(rows.M, rows.offset, rows.plus, rows.minus, rows.lower - excess, rows.upper + excess)
     restart(search)
     outcome = EVALUATE
     while outcome == EVALUATE:
-        _sums(z, cell, weight, lo, hi, search.shift, S, D)
+        take_sums(samples, search.shift, S, D)
         outcome = advance(aim, search, S, D, cell_weight, least, most, reach, tolerance)
     return outcome == DONE
 
@@ -101,7 +83,8 @@ def solve_capped(z, cell, weight, cell_weight, lo, hi, least, most, reach, magni
     G, K = rows.M.shape
     S, D = np.zeros(G), np.zeros(G)
     search = new_search(rows.plus.size, K, G)
-    _sums(z, cell, weight, lo, hi, search.shift, S, D)
+    samples = gather(z, cell, weight, lo, hi, cell_weight)
+    take_sums(samples, search.shift, S, D)
     q = statistics(rows, S)
     tolerance = newton_tolerance(rows, cell_weight, magnitude, z.size)
     above = largest_excess(rows, q) if rows.plus.size else 0.0
@@ -119,9 +102,7 @@ def solve_capped(z, cell, weight, cell_weight, lo, hi, least, most, reach, magni
             step = np.inf
             solved = False
             for _ in range(2):  # from the multipliers of the last solve, and where that fails from none
-                solved = _solve_widened(
-                    z, cell, weight, cell_weight, lo, hi, least, most, reach, tolerance, rows, excess, search, S, D
-                )
+                solved = _solve_widened(samples, cell_weight, least, most, reach, tolerance, rows, excess, search, S, D)
                 if solved:
                     break
                 search = new_search(rows.plus.size, K, G)
@@ -142,9 +123,7 @@ def solve_capped(z, cell, weight, cell_weight, lo, hi, least, most, reach, magni
             excess += step
         if not found:  # the sum of the multipliers jumps here, or rounding hides where it crosses the price
             search = new_search(rows.plus.size, K, G)
-            _solve_widened(
-                z, cell, weight, cell_weight, lo, hi, least, most, reach, tolerance, rows, above, search, S, D
-            )
-    _emit(z, cell, weight, lo, hi, search.shift, out, S, D)
+            _solve_widened(samples, cell_weight, least, most, reach, tolerance, rows, above, search, S, D)
+    emit(samples, search.shift, out, S, D)
     active = search.active[: search.tally[0]].copy()
     return pinned, search.trial, active, search.shift, D, statistics(rows, S)

@@ -1,10 +1,13 @@
 """The CPU path: every pass over the samples is a compiled loop, and the whole solve is one call.
 
-A pass takes about a nanosecond per sample. Sums go to four banks in turn, so that samples of the same cell need not
-wait for each other; loops have no branches, as which samples rest on a bound cannot be predicted.
+Where all samples have the same weight and bounds, as a rule, the outputs are first laid out cell by cell: then a pass
+is a plain sum over a stretch of memory, many samples at a time. Loops have no branches, as which samples rest on a
+bound cannot be predicted.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,19 +37,6 @@ def largest_magnitude(z):
 
 
 @compiled
-def _collect(bank, S, D):
-    for c in range(S.size):
-        S[c] = (bank[0, c, 0] + bank[1, c, 0]) + (bank[2, c, 0] + bank[3, c, 0])
-        D[c] = (bank[0, c, 1] + bank[1, c, 1]) + (bank[2, c, 1] + bank[3, c, 1])
-
-
-@compiled
-def _is_plain(weight, lo, hi):
-    """Whether all samples have the same weight and bounds, as the unrolled loops assume."""
-    return weight.size == 0 and lo.size == 1 and hi.size == 1
-
-
-@compiled
 def _bound(side, i):
     return side[i] if side.size > 1 else side[0]
 
@@ -56,53 +46,101 @@ def _weight(weight, i):
     return weight[i] if weight.size > 0 else 1.0
 
 
+class Samples(NamedTuple):
+    """The samples of a batch; also laid out cell by cell where all have the same weight and bounds."""
+
+    z: np.ndarray  # (n,)
+    cell: np.ndarray  # (n,)
+    weight: np.ndarray  # (n,), or empty where all are 1
+    lo: np.ndarray  # (n,) or (1,)
+    hi: np.ndarray  # (n,) or (1,)
+    ordered: np.ndarray  # (n,) z cell by cell, or empty
+    start: np.ndarray  # (G + 1,) where each cell starts
+
+
 @compiled
-def _sums(z, cell, weight, lo, hi, shift, S, D):
+def gather(z, cell, weight, lo, hi, count):
+    """Samples of which `count` are in each cell."""
+    start = np.zeros(count.size + 1, dtype=np.int64)
+    if weight.size > 0 or lo.size > 1 or hi.size > 1:
+        return Samples(z, cell, weight, lo, hi, np.empty(0, dtype=z.dtype), start)
+    for c in range(count.size):
+        start[c + 1] = start[c] + int(count[c])
+    place = start.copy()
+    ordered = np.empty(z.size, dtype=z.dtype)
+    for i in range(z.size):
+        c = cell[i]
+        ordered[place[c]] = z[i]
+        place[c] += 1
+    return Samples(z, cell, weight, lo, hi, ordered, start)
+
+
+@compiled(reorder=True)
+def _stretch(z, start, stop, shift, low, high):
+    """Sum of outputs and slopes over a stretch of samples with the same shift."""
+    total, inside = 0.0, 0
+    for i in range(start, stop):
+        raw = z[i] - shift
+        y = min(max(raw, low), high)
+        total += y
+        inside += 1 if y == raw else 0
+    return total, float(inside)
+
+
+@compiled(reorder=True)
+def _rounded_stretch(z, start, stop, shift, low, high):
+    """The same, each output rounded to z's dtype as it will be written."""
+    rounded = z.dtype.type
+    total, inside = 0.0, 0
+    for i in range(start, stop):
+        raw = rounded(z[i] - shift)
+        y = min(max(raw, low), high)
+        total += y
+        inside += 1 if y == raw else 0
+    return total, float(inside)
+
+
+@compiled
+def take_sums(samples, shift, S, D):
     """Cell sums of outputs and slopes at the given shifts; nothing is written per sample."""
-    n = z.size
-    bank = np.zeros((4, S.size, 2))
-    whole = n - n % 4 if _is_plain(weight, lo, hi) else 0
-    low, high = float(lo[0]), float(hi[0])
-    for i in range(0, whole, 4):
-        for k in range(4):
-            c = cell[i + k]
-            raw = z[i + k] - shift[c]
-            y = min(max(raw, low), high)
-            bank[k, c, 0] += y
-            bank[k, c, 1] += 1.0 if y == raw else 0.0
-    for i in range(whole, n):
-        c, w = cell[i], _weight(weight, i)
-        raw = z[i] - shift[c]
+    lo, hi = samples.lo, samples.hi
+    if samples.ordered.size > 0:
+        start = samples.start
+        for c in range(S.size):
+            S[c], D[c] = _stretch(samples.ordered, start[c], start[c + 1], shift[c], float(lo[0]), float(hi[0]))
+        return
+    S[:] = 0.0
+    D[:] = 0.0
+    for i in range(samples.z.size):
+        c, w = samples.cell[i], _weight(samples.weight, i)
+        raw = samples.z[i] - shift[c]
         y = min(max(raw, float(_bound(lo, i))), float(_bound(hi, i)))
-        bank[i & 3, c, 0] += w * y
-        bank[i & 3, c, 1] += w if y == raw else 0.0
-    _collect(bank, S, D)
+        S[c] += w * y
+        D[c] += w if y == raw else 0.0
 
 
 @compiled
-def _emit(z, cell, weight, lo, hi, shift, out, S, D):
+def emit(samples, shift, out, S, D):
     """Write the output in its own dtype; cell sums of what was written, and of the slopes."""
-    n = z.size
+    z, cell, lo, hi, start = samples.z, samples.cell, samples.lo, samples.hi, samples.start
     rounded = out.dtype.type
-    bank = np.zeros((4, S.size, 2))
-    whole = n - n % 4 if _is_plain(weight, lo, hi) else 0
-    low, high = lo[0], hi[0]
-    for i in range(0, whole, 4):
-        for k in range(4):
-            c = cell[i + k]
-            raw = rounded(z[i + k] - shift[c])
-            y = min(max(raw, low), high)
-            out[i + k] = y
-            bank[k, c, 0] += y
-            bank[k, c, 1] += 1.0 if y == raw else 0.0
-    for i in range(whole, n):
-        c, w = cell[i], _weight(weight, i)
+    if samples.ordered.size > 0 and z.itemsize == out.itemsize:
+        low, high = lo[0], hi[0]
+        for i in range(z.size):
+            raw = rounded(z[i] - shift[cell[i]])
+            out[i] = min(max(raw, low), high)
+        for c in range(S.size):
+            S[c], D[c] = _rounded_stretch(samples.ordered, start[c], start[c + 1], shift[c], low, high)
+        return
+    S[:] = 0.0
+    D[:] = 0.0
+    for i in range(z.size):
+        c, w = cell[i], _weight(samples.weight, i)
         raw = rounded(z[i] - shift[c])
         y = min(max(raw, _bound(lo, i)), _bound(hi, i))
         out[i] = y
-        bank[i & 3, c, 0] += w * y
-        bank[i & 3, c, 1] += w if y == raw else 0.0
-    _collect(bank, S, D)
+        S[c] += w * y
+        D[c] += w if y == raw else 0.0
 
 
 @compiled
@@ -137,7 +175,7 @@ def _check(rows, out, cell, weight, cell_count, cell_weight, magnitude, S):
     """Shortfalls of the rows: from plain sums where their error bound suffices, from exact ones otherwise."""
     error = np.empty(S.size)
     for c in range(S.size):
-        error[c] = (0.25 * cell_count[c] + 4.0) * UNIT * magnitude * cell_weight[c]
+        error[c] = (cell_count[c] + 4.0) * UNIT * magnitude * cell_weight[c]
     missed = shortfalls(rows, S, error)
     if out.size > 0 and not all_hold(missed):
         exact_sums(out, cell, weight, S, error)
@@ -155,8 +193,9 @@ def solve_fused(z, cell, weight, cell_count, cell_weight, lo, hi, least, most, r
     G, K = rows.M.shape
     S, D = np.zeros(G), np.zeros(G)
     search = new_search(rows.plus.size, K, G)
+    samples = gather(z, cell, weight, lo, hi, cell_count)
     # Without a shift nothing is rounded: these are the sums of the output itself, should it need no change.
-    _sums(z, cell, weight, lo, hi, search.shift, S, D)
+    take_sums(samples, search.shift, S, D)
     missed = _check(rows, out[:0], cell, weight, cell_count, cell_weight, magnitude, S)
     tolerance = newton_tolerance(rows, cell_weight, magnitude, z.size)
     margins = first_margins(rows, cell_weight, magnitude, unit, tolerance)
@@ -165,17 +204,17 @@ def solve_fused(z, cell, weight, cell_count, cell_weight, lo, hi, least, most, r
     for _ in range(MOST_REPAIRS):
         outcome = DONE if missed.size == 0 else advance(aim, search, S, D, cell_weight, least, most, reach, tolerance)
         while outcome == EVALUATE:
-            _sums(z, cell, weight, lo, hi, search.shift, S, D)
+            take_sums(samples, search.shift, S, D)
             outcome = advance(aim, search, S, D, cell_weight, least, most, reach, tolerance)
         if outcome != DONE:
             break
-        _emit(z, cell, weight, lo, hi, search.shift, out, S, D)
+        emit(samples, search.shift, out, S, D)
         missed = _check(rows, out, cell, weight, cell_count, cell_weight, largest_magnitude(out), S)
         if all_hold(missed) or not widen_margins(rows, margins, missed):
             break
         aim = aimed(rows, margins)
         restart(search)
-        _sums(z, cell, weight, lo, hi, search.shift, S, D)
+        take_sums(samples, search.shift, S, D)
     active = search.active[: search.tally[0]].copy()
     return outcome, search.trial, active, search.shift, D, missed, statistics(rows, S)
 
@@ -190,8 +229,8 @@ def pull_back(gradient, z, cell, weight, lo, hi, shift, slopes, rows, active, ou
     """
     n = z.size
     rounded, zero = out.dtype.type, out.dtype.type(0)
-    bank = np.zeros((4, shift.size))
-    plain = _is_plain(weight, lo, hi)
+    bank = np.zeros((4, shift.size))  # four in turn, so that samples of one cell need not wait for each other
+    plain = weight.size == 0 and lo.size == 1 and hi.size == 1
     low, high = lo[0], hi[0]
     whole = n - n % 4 if plain else 0
     for i in range(0, whole, 4):

@@ -82,7 +82,7 @@ def statistics(rows, S):
 
 
 @compiled
-def _gram(M, D):
+def gram(M, D):
     """H = M' diag(D) M, skipping the zeros that group membership is full of."""
     G, K = M.shape
     H = np.zeros((K, K))
@@ -210,7 +210,7 @@ def _next_direction(rows, search, q, D, weight, reach, tolerance):
             if count[_HALVINGS] > 0:
                 # The bottom of the line is a kink: slopes differ on its two sides, and the larger is the safe one.
                 slopes[c] = max(slopes[c], search.slopes[0, c], search.slopes[1, c])
-        H = _gram(rows.M, slopes)
+        H = gram(rows.M, slopes)
         precision = tolerance
         for k in range(b.size):
             b[k] = q[k]
@@ -319,40 +319,47 @@ def restart(search):
 
 
 @compiled
-def solve_active(rows, active, slopes, sums):
-    """A'v per cell, v = (A D A')^+ A sums, over the active rows A = R M'; rows that depend on others are left out."""
-    G, K = rows.M.shape
-    size = active.size
-    correction = np.zeros(G)
-    if size == 0:
-        return correction
-    H = _gram(rows.M, slopes)
-    q = np.zeros(K)
-    for c in range(G):
-        for k in range(K):
-            q[k] += rows.M[c, k] * sums[c]
-    L, x = np.zeros((size, size)), np.zeros(size)
-    used = np.zeros(size, dtype=np.int64)
+def factor_rows(H, rows, candidates):
+    """Cholesky factor of the Gram matrix of rows, leaving out those that depend on others; and which remain."""
+    L, used = np.zeros((candidates.size, candidates.size)), np.zeros(candidates.size, dtype=np.int64)
     filled = 0
-    for a in range(size):
-        own = row_gram(H, rows.plus, rows.minus, active[a], active[a])
+    for a in range(candidates.size):
+        j = candidates[a]
+        own = row_gram(H, rows.plus, rows.minus, j, j)
         rest = own
         for b in range(filled):
-            total = row_gram(H, rows.plus, rows.minus, active[a], used[b])
+            total = row_gram(H, rows.plus, rows.minus, j, used[b])
             for e in range(b):
                 total -= L[filled, e] * L[b, e]
             L[filled, b] = total / L[b, b]
             rest -= L[filled, b] * L[filled, b]
         if own > 0.0 and rest > 1e-12 * own:
             L[filled, filled] = np.sqrt(rest)
-            used[filled] = active[a]
-            x[filled] = row_value(q, rows.plus, rows.minus, active[a])
+            used[filled] = j
             filled += 1
-    forward(L, filled, x)
-    backward(L, filled, x)
+    return L, used[:filled]
+
+
+@compiled
+def solve_active(rows, active, slopes, sums):
+    """A'v per cell, v = (A D A')^+ A sums, over the active rows A = R M'."""
+    G, K = rows.M.shape
+    correction = np.zeros(G)
+    if active.size == 0:
+        return correction
+    q = np.zeros(K)
+    for c in range(G):
+        for k in range(K):
+            q[k] += rows.M[c, k] * sums[c]
+    L, used = factor_rows(gram(rows.M, slopes), rows, active)
+    x = np.zeros(used.size)
+    for a in range(used.size):
+        x[a] = row_value(q, rows.plus, rows.minus, used[a])
+    forward(L, used.size, x)
+    backward(L, used.size, x)
     nu = np.zeros(K)
-    for b in range(filled):
-        add_row(nu, rows.plus, rows.minus, used[b], x[b])
+    for a in range(used.size):
+        add_row(nu, rows.plus, rows.minus, used[a], x[a])
     for c in range(G):
         for k in range(K):
             correction[c] += rows.M[c, k] * nu[k]

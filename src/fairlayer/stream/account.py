@@ -12,16 +12,14 @@ from typing import Any
 
 import numpy as np
 
+COUNT, TOTAL, TARGET = 0, 1, 3  # places in a cell's sums; a sum's second part follows its first
 RING = 256  # recent raw outputs kept per cell, for the leader
 
 # Of each cell: name -> shape of one cell's entry.
 CELL_FIELDS: dict[str, tuple[int, ...]] = {
-    "count": (),  # emitted
-    "total": (),  # sum of what was emitted
-    "total_low": (),
+    # The ledger: how many were emitted, their sum in two parts, the sum of their targets, where known, in two parts.
+    "sums": (5,),
     "square": (),  # sum of squares of what was emitted
-    "target": (),  # sum of targets, where known
-    "target_low": (),
     "ring": (RING,),  # the last raw outputs
     "ring_count": (),  # how many there ever were
     # Raw outputs before the latest block, and in it: count, mean, sum of squared deviations; when to look for drift.
@@ -58,7 +56,30 @@ class Account:
         self.shares: dict[str, list[float]] = {}  # by row, for Lemma 3.1: see certificate.py
 
     def __len__(self) -> int:
-        return len(self.cells["count"])
+        return len(self.cells["sums"])
+
+    @property
+    def count(self) -> np.ndarray:
+        """(G,) how many were emitted."""
+        return self.cells["sums"][:, COUNT]
+
+    @property
+    def total(self) -> np.ndarray:
+        """(G,) sum of what was emitted."""
+        return self.cells["sums"][:, TOTAL] + self.cells["sums"][:, TOTAL + 1]
+
+    @property
+    def target(self) -> np.ndarray:
+        """(G,) sum of the targets known."""
+        return self.cells["sums"][:, TARGET] + self.cells["sums"][:, TARGET + 1]
+
+    def add(self, cell: int, place: int, value: float) -> None:
+        """Add to a sum kept in two parts: the second takes what the first cannot hold."""
+        sums = self.cells["sums"][cell]
+        total = sums[place] + value
+        part = total - sums[place]
+        sums[place + 1] += (sums[place] - (total - part)) + (value - part)
+        sums[place] = total
 
     def grow(self, size: int) -> None:
         """Make room for cells up to `size`."""

@@ -7,6 +7,7 @@ constraints that need none.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,7 @@ from fairlayer.groups import Column, Label, Name, SoftGroup, read_groups
 from fairlayer.rules import Rules
 from fairlayer.system import Plan
 
-_LABELLED: Key = ("labelled",)
+LABELLED: Key = ("labelled",)
 
 
 class Book:
@@ -59,7 +60,7 @@ class Book:
             else:
                 columns.update(constraint.columns(Batch(features, targets)))
         if self.rules.needs_targets:
-            columns[_LABELLED] = Column("labelled", np.full(n, int(targets is not None)), (False, True))
+            columns[LABELLED] = Column("labelled", np.full(n, int(targets is not None)), (False, True))
         if self.names is None:
             self.names, self.keys = names, tuple(columns)
             self.labels = [{} for _ in columns]
@@ -92,6 +93,10 @@ class Book:
         """The labels of a cell."""
         return tuple(list(self.labels[j])[digit] for j, digit in enumerate(self.digits[cell]))
 
+    def cell_text(self, cell: int) -> str:
+        """The labels of a cell as JSON, by which logs name it."""
+        return json.dumps([_plain(label) for label in self.cell_labels(cell)])
+
     @property
     def plan(self) -> Plan:
         """Rows over the cells met so far."""
@@ -104,13 +109,13 @@ class Book:
             grid = Grid(members, len(digits))
             groupings, _ = self.rules.groupings(self.names or ())
             families = [c.families(grid, groupings[i]) for i, c in enumerate(self.rules.constraints)]
-            labelled = sum((m for label, m in members.get(_LABELLED, []) if label), np.zeros(len(digits)))
+            labelled = sum((m for label, m in members.get(LABELLED, []) if label), np.zeros(len(digits)))
             self._plan = Plan([[_only(family, labelled) for family in listed] for listed in families], {}, len(digits))
         return self._plan
 
     def without_target(self) -> np.ndarray:
-        """(G,) of each cell, the cells that differ from it only in having a target: -1 where it has one itself."""
-        at = self.keys.index(_LABELLED) if _LABELLED in self.keys else None
+        """(G,) of each cell with a target, the cell of like samples without one; -1 where there is none."""
+        at = self.keys.index(LABELLED) if LABELLED in self.keys else None
         if at is None:
             return np.full(len(self.digits), -1)
         free = [j for j, key in enumerate(self.keys) if key[0] in ("group", "region")]

@@ -10,9 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from fairlayer.stream.stream import Stream
 
-# Places in Account.shares[row]: least and greatest share of the first group in a batch, largest absolute group mean,
-# largest gap of a batch, batches that hold both groups.
-_LEAST, _MOST, _MEAN, _GAP, _BATCHES = range(5)
+_LEAST, _MOST, _MEAN, _GAP, _BATCHES = range(5)  # places in a row's shares, see kernels.note_shares
 
 
 @dataclass(frozen=True)
@@ -94,18 +92,17 @@ class Certificate:
 
 def certify(stream: Stream, head: str) -> Certificate:
     """Draw up the certificate of a stream."""
-    numbers, plan = stream.account.numbers, stream.book.plan
-    view = stream._view()
-    gaps = np.abs(stream.leader.pooled(view))
+    account, plan, view = stream.ledger.account, stream.ledger.book.plan, stream.ledger.view()
+    numbers = account.numbers
+    gaps = np.abs(stream.ledger.gaps(view))
     reports = []
     for position, constraint in enumerate(stream.rules.constraints):
         gap = float(gaps[view.owner == position].max(initial=0.0))
-        largest = stream.account.largest[position] if stream.account.largest else 0.0
+        largest = account.largest[position] if account.largest else 0.0
         tolerance = stream.tolerances[position]
-        title = constraint.name or getattr(constraint, "title", type(constraint).__name__)
+        title = str(constraint.name or getattr(constraint, "title", type(constraint).__name__))
         reports.append(ConstraintReport(title, tolerance, gap, largest, gap <= tolerance))
-    count = stream.account.cells["count"] @ plan.membership
-    total = (stream.account.cells["total"] + stream.account.cells["total_low"]) @ plan.membership
+    count, total = account.count @ plan.membership, account.total @ plan.membership
     groups = tuple(
         GroupReport(label, int(c), float(t / c))
         for label, c, t in zip(plan.labels, count.tolist(), total.tolist(), strict=True)
@@ -138,41 +135,17 @@ def certify(stream: Stream, head: str) -> Certificate:
     )
 
 
-def note_shares(stream: Stream, value: np.ndarray, cell: np.ndarray) -> None:
-    """Keep what Lemma 3.1 needs of a batch, for each pair of groups that are both in it."""
-    plan = stream.book.plan
-    size = len(plan.membership)
-    count = np.bincount(cell, minlength=size) @ plan.membership
-    view = stream._view()
-    pairs = np.flatnonzero((view.minus >= 0) & (count[view.plus] > 0) & (count[view.minus] > 0))
-    if not len(pairs) or plan.any_residual:
-        return
-    mean = (np.bincount(cell, weights=value, minlength=size) @ plan.membership) / np.maximum(count, 1.0)
-    shares = stream.account.shares
-    plus, minus = view.plus[pairs], view.minus[pairs]
-    share = (count[plus] / (count[plus] + count[minus])).tolist()
-    gap = np.abs(mean[plus] - mean[minus]).tolist()
-    largest = np.maximum(np.abs(mean[plus]), np.abs(mean[minus])).tolist()
-    for i, j in enumerate(pairs.tolist()):
-        kept = shares.setdefault(view.names[j], [1.0, 0.0, 0.0, 0.0, 0.0])
-        kept[_LEAST] = min(kept[_LEAST], share[i])
-        kept[_MOST] = max(kept[_MOST], share[i])
-        kept[_MEAN] = max(kept[_MEAN], largest[i])
-        kept[_GAP] = max(kept[_GAP], gap[i])
-        kept[_BATCHES] += 1.0
-
-
 def _aggregate_bound(stream: Stream) -> float | None:
     """Lemma 3.1 for the worst row: gap of batches + deviation of shares x largest mean x (1/p + 1/(1-p)).
 
     It applies where every batch holds both groups of every row.
     """
-    plan, view, shares = stream.book.plan, stream._view(), stream.account.shares
-    count = stream.account.cells["count"] @ plan.membership
+    plan, view, shares = stream.ledger.book.plan, stream.ledger.view(), stream.ledger.shares()
+    count = stream.ledger.account.count @ plan.membership
     bound = 0.0
     for j, name in enumerate(view.names):
         kept = shares.get(name)
-        if view.minus[j] < 0 or kept is None or kept[_BATCHES] < stream.account.numbers["batches"]:
+        if view.minus[j] < 0 or kept is None or kept[_BATCHES] < stream.ledger.account.numbers["batches"]:
             return None
         p = count[view.plus[j]] / (count[view.plus[j]] + count[view.minus[j]])
         deviation = max(kept[_MOST] - p, p - kept[_LEAST], 0.0)

@@ -20,10 +20,10 @@ from fairlayer.compiled import compiled
 from fairlayer.rows import Rows
 from fairlayer.solve.fused import reach_and_magnitude, solve_fused
 from fairlayer.solve.newton import DONE
-from fairlayer.stream.account import RING, Account
+from fairlayer.stream.account import COUNT, RING, TOTAL, Account
 from fairlayer.stream.book import Book
-from fairlayer.stream.ledger import leader_shift, learn, pooled_gaps
-from fairlayer.system import Plan, View
+from fairlayer.stream.kernels import leader_shift, learn
+from fairlayer.system import Plan
 
 HORIZON = 0.25  # of the stream's length so far
 MARGIN = 2.0  # standard deviations of the pooled gap
@@ -66,9 +66,7 @@ def look_for_drift(past):
 
 
 @compiled
-def lead(
-    membership, plus, minus, lower, upper, offset, count, total, total_low, square, ring, ring_count, past, lo, hi
-):
+def lead(membership, plus, minus, lower, upper, offset, sums, square, ring, ring_count, past, lo, hi):
     """The leader's price of each statistic, and whether it could be found.
 
     The prices of a cell's statistics add up to its shift.
@@ -84,7 +82,7 @@ def lead(
         if mass[c] > 0.0:
             mean[c] = (past[c, 0, 0] * past[c, 0, 1] + past[c, 1, 0] * past[c, 1, 1]) / mass[c]
         seen += mass[c]
-        emitted += count[c]
+        emitted += sums[c, COUNT]
     if size == 0 or plus.size == 0:
         return price, True
     future = max(HORIZON * emitted, 1.0)
@@ -109,11 +107,11 @@ def lead(
         counted, value, squares, before = 0.0, 0.0, 0.0, offset[k]
         for c in range(G):
             if membership[c, k] != 0.0:
-                total_weight[k] += membership[c, k] * (count[c] + cell_weight[c])
-                counted += membership[c, k] * count[c]
-                value += membership[c, k] * (total[c] + total_low[c])
+                total_weight[k] += membership[c, k] * (sums[c, COUNT] + cell_weight[c])
+                counted += membership[c, k] * sums[c, COUNT]
+                value += membership[c, k] * (sums[c, TOTAL] + sums[c, TOTAL + 1])
                 squares += membership[c, k] * square[c]
-                before -= membership[c, k] * (total[c] + total_low[c])
+                before -= membership[c, k] * (sums[c, TOTAL] + sums[c, TOTAL + 1])
         if total_weight[k] > 0.0:
             constant[k] = before / total_weight[k]
             for c in range(G):
@@ -167,7 +165,7 @@ class Leader:
             price = np.array([self.account.price.get(label, 0.0) for label in plan.labels])
             shift = leader_shift(plan.membership, price)
             pending = self.book.without_target()
-            count = self.account.cells["count"]
+            count = self.account.count
             for p in np.unique(pending[pending >= 0]):
                 with_target = np.flatnonzero(pending == p)
                 if count[with_target].sum() > 0:
@@ -185,15 +183,15 @@ class Leader:
     def solve(self, box: Box, tolerances: tuple[float, ...]) -> None:
         """Find the prices anew."""
         cells, plan = self.account.cells, self.book.plan
-        known = (cells["count"] + cells["ring_count"]) @ plan.membership > 0
+        known = (self.account.count + cells["ring_count"]) @ plan.membership > 0
         view = plan.view(known)
         price, found = lead(
             plan.membership,
             view.plus,
             view.minus,
             *view.limits(tolerances),
-            self._offset(),
-            *(cells[name] for name in ("count", "total", "total_low", "square", "ring", "ring_count", "past")),
+            self.offset(),
+            *(cells[name] for name in ("sums", "square", "ring", "ring_count", "past")),
             box.lo,
             box.hi,
         )
@@ -210,22 +208,9 @@ class Leader:
             if cells["past"][c, 1, 0] >= BLOCK:
                 look_for_drift(cells["past"])
 
-    def pooled(self, view: View) -> np.ndarray:
-        """Value of each row of a view, over all that was emitted."""
-        cells, plan = self.account.cells, self.book.plan
-        return pooled_gaps(
-            plan.membership,
-            cells["count"],
-            cells["total"],
-            cells["total_low"],
-            self._offset(),
-            view.plus,
-            view.minus,
-        )
-
-    def _offset(self) -> np.ndarray:
+    def offset(self) -> np.ndarray:
         """Sum of known targets of each statistic that is of residuals."""
-        plan, cells = self.book.plan, self.account.cells
+        plan = self.book.plan
         if not plan.any_residual:
             return plan.no_offset
-        return ((cells["target"] + cells["target_low"]) @ plan.membership) * plan.residual
+        return (self.account.target @ plan.membership) * plan.residual

@@ -1,169 +1,197 @@
-"""The ledger: the projection with all that was emitted before as an offset.
+"""The ledger of a stream: its book of cells, its account of them, and the leader who learns from both.
 
-After the next batch the pooled mean of group k is (what it was emitted before + what it is emitted now) / (counts of
-both): affine in the batch. So a stream is the same projection, for any batch size down to 1. For mean parity it is
-always feasible: emitting the overall mean m for every sample cannot widen any gap, whatever arrives (the group means
-of one attribute lie on both sides of m, or at most their own range away from it). Where rounding or other constraints
-leave no exact solution, that is the fallback, and after it the least violation.
+It knows nothing of stores and transactions: give it a batch, and it says what to enter; give it back its bytes, and it
+goes on to the bit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
-from fairlayer.cells import count_cells, exact_sums
-from fairlayer.compiled import compiled
-from fairlayer.rows import Rows
-from fairlayer.solve.certify import shortfalls
-from fairlayer.solve.fused import largest_magnitude, reach_and_magnitude, solve_fused
+from fairlayer.bounds import Box, read_bounds
+from fairlayer.constraints import Batch
+from fairlayer.groups import Column
+from fairlayer.rules import Rules
+from fairlayer.solution import RecordedFacts, Status
+from fairlayer.stream.account import COUNT, RING, TARGET, TOTAL, Account
+from fairlayer.stream.book import LABELLED, Book
+from fairlayer.stream.kernels import learn, note_shares, pooled_gaps, settle
+from fairlayer.stream.leader import Leader
+from fairlayer.stream.policies import Outcome
+from fairlayer.stream.store import Pending
+from fairlayer.system import View
+
+_NO_SHARES = [1.0, 0.0, 0.0, 0.0, 0.0]  # of a row before its first batch, see kernels.note_shares
 
 
-@compiled
-def add_exactly(high, low, more):
-    """high + low += more, without rounding: the low part takes what the high one cannot hold."""
-    total = high + more
-    part = total - high
-    return total, low + ((high - (total - part)) + (more - part))
+class Ledger:
+    """All that was emitted, by cell, and what follows from it."""
 
+    def __init__(self, rules: Rules, tolerances: tuple[float, ...], bounds: Any):
+        self.rules = rules
+        self.tolerances = tolerances
+        self.bounds = bounds
+        self.book = Book(rules)
+        self.account = Account()
+        self.leader = Leader(self.book, self.account)
+        self._cell_names: list[str] = []
+        self._shares: tuple[View, np.ndarray] | None = None
 
-@compiled
-def pooled_rows(membership, count, total, total_low, offset, batch_count, plus, minus, lower, upper):
-    """The rows after the batch, as functions of its cell sums; only those the batch can move, and which they are.
+    # Entering
 
-    offset: sum of targets of each statistic, zero where it is not of residuals.
-    """
-    G, K = membership.shape
-    M, constant = np.zeros((G, K)), np.zeros(K)
-    here = np.zeros(K, dtype=np.bool_)
-    for k in range(K):
-        weight, before = 0.0, offset[k]
-        for c in range(G):
-            if membership[c, k] != 0.0:
-                weight += membership[c, k] * (count[c] + batch_count[c])
-                before -= membership[c, k] * (total[c] + total_low[c])
-                here[k] |= batch_count[c] > 0.0
-        if weight > 0.0:
-            constant[k] = before / weight
-            for c in range(G):
-                M[c, k] = membership[c, k] / weight
-    moved = np.empty(plus.size, dtype=np.int64)
-    size = 0
-    for j in range(plus.size):
-        if here[plus[j]] or (minus[j] >= 0 and here[minus[j]]):
-            moved[size] = j
-            size += 1
-    moved = moved[:size]
-    return Rows(M, constant, plus[moved], minus[moved], lower[moved], upper[moved]), moved
+    def locate(self, n: int, groups: Any, features: Any, targets: Any) -> np.ndarray:
+        """The cell of each sample of a batch, with room for it in the account."""
+        cell = self.book.locate(self.book.columns(n, groups, features, targets), n)
+        self.account.grow(len(self.book))
+        return cell
 
+    def enter(self, raw: np.ndarray, outcome: Outcome, cell: np.ndarray, targets: np.ndarray | None) -> None:
+        """Enter a batch that was emitted."""
+        cells, numbers = self.account.cells, self.account.numbers
+        changed, change, square, largest = settle(
+            raw, outcome.value, cell, cells["sums"], cells["square"], cells["ring"], cells["ring_count"], cells["past"]
+        )
+        if targets is not None:
+            for c, target in zip(cell.tolist(), targets.tolist(), strict=True):
+                self.account.add(c, TARGET, target)
+        numbers["batches"] += 1
+        numbers["samples"] += len(raw)
+        numbers["changed"] += changed
+        numbers["change"] += change
+        numbers["square_change"] += square
+        numbers["largest_change"] = max(numbers["largest_change"], largest)
+        numbers["excess"] = max(numbers["excess"], outcome.excess)
+        plan, view = self.book.plan, self.view()
+        if not plan.any_residual:
+            note_shares(outcome.value, cell, plan.membership, view.plus, view.minus, self._row_shares(view))
 
-@compiled
-def leader_shift(membership, price):
-    """The leader's shift of each cell: the sum of its statistics' prices."""
-    G, K = membership.shape
-    shift = np.zeros(G)
-    for c in range(G):
-        for k in range(K):
-            shift[c] += membership[c, k] * price[k]
-    return shift
+    def enter_targets(self, decisions: Sequence[Pending], targets: np.ndarray) -> dict[str, Any]:
+        """Move decisions whose targets have arrived to the cells they belong to now; what changed, for the log."""
+        old = [decision.cell for decision in decisions]
+        new = self._cells_with_targets(old, targets)
+        self.account.grow(len(self.book))
+        touched = np.unique([*old, *new])
+        before = self.record(touched)
+        cells = self.account.cells
+        for decision, cell, target in zip(decisions, new, targets.tolist(), strict=True):
+            for c, sign in ((decision.cell, -1.0), (cell, 1.0)):
+                cells["sums"][c, COUNT] += sign
+                cells["square"][c] += sign * decision.output**2
+                self.account.add(c, TOTAL, sign * decision.output)
+            self.account.add(cell, TARGET, target)
+            learn(cells["ring"], cells["ring_count"], cells["past"], RING, cell, decision.raw)
+        self.lead()
+        return self.changes(touched, before)
 
+    def _cells_with_targets(self, cells: Sequence[int], targets: np.ndarray) -> list[int]:
+        """The cells that samples of `cells` belong to with these targets."""
+        columns: dict[Any, Column] = {}
+        for constraint in self.rules.constraints:
+            if constraint.needs_targets:
+                columns.update(constraint.columns(Batch(None, targets)))
+        numbers = []
+        for i, cell in enumerate(cells):
+            labels = list(self.book.cell_labels(cell))
+            for j, key in enumerate(self.book.keys):
+                if key in columns:
+                    column = columns[key]
+                    labels[j] = column.labels[column.values[i]]  # type: ignore[index]
+                elif key == LABELLED:
+                    labels[j] = True
+            numbers.append(self.book.number(labels))
+        return numbers
 
-@compiled
-def ledger_step(
-    z, cell, lo, hi, unit, count, total, total_low, offset, membership, plus, minus, lower, upper, shift, out
-):
-    """Emit one batch into `out`: the leader's shift, then the nearest outputs that keep the pooled rows.
+    def teach(self, raw: np.ndarray, groups: Any) -> None:
+        """Let the leader learn from past data, which do not enter the ledger."""
+        cell = self.locate(len(raw), groups, None, None)
+        self.leader.teach(raw, cell)
+        self.account.numbers["taught"] += len(raw)
+        self.lead()
 
-    Returns (outcome, how far a row may be missed, multipliers of all rows, the rows moved, extremes of cell sums).
-    """
-    n, G = z.size, count.size
-    batch_count = count_cells(cell, G)
-    rows, moved = pooled_rows(membership, count, total, total_low, offset, batch_count, plus, minus, lower, upper)
-    led = np.empty(n)
-    for i in range(n):
-        led[i] = z[i] - shift[cell[i]]
-    low, high = float(lo[0]), float(hi[0])
-    least, most = np.zeros(G), np.zeros(G)
-    for c in range(G):
-        if batch_count[c] > 0.0:
-            least[c], most[c] = batch_count[c] * low, batch_count[c] * high
-    extent = largest_magnitude(led)
-    reach, magnitude = reach_and_magnitude(-extent, extent, low, high)
-    empty = np.empty(0)
-    end = solve_fused(
-        led, cell, empty, batch_count, batch_count, lo, hi, least, most, reach, magnitude, unit, rows, out
-    )
-    multipliers = np.zeros(plus.size)
-    for a in range(moved.size):
-        multipliers[moved[a]] = end[1][a]
-    worst = 0.0
-    for j in range(end[5].size):
-        worst = max(worst, end[5][j])
-    return end[0], worst, multipliers, rows, least, most
+    def lead(self) -> None:
+        """Let the leader think again."""
+        self.leader.solve(read_bounds(self.bounds, 1, np.float64), self.tolerances)
 
+    def follow(self, box: Box) -> None:
+        """Let the leader think again if there is reason to."""
+        self.leader.follow(box, self.tolerances)
 
-@compiled
-def constant_step(cell, value, rows, out):
-    """Emit one value for all; how far the rows may be missed then."""
-    for i in range(out.size):
-        out[i] = value
-    G = rows.M.shape[0]
-    S, error = np.zeros(G), np.zeros(G)
-    exact_sums(out, cell, np.empty(0), S, error)
-    missed = shortfalls(rows, S, error)
-    worst = 0.0
-    for j in range(missed.size):
-        worst = max(worst, missed[j])
-    return worst
+    # Asking
 
+    def view(self) -> View:
+        """The rows between groups that have samples."""
+        plan = self.book.plan
+        return plan.view(self.account.count @ plan.membership > 0)
 
-@compiled
-def settle(z, out, cell, count, total, total_low, square, ring, ring_count, past):
-    """Enter an emitted batch: counts, exact sums, and what the leader learns from.
+    def gaps(self, view: View) -> np.ndarray:
+        """Value of each pooled row."""
+        sums = self.account.cells["sums"]
+        return pooled_gaps(self.book.plan.membership, sums, self.leader.offset(), view.plus, view.minus)
 
-    Returns (samples changed, sum, sum of squares and largest of the changes).
-    """
-    changed, change, square_change, largest = 0.0, 0.0, 0.0, 0.0
-    size = ring.shape[1]
-    for i in range(z.size):
-        c, y, raw = cell[i], float(out[i]), float(z[i])
-        count[c] += 1.0
-        total[c], total_low[c] = add_exactly(total[c], total_low[c], y)
-        square[c] += y * y
-        learn(ring, ring_count, past, size, c, raw)
-        difference = abs(y - raw)
-        changed += 1.0 if difference > 0.0 else 0.0
-        change += difference
-        square_change += difference * difference
-        largest = max(largest, difference)
-    return changed, change, square_change, largest
+    def facts(self, outcome: Outcome, waiting: bool) -> RecordedFacts:
+        """What is known after a batch; waiting: for targets that some constraint needs."""
+        view = self.view()
+        gaps = self.gaps(view)
+        largest = self.account.largest or [0.0] * len(self.tolerances)
+        for position in range(len(largest)):
+            here = gaps if len(largest) == 1 else gaps[view.owner == position]
+            if len(here):
+                largest[position] = max(largest[position], float(here.max()), float(-here.min()))
+        self.account.largest = largest
+        status = outcome.status
+        if waiting and status in (Status.OPTIMAL, Status.VACUOUS):
+            status = Status.UNCERTIFIED
+        elif status is Status.OPTIMAL and view.vacuous:
+            status = Status.VACUOUS
+        return RecordedFacts(view.names, gaps, outcome.multipliers, status, view.vacuous, outcome.excess)
 
+    def shares(self) -> dict[str, list[float]]:
+        """What Lemma 3.1 needs, by row."""
+        if self._shares is not None:
+            view, kept = self._shares
+            self.account.shares.update(zip(view.names, kept.tolist(), strict=True))
+        return self.account.shares
 
-@compiled
-def learn(ring, ring_count, past, size, c, raw):
-    """One raw output for the leader: into the ring of its cell, and into the running mean of the current block."""
-    ring[c, int(ring_count[c]) % size] = raw
-    ring_count[c] += 1.0
-    block = past[c, 1]
-    block[0] += 1.0
-    step = raw - block[1]
-    block[1] += step / block[0]
-    block[2] += step * (raw - block[1])
+    def _row_shares(self, view: View) -> np.ndarray:
+        """The same as an array, in the order of a view's rows."""
+        if self._shares is None or self._shares[0] is not view:
+            known = self.shares()
+            rows = [known.get(name, _NO_SHARES) for name in view.names]
+            self._shares = (view, np.array(rows, dtype=np.float64).reshape(len(rows), len(_NO_SHARES)))
+        return self._shares[1]
 
+    # Recording
 
-@compiled
-def pooled_gaps(membership, count, total, total_low, offset, plus, minus):
-    """Value of each row now."""
-    G, K = membership.shape
-    q = np.zeros(K)
-    for k in range(K):
-        weight, value = 0.0, -offset[k]
-        for c in range(G):
-            if membership[c, k] != 0.0:
-                weight += membership[c, k] * count[c]
-                value += membership[c, k] * (total[c] + total_low[c])
-        if weight > 0.0:
-            q[k] = value / weight
-    gaps = np.empty(plus.size)
-    for j in range(plus.size):
-        gaps[j] = q[plus[j]] - (q[minus[j]] if minus[j] >= 0 else 0.0)
-    return gaps
+    def record(self, touched: np.ndarray) -> list[list[float]]:
+        """The sums of some cells, as a log keeps them."""
+        return self.account.cells["sums"][touched].tolist()
+
+    def changes(self, touched: np.ndarray, before: list[list[float]]) -> dict[str, Any]:
+        """Sums of some cells before and now, by cell."""
+        after = self.record(touched)
+        return {self.cell_name(c): [b, a] for c, b, a in zip(touched.tolist(), before, after, strict=True)}
+
+    def cell_name(self, cell: int) -> str:
+        """The labels of a cell, as a log names it."""
+        while len(self._cell_names) <= cell:
+            self._cell_names.append(self.book.cell_text(len(self._cell_names)))
+        return self._cell_names[cell]
+
+    def recorded(self) -> dict[str, list[float]]:
+        """The sums of every cell, by cell."""
+        return {self.cell_name(c): sums for c, sums in enumerate(self.record(np.arange(len(self.account))))}
+
+    def to_bytes(self) -> bytes:
+        """Everything, to go on from."""
+        self.shares()
+        return self.account.to_bytes(self.book.to_data())
+
+    def load_bytes(self, block: bytes) -> None:
+        """What `to_bytes` gave."""
+        self.account, data = Account.from_bytes(block)
+        self.book.load_data(data)
+        self.leader = Leader(self.book, self.account)
+        self._cell_names, self._shares = [], None

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 ORIGIN = hashlib.sha256(b"fairlayer stream").hexdigest()  # what the first entry refers to
 
-# What of a cell an entry records: count, sum of outputs (two parts), sum of targets (two parts).
-RECORDED = ("count", "total", "total_low", "target", "target_low")
+_NOTHING = [0.0] * 5  # the sums of a cell before its first sample, see account.py
 
 
 class Entry(NamedTuple):
@@ -41,7 +40,9 @@ def make_entry(
 
 
 def _digest(number: int, batch_id: str | None, payload: str, previous: str) -> str:
-    return hashlib.sha256(json.dumps([number, batch_id, payload, previous]).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps([number, batch_id, previous]).encode())
+    digest.update(payload.encode())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -82,13 +83,11 @@ def verify_log(entries: Iterable[Entry], ledger: dict[str, list[float]], head: s
         if digest != payload["emitted"]:
             problems.append(f"the outputs of {where} were changed")
         for name, (before, after) in payload["cells"].items():
-            if cells.get(name, [0.0] * len(RECORDED)) != before:
+            if cells.get(name, _NOTHING) != before:
                 problems.append(f"{where} does not continue from the sums of cell {name} before it")
             cells[name] = after
     if previous != head:
         problems.append("entries at the end are missing: the ledger was written by a later one")
-    for name in sorted(set(cells) | set(ledger)):
-        zero = [0.0] * len(RECORDED)
-        if cells.get(name, zero) != ledger.get(name, zero):
-            problems.append(f"the ledger's sums of cell {name} do not follow from the log")
+    differing = [name for name in cells | ledger if cells.get(name, _NOTHING) != ledger.get(name, _NOTHING)]
+    problems += [f"the ledger's sums of cell {name} do not follow from the log" for name in differing]
     return Verification(number, head, tuple(problems[:20]))

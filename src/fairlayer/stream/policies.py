@@ -6,10 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
 from fairlayer.bounds import Box
-from fairlayer.discrepancy import Squared
 from fairlayer.projection import project
 from fairlayer.rows import Rows
 from fairlayer.soft import soft_step
@@ -17,11 +15,22 @@ from fairlayer.solution import Status
 from fairlayer.solve.feasibility import least_excess
 from fairlayer.solve.fused import reach_and_magnitude, solve_fused
 from fairlayer.solve.newton import DONE
-from fairlayer.stream.ledger import constant_step, ledger_step
+from fairlayer.stream.kernels import constant_step, ledger_step
 from fairlayer.system import bind
 
 if TYPE_CHECKING:
     from fairlayer.stream.stream import Stream
+
+
+class Incoming(NamedTuple):
+    """A batch that has arrived, read and checked."""
+
+    raw: np.ndarray  # (n,)
+    cell: np.ndarray  # (n,) int32
+    box: Box
+    groups: Any
+    features: Any
+    targets: np.ndarray | None
 
 
 class Outcome(NamedTuple):
@@ -33,40 +42,37 @@ class Outcome(NamedTuple):
     excess: float = 0.0
 
 
-def ledger(
-    stream: Stream, raw: np.ndarray, cell: np.ndarray, box: Box, targets: Any, groups: Any, features: Any
-) -> Outcome:
+def keep_ledger(stream: Stream, batch: Incoming) -> Outcome:
     """The leader's shift, then the nearest outputs that keep every pooled row."""
-    cells, plan = stream.account.cells, stream.book.plan
-    count = cells["count"]
-    batch_count = np.bincount(cell, minlength=len(count))
-    view = plan.view((count + batch_count) @ plan.membership > 0)
+    raw, cell, box, targets = batch.raw, batch.cell, batch.box, batch.targets
+    account, plan, shift = stream.ledger.account, stream.ledger.book.plan, stream.ledger.leader.shift()
+    size = len(account)
+    view = plan.view((account.count + np.bincount(cell, minlength=size)) @ plan.membership > 0)
     lower, upper = view.limits(stream.tolerances)
     offset = plan.no_offset
     if plan.any_residual:
-        known = cells["target"] + cells["target_low"]
+        known = account.target
         if targets is not None:
-            known = known + np.bincount(cell, weights=targets, minlength=len(count))
+            known = known + np.bincount(cell, weights=targets, minlength=size)
         offset = (known @ plan.membership) * plan.residual
     out = np.empty_like(raw)
     unit = float(np.finfo(raw.dtype).eps) / 2
     outcome, worst, multipliers, rows, least, most = ledger_step(
-        raw, cell, box.lo, box.hi, unit, count, cells["total"], cells["total_low"], offset, plan.membership,
-        view.plus, view.minus, lower, upper, stream.leader.shift(), out,
+        raw, cell, box.lo, box.hi, unit, account.cells["sums"], offset, plan.membership, view.plus, view.minus,
+        lower, upper, shift, out,
     )  # fmt: skip
     if outcome == DONE and worst <= 0.0:
         return Outcome(out, multipliers, Status.OPTIMAL)
     # No exact solution was found. For mean parity the overall mean for everyone is one.
-    samples = count.sum()
-    middle = (cells["total"].sum() + cells["total_low"].sum()) / samples if samples else float(raw.mean())
+    samples = account.count.sum()
+    middle = account.total.sum() / samples if samples else float(raw.mean())
     constant = np.empty_like(raw)
     if constant_step(cell, min(max(middle, box.lowest), box.highest), rows, constant) <= 0.0:
         return Outcome(constant, np.zeros(len(view.plus)), Status.OPTIMAL)
     if outcome == DONE:
         return Outcome(out, multipliers, Status.ROUNDED)
-    return _least_violation(
-        raw.astype(np.float64) - stream.leader.shift()[cell], cell, box, rows, least, most, out, view
-    )
+    led = raw.astype(np.float64) - shift[cell]
+    return _least_violation(led, cell, box, rows, (least, most), out, len(view.plus))
 
 
 def _least_violation(
@@ -74,45 +80,40 @@ def _least_violation(
     cell: np.ndarray,
     box: Box,
     rows: Rows,
-    least: np.ndarray,
-    most: np.ndarray,
+    extremes: tuple[np.ndarray, np.ndarray],
     out: np.ndarray,
-    view: Any,
+    size: int,
 ) -> Outcome:
     """Widen the rows by as little as makes them feasible."""
-    excess, _ = least_excess(rows, least, most)
-    count = np.bincount(cell, minlength=len(least)).astype(np.float64)
+    excess, _ = least_excess(rows, *extremes)
+    count = np.bincount(cell, minlength=len(extremes[0])).astype(np.float64)
     reach, magnitude = reach_and_magnitude(float(led.min()), float(led.max()), box.lowest, box.highest)
     unit = float(np.finfo(out.dtype).eps) / 2
     for room in (1e-12, 1e-10, 1e-8, 1e-6, 1e-4):
         wider = excess + room * max(excess, magnitude)
         relaxed = rows._replace(lower=rows.lower - wider, upper=rows.upper + wider)
         end = solve_fused(
-            led, cell, np.empty(0), count, count, box.lo, box.hi, least, most, reach, magnitude, unit, relaxed, out
+            led, cell, np.empty(0), count, count, box.lo, box.hi, *extremes, reach, magnitude, unit, relaxed, out
         )
         if end[0] == DONE:
             break
     else:
         out[:] = np.clip(led, box.lo, box.hi)
-    return Outcome(out, np.zeros(len(view.plus)), Status.RELAXED, wider)
+    return Outcome(out, np.zeros(size), Status.RELAXED, wider)
 
 
-def primal_dual(
-    stream: Stream, raw: np.ndarray, cell: np.ndarray, box: Box, targets: Any, groups: Any, features: Any
-) -> Outcome:
+def primal_dual(stream: Stream, batch: Incoming) -> Outcome:
     """Algorithm 1: project large batches; let small ones pay for their largest gap, and adapt the price."""
-    numbers, n = stream.account.numbers, len(raw)
+    numbers, n = stream.ledger.account.numbers, len(batch.raw)
+    data = {"groups": batch.groups, "targets": batch.targets, "features": batch.features}
     if n >= stream.b_tau:
-        solution = project(
-            raw, groups, stream.rules, stream.bounds, targets, features, discrepancy=Squared(), infeasible="relax"
-        )
+        solution = project(batch.raw, constraints=stream.rules, bounds=stream.bounds, infeasible="relax", **data)
         gap = float(np.abs(solution.gaps).max()) if len(solution.gaps) else float("nan")
         outcome = Outcome(solution.value, solution.multipliers, solution.status, solution.excess)
     else:
-        system = bind(stream.rules, n, groups=groups, targets=targets, features=features)
-        softened = soft_step(torch.from_numpy(raw), system, box, 0.5 * numbers["multiplier"] * n)
+        softened = soft_step(batch.raw, bind(stream.rules, n, **data), batch.box, 0.5 * numbers["multiplier"] * n)
         gap = softened.gap
-        outcome = Outcome(softened.value.numpy(), softened.multipliers, Status.OPTIMAL)
+        outcome = Outcome(softened.value, softened.multipliers, Status.OPTIMAL)
         if not np.isnan(gap):  # a batch that lacks a group has no gap, and makes no step
             numbers["soft_steps"] += 1
             step = stream.eta / np.sqrt(numbers["soft_steps"])
@@ -125,4 +126,4 @@ def primal_dual(
     return outcome
 
 
-POLICIES: dict[str, Callable[..., Outcome]] = {"ledger": ledger, "primal-dual": primal_dual}
+POLICIES: dict[str, Callable[..., Outcome]] = {"ledger": keep_ledger, "primal-dual": primal_dual}

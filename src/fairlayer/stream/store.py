@@ -7,7 +7,7 @@ may open the same stream, and each sees what the others have committed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, Protocol
 
 from fairlayer.errors import FairlayerError
@@ -61,7 +61,7 @@ class Store(Protocol):
 
     keeps_state: bool  # whether `commit` wants the state as a block
 
-    def transaction(self) -> contextmanager[Transaction]:  # type: ignore[valid-type]
+    def transaction(self) -> AbstractContextManager[Transaction]:
         """Begin; commit at the end, roll back on an exception."""
 
     def entries(self) -> Iterator[Entry]:

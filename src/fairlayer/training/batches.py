@@ -218,7 +218,7 @@ def _numbers(values: Any) -> Any:
         return values
     if values.dtype.kind not in "biuf":
         raise InputError(f"An array of {values.dtype} cannot go into a network: encode it as numbers first.")
-    return torch.from_numpy(np.ascontiguousarray(values)).to(torch.get_default_dtype())
+    return torch.tensor(values, dtype=torch.get_default_dtype())
 
 
 def _encoded(groups: Any, n: int) -> Any:
@@ -230,7 +230,7 @@ def _encoded(groups: Any, n: int) -> Any:
         if isinstance(column, SoftGroup):
             columns[name] = column
         elif column.labels is None:
-            columns[name] = torch.as_tensor(column.values)
+            columns[name] = torch.tensor(np.asarray(column.values))
         else:
             columns[name] = Labels.of(np.asarray(column.values), column.labels)
     if isinstance(groups, np.ndarray) and groups.ndim == 2 and all(isinstance(c, Tensor) for c in columns.values()):

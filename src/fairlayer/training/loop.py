@@ -220,7 +220,7 @@ def _run_epoch(
             optimiser.step()
         for method in methods:
             method.after_step()
-        tally.add(outputs, batch, float(value.detach()), float(penalty), weight)
+        tally.add(outputs, batch, float(value.detach()), float(objective.detach() - value.detach()), weight)
     if not tally.outputs:
         raise InputError("train has no batches: is the loader empty, or an iterator already used up?")
     record = _record(tally, model, "train")

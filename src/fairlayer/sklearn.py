@@ -1,0 +1,144 @@
+"""`FairClassifier` and `FairRegressor`: the fairness layer behind scikit-learn's interface.
+
+    model = FairClassifier(constraints=[MeanParity(0.05)]).fit(X, y, sensitive_features=A)
+    model.predict_proba(X_new, sensitive_features=A_new)
+
+Predictions for a batch with its sensitive features satisfy the constraints exactly, in that batch. With
+serving="frozen", or where the sensitive features are columns of X and not passed, every sample is instead moved by the
+shift of its groups that was learned in `fit`: no batch effect, and a statistical promise, which `calibrate` makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from sklearn.base import ClassifierMixin, RegressorMixin  # type: ignore[import-untyped]
+from sklearn.metrics import accuracy_score, r2_score  # type: ignore[import-untyped]
+from sklearn.utils.multiclass import check_classification_targets, type_of_target  # type: ignore[import-untyped]
+from torch import Tensor, nn
+
+from fairlayer.estimator import FairEstimator
+from fairlayer.tabular import Probability, Rescaled
+
+__all__ = ["FairClassifier", "FairRegressor"]
+
+
+class FairClassifier(ClassifierMixin, FairEstimator):
+    """A binary classifier whose probabilities satisfy group-fairness constraints.
+
+    Constraints are about the probability of the second class, `classes_[1]`, which is kept within [0, 1]; classes are
+    told apart at 0.5. It is trained on the squared error of the probability (Brier score), a proper score that stays
+    finite where the projection makes a probability 0 or 1. Other arguments: see `FairEstimator`.
+    """
+
+    __metadata_request__predict_proba: ClassVar = {"sensitive_features": True}
+    __metadata_request__decision_function: ClassVar = {"sensitive_features": True}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None) -> FairClassifier:
+        """Train. sensitive_features: a frame, series, mapping or array with one or more labels per row of X."""
+        X, y, groups = self._start(X, y, sensitive_features)
+        check_classification_targets(y)
+        kind = type_of_target(y, input_name="y", raise_unknown=True)
+        if kind != "binary":
+            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y has only one class, {self.classes_[0]!r}: a classifier needs samples of two classes.")
+        self._fit(X, codes.astype(np.float64), groups, (0.0, 1.0), Probability)
+        return self
+
+    def _loss(self, output: Tensor, target: Tensor) -> Tensor:
+        return torch.nn.functional.mse_loss(output, target)
+
+    def _targets(self, y: Any) -> np.ndarray:
+        return (np.asarray(y) == self.classes_[1]).astype(np.float64)
+
+    def predict_proba(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
+        """(n, 2): probabilities of both classes."""
+        p = self._outputs(X, sensitive_features)
+        return np.stack([1.0 - p, p], axis=1)
+
+    def decision_function(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
+        """(n,): by how much the probability of the second class exceeds 0.5."""
+        return self._outputs(X, sensitive_features) - 0.5
+
+    def predict(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
+        """(n,): the likelier class."""
+        chosen = self.decision_function(X, sensitive_features=sensitive_features) > 0
+        return self.classes_[chosen.astype(np.intp)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, sensitive_features: Any = None) -> float:
+        """Accuracy."""
+        predicted = self.predict(X, sensitive_features=sensitive_features)
+        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+
+
+class FairRegressor(RegressorMixin, FairEstimator):
+    """A regressor whose predictions satisfy group-fairness constraints, in the units of the target.
+
+    bounds: (lo, hi) that predictions are kept within; None for none. Other arguments: see `FairEstimator`.
+    """
+
+    def __init__(
+        self,
+        constraints: Any = None,
+        *,
+        bounds: tuple[float | None, float | None] | None = None,
+        method: str | Callable[..., nn.Module] = "layer",
+        serving: Literal["batch", "frozen"] = "batch",
+        hidden: tuple[int, ...] = (64, 64),
+        module: Any = None,
+        learning_rate: float = 1e-3,
+        batch_size: int | Literal["auto"] = "auto",
+        max_epochs: int = 200,
+        patience: int = 8,
+        validation_fraction: float = 0.1,
+        random_state: Any = None,
+        verbose: bool = False,
+    ):
+        super().__init__(
+            constraints,
+            method=method,
+            serving=serving,
+            hidden=hidden,
+            module=module,
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            max_epochs=max_epochs,
+            patience=patience,
+            validation_fraction=validation_fraction,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.bounds = bounds
+
+    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None) -> FairRegressor:
+        """Train. sensitive_features: a frame, series, mapping or array with one or more labels per row of X."""
+        X, y, groups = self._start(X, y, sensitive_features)
+        targets = np.asarray(y, dtype=np.float64)
+        if not np.isfinite(targets).all():
+            raise ValueError("Input y contains NaN or infinity: leave these rows out.")
+        mean, scale = float(targets.mean()), float(targets.std()) or 1.0
+        self.scale_ = scale
+        self._fit(X, targets, groups, self.bounds, lambda inner: Rescaled(inner, mean, scale))
+        return self
+
+    def _loss(self, output: Tensor, target: Tensor) -> Tensor:
+        return torch.nn.functional.mse_loss(output / self.scale_, target / self.scale_)
+
+    def predict(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
+        """(n,): predictions in the units of the target."""
+        return self._outputs(X, sensitive_features)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, sensitive_features: Any = None) -> float:
+        """Share of the variance explained, R^2."""
+        predicted = self.predict(X, sensitive_features=sensitive_features)
+        return float(r2_score(y, predicted, sample_weight=sample_weight))

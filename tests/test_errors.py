@@ -1,0 +1,322 @@
+"""What cannot be done is refused before anything is done, by a message that says what to change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from formulas import Problem, plain
+from oracle import matrix_form
+from scipy.optimize import linprog
+
+from fairlayer import (
+    AbsentGroupError,
+    Affine,
+    ConditionalParity,
+    EqualizedOdds,
+    EqualizedResiduals,
+    FairlayerError,
+    FairLayer,
+    InfeasibleError,
+    InputError,
+    MeanParity,
+    ResidualMean,
+    Status,
+    project,
+)
+
+N = 12
+Z = np.linspace(0.0, 1.0, N)
+SEX = np.arange(N) % 2
+NAN = float("nan")
+
+
+def call(z=Z, groups=SEX, constraints=None, **options):
+    return project(z, groups, MeanParity(0.1) if constraints is None else constraints, **options)
+
+
+def with_entry(value: float) -> np.ndarray:
+    changed = Z.copy()
+    changed[3] = value
+    return changed
+
+
+BAD_CALLS = {
+    "NaN in z": (dict(z=with_entry(NAN)), r"z\[3\] is nan.*finite"),
+    "infinity in z": (dict(z=torch.tensor(with_entry(float("inf")))), r"z\[3\] is inf.*finite"),
+    "integers as z": (dict(z=np.arange(N)), "z must hold floats.*int64"),
+    "integer tensor as z": (dict(z=torch.arange(N)), "z must hold floats.*int64"),
+    "words as z": (dict(z=["a"] * N), "z must hold floats"),
+    "two outputs per sample": (dict(z=np.zeros((N, 2))), r"z has shape \(12, 2\).*\(n,\) or \(n, 1\)"),
+    "one number as z": (dict(z=torch.tensor(1.0)), r"z has shape \(\)"),
+    "cube as z": (dict(z=np.zeros((N, 1, 1))), "z has shape"),
+    "no constraint": (dict(constraints=[3]), "must hold constraints such as MeanParity.*got 3"),
+    "constraints missing": (dict(constraints="parity"), "must hold constraints"),
+    "unknown attribute": (
+        dict(groups={"sex": SEX}, constraints=MeanParity(0.1, over="age")),
+        r"over names attribute 'age'.*it has \['sex'\]",
+    ),
+    "unknown attribute in an intersection": (
+        dict(groups={"sex": SEX}, constraints=MeanParity(0.1, over=("sex", "age"))),
+        "over names attribute 'age'",
+    ),
+    "nothing compared": (dict(constraints=MeanParity(0.1, over=[])), r"over is \[\]"),
+    "targets missing": (dict(constraints=ResidualMean(0.1)), "targets is missing: ResidualMean"),
+    "targets missing for odds": (dict(constraints=EqualizedOdds(0.1)), "targets is missing: EqualizedOdds"),
+    "targets too short": (
+        dict(constraints=ResidualMean(0.1), targets=Z[1:]),
+        "targets has 11 entries for 12 outputs",
+    ),
+    "NaN in targets": (dict(constraints=ResidualMean(0.1), targets=with_entry(NAN)), r"targets\[3\] is not finite"),
+    "words as targets": (dict(constraints=ResidualMean(0.1), targets=["a"] * N), "targets must be numbers"),
+    "targets of too many values": (
+        dict(z=np.zeros(60), groups=np.arange(60) % 2, constraints=EqualizedOdds(0.1), targets=np.arange(60.0)),
+        "60 values, too many to be classes.*regions=",
+    ),
+    "weights too short": (dict(weights=np.ones(3)), "weights has 3 entries for 12 outputs"),
+    "negative weight": (dict(weights=-np.ones(N)), "weights must be finite and at least 0"),
+    "NaN weight": (dict(weights=with_entry(NAN)), "weights must be finite"),
+    "words as weights": (dict(weights=["a"] * N), "weights must be numbers"),
+    "features missing": (
+        dict(constraints=ConditionalParity(0.1, regions={"age": [(0, 1)]})),
+        "features is missing.*'age'",
+    ),
+    "unknown feature": (
+        dict(constraints=ConditionalParity(0.1, regions={"age": [(0, 1)]}), features={"job": Z}),
+        r"features has no 'age'; it has \['job'\]",
+    ),
+    "feature too short": (
+        dict(constraints=ConditionalParity(0.1, regions={"age": [(0, 1)]}), features={"age": Z[1:]}),
+        r"features\['age'\] has 11 entries for 12 outputs",
+    ),
+    "NaN in a feature": (
+        dict(constraints=ConditionalParity(0.1, regions={"age": [(0, 1)]}), features={"age": with_entry(NAN)}),
+        r"features\['age'\] has missing values",
+    ),
+    "features without names": (
+        dict(constraints=ConditionalParity(0.1, regions={0: [(0, 1)]}), features=np.zeros((N, 2))),
+        "features must be columns by name",
+    ),
+    "region of words": (
+        dict(constraints=ConditionalParity(0.1, regions={"age": ["young"]}), features={"age": Z}),
+        r"regions\['age'\]: region 'young' is neither",
+    ),
+    "matrix too narrow": (dict(constraints=Affine(np.ones((2, 5)), upper=1)), r"A has shape \(2, 5\).*12 outputs"),
+    "matrix too narrow beside groups": (
+        dict(constraints=[MeanParity(0.1), Affine(np.ones((2, 5)), upper=1)]),
+        r"A has shape \(2, 5\).*12 outputs",
+    ),
+    "batch of matrices for one problem": (
+        dict(constraints=Affine(np.ones((2, 1, N)), upper=1)),
+        r"A has shape \(2, 1, 12\)",
+    ),
+    "more matrices than problems": (
+        dict(z=np.zeros((3, 5)), constraints=Affine(np.ones((2, 1, 5)), upper=1)),
+        "A holds 2 problems, z holds 3",
+    ),
+    "weightless samples under a matrix": (
+        dict(constraints=Affine(np.ones((1, N)), upper=1), weights=np.zeros(N)),
+        "weights has zeros",
+    ),
+    "unknown policy for absent groups": (dict(absent="ignore"), "absent must be one of.*'ignore'"),
+    "unknown policy for conflicts": (dict(infeasible="ignore"), "infeasible must be one of.*'ignore'"),
+    "unknown path": (dict(path="gpu"), "path must be one of.*'gpu'"),
+    "fused in half precision": (dict(z=torch.zeros(N).half(), path="fused"), "path='fused' takes float32 or float64"),
+    "unknown discrepancy": (dict(discrepancy="cubed"), r"'cubed' is unknown; there are \['squared'"),
+    "no discrepancy": (dict(discrepancy=3), "discrepancy must be a name.*got 3"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_CALLS)
+def test_bad_calls(kind):
+    options, message = BAD_CALLS[kind]
+    with pytest.raises(InputError, match=message):
+        call(**options)
+
+
+BAD_DECLARATIONS = {
+    "negative tolerance": (lambda: MeanParity(-0.1), "tolerance must be.*at least 0; got -0.1"),
+    "NaN tolerance": (lambda: ResidualMean(NAN), "tolerance must be"),
+    "infinite tolerance": (lambda: EqualizedOdds(float("inf")), "tolerance must be"),
+    "word as tolerance": (lambda: MeanParity("small"), "tolerance must be.*'small'"),
+    "no tolerance": (lambda: EqualizedResiduals(None), "tolerance must be"),
+    "two tolerances": (lambda: MeanParity(torch.zeros(2)), "tolerance must be"),
+    "no regions": (lambda: ConditionalParity(0.1), "regions is empty"),
+    "feature without regions": (lambda: ConditionalParity(0.1, regions={"age": []}), "regions is empty"),
+    "vector as matrix": (lambda: Affine(np.ones(3)), r"A must have shape.*got \(3,\)"),
+    "NaN in a matrix": (lambda: Affine([[1.0, NAN]], upper=1.0), "A has entries that are not finite"),
+    "word as matrix": (lambda: Affine("A"), "A cannot be read"),
+    "crossed rows": (lambda: Affine(np.ones((2, 3)), 1.0, 0.0), "lower <= upper"),
+    "NaN in a row bound": (lambda: Affine(np.ones((2, 3)), upper=NAN), "no NaN"),
+    "word as row bound": (lambda: Affine(np.ones((2, 3)), upper="a"), "upper must be a number"),
+    "row bounds of wrong shape": (lambda: Affine(np.ones((2, 3)), np.ones(3)), r"lower has shape \(3,\).*2 rows"),
+    "impossible row": (lambda: Affine(np.ones((2, 3)), lower=float("inf")), "no output satisfies"),
+    "layer of nothing": (lambda: FairLayer(None), "constraints must be"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_DECLARATIONS)
+def test_bad_declarations(kind):
+    declare, message = BAD_DECLARATIONS[kind]
+    with pytest.raises(InputError, match=message):
+        declare()
+
+
+def test_errors_are_value_errors():
+    for error in (AbsentGroupError, InfeasibleError, InputError):
+        assert issubclass(error, FairlayerError)
+        assert issubclass(error, ValueError)
+
+
+def test_inputs_are_never_changed():
+    """Neither by a call that succeeds nor by one that is refused."""
+    z, weights, targets = torch.tensor(Z), np.ones(N), Z[::-1].copy()
+    groups = {"sex": SEX.copy()}
+    copies = z.clone(), weights.copy(), targets.copy()
+    call(z, groups, ResidualMean(0.1), weights=weights, targets=targets, bounds=(0, 1))
+    with pytest.raises(InfeasibleError):
+        call(z, groups, ResidualMean(0.1), weights=weights, targets=targets + 5, bounds=(0, 1))
+    assert torch.equal(z, copies[0])
+    assert np.array_equal(weights, copies[1])
+    assert np.array_equal(targets, copies[2])
+    assert np.array_equal(groups["sex"], SEX)
+
+
+def test_a_layer_keeps_its_last_solution_when_a_call_fails():
+    layer = FairLayer(MeanParity(0.1))
+    layer(torch.tensor(Z), torch.tensor(SEX))
+    before = layer.solution
+    with pytest.raises(InputError):
+        layer(torch.tensor(with_entry(NAN)), torch.tensor(SEX))
+    assert layer.solution is before
+
+
+EMPTY = {
+    "mean parity": dict(constraints=MeanParity(0.1), groups={"sex": []}),
+    "table": dict(constraints=MeanParity(0.1), groups=torch.zeros(0, 2, dtype=torch.long)),
+    "residual mean": dict(constraints=ResidualMean(0.1), groups={"sex": []}, targets=[]),
+    "odds": dict(constraints=EqualizedOdds(0.1), groups={"sex": []}, targets=np.zeros(0)),
+    "conditional": dict(
+        constraints=ConditionalParity(0.1, regions={"x": [(0, 1)]}), groups={"sex": []}, features={"x": np.zeros(0)}
+    ),
+    "affine": dict(constraints=Affine(np.zeros((1, 0)), upper=1.0)),
+    "per-sample bounds": dict(constraints=MeanParity(0.1), groups={"sex": []}, bounds=(np.zeros(0), 1.0)),
+    "weights": dict(constraints=MeanParity(0.1), groups={"sex": []}, weights=[]),
+}
+
+
+@pytest.mark.parametrize("kind", EMPTY)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_empty_batch_gives_an_empty_result(kind, dtype):
+    z = torch.zeros(0, dtype=dtype, requires_grad=True)
+    solution = project(z, **EMPTY[kind])
+    assert solution.value.shape == (0,)
+    assert solution.value.dtype == dtype
+    solution.value.sum().backward()
+    assert z.grad.shape == (0,)
+
+
+def test_an_empty_batch_of_problems():
+    assert project(torch.zeros(0, 5), None, Affine(np.ones((1, 5)), upper=1.0)).value.shape == (0, 5)
+
+
+def test_no_constraints_leave_the_bounds():
+    y = project(Z * 3, None, [], bounds=(0.5, 1.0)).value
+    assert np.array_equal(y, (Z * 3).clip(0.5, 1.0))
+
+
+@pytest.mark.parametrize("groups", [np.zeros(N, dtype=int), np.zeros((N, 1), dtype=int)])
+def test_absent_groups_can_be_refused(groups):
+    with pytest.raises(AbsentGroupError, match='only 0 is present.*absent="vacuous"'):
+        call(groups=groups, absent="raise")
+
+
+def test_absent_groups_are_named_when_refused():
+    with pytest.raises(AbsentGroupError, match="sex: 2 is absent"):
+        call(groups={"sex": SEX}, levels={"sex": [0, 1, 2]}, absent="raise")
+
+
+def conflicting(seed: int) -> Problem:
+    """Targets beyond the box in some groups, so that no output is right on average in each."""
+    rng = np.random.default_rng(seed)
+    groups = {"a": np.arange(N) % 2, "b": rng.integers(0, 3, N)}
+    targets = rng.uniform(0.0, 1.0, N) + rng.uniform(0.5, 2.0) * (groups["b"] == 1)
+    return Problem(rng.normal(size=N), [ResidualMean(0.05)], groups, (0.0, 1.0), targets)
+
+
+def least_widening(problem: Problem) -> float:
+    """The smallest uniform widening of the rows that some output within the bounds satisfies, sample by sample."""
+    A, lower, upper = matrix_form(problem)
+    n, m = A.shape[1], len(A)
+    answer = linprog(
+        [*np.zeros(n), 1.0],
+        A_ub=np.block([[A, -np.ones((m, 1))], [-A, -np.ones((m, 1))]]),
+        b_ub=np.concatenate([upper, -lower]),
+        bounds=[*zip(*problem.box(), strict=True), (0.0, None)],
+    )
+    return answer.x[-1]
+
+
+SEEDS = range(6)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("path", ["fused", "tensor"])
+def test_infeasible_says_how_far_to_go(seed, path):
+    problem = conflicting(seed)
+    with pytest.raises(InfeasibleError) as caught:
+        project(problem.z, **problem.arguments(), path=path)
+    error = caught.value
+    assert error.excess == pytest.approx(least_widening(problem), abs=1e-9)
+    assert all(limit == pytest.approx(0.05 + error.excess) for limit in error.smallest)
+    assert f"{error.smallest[0]:.6g}" in str(error)
+    assert 'infeasible="relax"' in str(error)
+
+    enough = Problem(**{**problem.arguments(), "z": problem.z, "constraints": [ResidualMean(error.smallest[0] + 1e-7)]})
+    assert project(enough.z, **enough.arguments(), path=path).status is Status.OPTIMAL
+    too_little = {**problem.arguments(), "constraints": [ResidualMean(error.smallest[0] - 1e-6)]}
+    with pytest.raises(InfeasibleError):
+        project(problem.z, **too_little, path=path)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_infeasible_names_rows_that_conflict(seed):
+    """The named rows alone, without the others, are infeasible by the same amount."""
+    problem = conflicting(seed)
+    with pytest.raises(InfeasibleError) as caught:
+        project(problem.z, **problem.arguments())
+    everything = project(problem.z, **problem.arguments(), infeasible="relax").rows
+    kept = [position for position, name in enumerate(everything) if name in caught.value.rows]
+    assert len(kept) == len(caught.value.rows) > 0
+    part = Problem(**{**problem.arguments(), "z": problem.z})
+    part.rows = [part.rows[position] for position in kept]
+    assert least_widening(part) == pytest.approx(caught.value.excess, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("path", ["fused", "tensor"])
+def test_relax_violates_least(seed, path):
+    problem = conflicting(seed)
+    solution = project(problem.z, **problem.arguments(), infeasible="relax", path=path)
+    assert solution.status is Status.RELAXED
+    assert not solution.satisfied
+    least = least_widening(problem)
+    assert solution.excess == pytest.approx(least, abs=1e-8)
+    A, lower, upper = matrix_form(problem)
+    y = plain(solution.value)
+    missed = max((A @ y - upper).max(), (lower - A @ y).max())
+    assert missed == pytest.approx(least, abs=1e-8)
+    assert np.array_equal(y, y.clip(0.0, 1.0))
+
+
+def test_relax_is_silent_where_nothing_conflicts():
+    solution = call(infeasible="relax")
+    assert solution.status is Status.OPTIMAL
+    assert solution.excess == 0
+
+
+def test_infeasible_rows_of_a_matrix():
+    with pytest.raises(InfeasibleError, match="budget: row 0.*by 88"):
+        call(constraints=Affine(np.ones((1, N)), lower=100.0, name="budget"), bounds=(0.0, 1.0))
+    with pytest.raises(InfeasibleError):
+        call(constraints=[Affine(np.ones((1, N)), lower=1.0), Affine(np.ones((1, N)), upper=0.0)])

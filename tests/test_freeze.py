@@ -1,0 +1,269 @@
+"""The frozen layer is the projection it was made from, sample by sample; and its certificate keeps its promise."""
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from fairlayer import (
+    Affine,
+    ConditionalParity,
+    EqualizedOdds,
+    EqualizedResiduals,
+    FairLayer,
+    InputError,
+    MeanParity,
+    ResidualMean,
+    SoftGroup,
+    freeze,
+    project,
+)
+from fairlayer.confidence import half_width, interval, ratio_interval
+from fairlayer.frozen import Frozen
+from fairlayer.model import FairModel
+
+
+def people(n: int, seed: int = 0) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Scores that differ by sex and race, some outside [0, 1]."""
+    random = np.random.default_rng(seed)
+    sex = random.choice(["female", "male"], n, p=[0.3, 0.7])
+    race = random.choice(["a", "b", "c"], n, p=[0.6, 0.3, 0.1])
+    z = random.normal(0.3 + 0.2 * (sex == "male") - 0.15 * (race == "b"), 0.25)
+    return z, {"sex": sex, "race": race}
+
+
+CONSTRAINTS = {
+    "marginal": [MeanParity(0.02)],
+    "one attribute": [MeanParity(0.02, over="race")],
+    "intersection": [MeanParity(0.02, over=("sex", "race"))],
+    "overlapping": [MeanParity(0.05), MeanParity(0.02, over=("race", "sex"))],
+    "conditional": [ConditionalParity(0.02, regions={"age": [(None, 40), (30, None)]}), MeanParity(0.01, over="sex")],
+    "residuals": [EqualizedResiduals(0.001), ResidualMean(0.002, over="sex")],
+}
+
+
+@pytest.mark.parametrize("kind", CONSTRAINTS)
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), None])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_frozen_equals_the_projection_of_its_calibration_sample(kind: str, bounds: tuple, weighted: bool) -> None:
+    z, groups = people(2000)
+    random = np.random.default_rng(1)
+    features = {"age": random.uniform(20, 60, len(z))}
+    targets = np.clip(z + random.normal(0, 0.2, len(z)), 0, 1)
+    weights = random.uniform(0.5, 2.0, len(z)) if weighted else None
+    constraints = CONSTRAINTS[kind]
+    frozen = freeze(
+        FairLayer(constraints, bounds),
+        z,
+        groups,
+        targets=targets,
+        features=features,
+        weights=weights,
+        confidence=None,
+    )
+    expected = project(z, groups, constraints, bounds, targets, features, weights)
+    np.testing.assert_allclose(frozen.predict(z, groups, features), expected.value, atol=1e-12)
+    assert np.abs(expected.value - np.clip(z, *(bounds or (-9, 9)))).max() > 1e-3  # the constraints bind
+
+
+def test_an_output_depends_on_its_own_sample_only() -> None:
+    z, groups = people(1000)
+    frozen = freeze(FairLayer([MeanParity(0.02)], (0.0, 1.0)), z, groups)
+    together = frozen.predict(z, groups)
+    alone = [frozen.predict(z[i : i + 1], {k: v[i : i + 1] for k, v in groups.items()})[0] for i in range(20)]
+    assert together[:20].tolist() == alone
+    code = frozen.encode(groups)
+    assert frozen(torch.tensor(z[0]), code[0]).item() == alone[0]
+
+
+def test_unseen_combinations_add_up_and_unseen_labels_are_refused() -> None:
+    z, groups = people(3000)
+    seen = ~((groups["sex"] == "female") & (groups["race"] == "c"))
+    frozen = freeze(
+        FairLayer([MeanParity(0.02)], (0.0, 1.0)), z[seen], {k: v[seen] for k, v in groups.items()}, confidence=None
+    )
+    shift = dict(zip(frozen.group_names(), frozen.shifts.tolist(), strict=True))
+    out = frozen.predict(np.array([0.5]), {"sex": ["female"], "race": ["c"]})
+    assert out[0] == pytest.approx(0.5 - shift["sex female"] - shift["race c"])
+    with pytest.raises(InputError, match=r"holds \['d'\], which the calibration sample did not have"):
+        frozen.predict(np.array([0.5]), {"sex": ["male"], "race": ["d"]})
+    left = frozen.predict(np.array([0.5]), {"sex": ["male"], "race": ["d"]}, unseen="unshifted")
+    assert left[0] == pytest.approx(0.5 - shift["sex male"])
+    with pytest.raises(InputError, match="pass every attribute"):
+        frozen.predict(np.array([0.5]), {"sex": ["male"]})
+
+
+def test_soft_groups_get_the_expected_shift_which_is_the_projection() -> None:
+    z, groups = people(1500)
+    random = np.random.default_rng(2)
+    guess = np.clip(random.normal(0.7, 0.2, len(z)), 0, 1)
+    male = np.where(groups["sex"] == "male", guess, 1 - guess)
+    soft = {"sex": SoftGroup(np.stack([1 - male, male], axis=1), ["female", "male"]), "race": groups["race"]}
+    constraints = [MeanParity(0.02)]
+    frozen = freeze(FairLayer(constraints, (0.0, 1.0)), z, soft, confidence=None)
+    expected = project(z, soft, constraints, (0.0, 1.0)).value
+    np.testing.assert_allclose(frozen.predict(z, soft), expected, atol=1e-12)
+    certain = frozen.predict(z, groups)  # known labels are probabilities of 0 and 1
+    sure = {"sex": SoftGroup((groups["sex"][:, None] == ["female", "male"]).astype(float), ["female", "male"])}
+    np.testing.assert_allclose(frozen.predict(z, sure | {"race": groups["race"]}), certain, atol=1e-12)
+    stated = freeze(FairLayer([MeanParity(0.02, over="sex")], (0.0, 1.0)), z, soft).certificate
+    assert stated is not None
+    assert 0.02 < stated.gap < 0.5
+
+
+def test_exports_agree_with_the_module(tmp_path: object) -> None:
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is absent")
+    pytest.importorskip("onnxscript", reason="onnxscript is absent")
+    torch.manual_seed(0)
+    _, groups = people(600)
+    x = torch.randn(600, 4)
+    model = FairModel(
+        torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)),
+        FairLayer([MeanParity(0.01)], (0.0, 1.0)),
+        hide=[1],
+    )
+    frozen = freeze(model, x, groups)
+    codes = frozen.encode(groups)
+    expected = frozen(x, codes).detach()
+    program = frozen.export(x[:2])
+    torch.testing.assert_close(program.module()(x, codes), expected, atol=1e-6, rtol=0)
+    frozen.to_onnx(f"{tmp_path}/frozen.onnx", x[:2])
+    session = runtime.InferenceSession(f"{tmp_path}/frozen.onnx")
+    for rows in (slice(0, 600), slice(5, 6)):
+        (found,) = session.run(None, {"x": x[rows].numpy(), "groups": codes[rows].numpy()})
+        np.testing.assert_allclose(found, expected[rows].numpy(), atol=1e-6)
+    frozen.to_onnx(f"{tmp_path}/soft.onnx", x[:2], soft=True)
+    soft = torch.rand(600, 5, dtype=torch.float64)
+    (found,) = runtime.InferenceSession(f"{tmp_path}/soft.onnx").run(None, {"x": x.numpy(), "groups": soft.numpy()})
+    np.testing.assert_allclose(found, frozen(x, soft).detach().numpy(), atol=1e-6)
+
+
+def test_state_is_in_buffers_and_survives() -> None:
+    z, groups = people(1000)
+    layer = FairLayer([MeanParity(0.02)], (0.1, 0.9))
+    frozen = freeze(layer, z, groups)
+    expected = frozen.predict(z, groups)
+    fresh = Frozen(layer, frozen.labels)
+    assert not np.allclose(fresh.predict(z, groups), expected)
+    fresh.load_state_dict(frozen.state_dict())
+    assert (fresh.predict(z, groups) == expected).all()
+    again = pickle.loads(pickle.dumps(frozen))
+    assert (again.predict(z, groups) == expected).all()
+    assert again.certificate == frozen.certificate
+    single = frozen.predict(z.astype(np.float32), groups)
+    assert single.dtype == np.float32
+    assert (single.astype(np.float64) >= 0.1).all()
+    assert (single.astype(np.float64) <= 0.9).all()
+
+
+def test_what_cannot_be_frozen_or_stated_says_so() -> None:
+    z, groups = people(200)
+    targets = (z > 0.3).astype(float)
+    with pytest.raises(InputError, match="EqualizedOdds shifts samples by their targets"):
+        freeze(FairLayer([EqualizedOdds(0.1)], (0.0, 1.0)), z, groups, targets=targets)
+    with pytest.raises(InputError, match="cannot be frozen"):
+        freeze(FairLayer([Affine(np.ones((1, 200)), 0.0, 1.0)]), z, groups)
+    with pytest.raises(InputError, match="unbounded"):
+        freeze(FairLayer([MeanParity(0.1)]), z, groups)
+    with pytest.raises(InputError, match="weighted"):
+        freeze(FairLayer([MeanParity(0.1)], (0.0, 1.0)), z, groups, weights=np.ones(200))
+    with pytest.raises(InputError, match="targets_within"):
+        freeze(FairLayer([ResidualMean(0.1)], (0.0, 1.0)), z, groups, targets=targets)
+    with pytest.raises(InputError, match="outside targets_within"):
+        freeze(FairLayer([ResidualMean(0.1)], (0.0, 1.0)), z, groups, targets=targets, targets_within=(0.0, 0.5))
+    with pytest.raises(InputError, match="between 0 and 1"):
+        freeze(FairLayer([MeanParity(0.1)], (0.0, 1.0)), z, groups, confidence=1.0)
+    with pytest.raises(InputError, match="FairLayer or a FairModel"):
+        freeze(torch.nn.Linear(1, 1), z, groups)
+
+
+def test_interval_widths_are_those_of_the_theorems() -> None:
+    n, variance, delta = 500, 0.04, 0.01
+    log = math.log(2 / (delta / 2))
+    assert half_width(n, variance, delta, True) == pytest.approx(
+        math.sqrt(2 * variance * log / n) + 7 * log / (3 * (n - 1))
+    )
+    assert half_width(n, variance, delta, False) == pytest.approx(math.sqrt(math.log(2 / delta) / (2 * n)))
+    assert half_width(1, 0.0, delta, True) == math.inf
+    low, high = interval(np.array([3.0, 3.0, 5.0, 5.0] * 100), 2.0, 6.0, 0.05, bernstein=False)
+    assert (low + high) / 2 == pytest.approx(4.0)
+    assert high - low == pytest.approx(2 * 4.0 * math.sqrt(math.log(40) / 800))
+    assert interval(np.array([0.4]), 0.0, 1.0, 0.05, bernstein=True) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("bernstein", [True, False])
+def test_intervals_cover_the_mean(bernstein: bool) -> None:
+    random = np.random.default_rng(0)
+    delta, missed, missed_soft = 0.3, 0, 0
+    for _ in range(400):
+        y = random.beta(0.5, 2.0, 200)  # mean 0.2, skewed
+        low, high = interval(y, 0.0, 1.0, delta, bernstein)
+        missed += not low <= 0.2 <= high
+        p = random.uniform(size=200)  # membership independent of y: the soft mean is the mean
+        low, high = ratio_interval(y, p, 0.0, 1.0, delta, bernstein)
+        missed_soft += not low <= 0.2 <= high
+    assert missed <= delta * 400
+    assert missed_soft <= delta * 400
+
+
+def true_gaps(frozen: Frozen, z: np.ndarray, groups: dict[str, np.ndarray]) -> float:
+    y = frozen.predict(z, groups)
+    spread = [[y[labels == label].mean() for label in np.unique(labels)] for labels in groups.values()]
+    return max(max(means) - min(means) for means in spread)
+
+
+@pytest.mark.parametrize("tighten", [False, True])
+def test_the_statement_holds_over_resamplings(tighten: bool) -> None:
+    z, groups = people(8_000)
+    layer = FairLayer([MeanParity(0.3 if tighten else 0.02)], (0.0, 1.0))
+    random = np.random.default_rng(5)
+    wrong, bounds, shifts = 0, [], set()
+    for seed in range(60):
+        rows = random.integers(0, len(z), 4000)
+        frozen = freeze(layer, z[rows], {k: v[rows] for k, v in groups.items()}, tighten=tighten, seed=seed)
+        assert frozen.certificate is not None
+        wrong += true_gaps(frozen, z, groups) > frozen.certificate.gap
+        bounds.append(frozen.certificate.gap)
+        shifts.add(tuple(frozen.shifts.tolist()))
+    assert wrong <= 3  # 5 % of 60
+    assert len(shifts) > 20  # a tightened fit may end where the constraint no longer binds
+    assert max(bounds) <= 0.3
+    assert np.mean(bounds) > 0.1
+
+
+def test_tightening_keeps_the_tolerance_or_names_the_sample_size() -> None:
+    z, groups = people(4000)
+    with pytest.raises(InputError, match=r"about (\d+) samples like these 4000 are needed") as caught:
+        freeze(FairLayer([MeanParity(0.1)], (0.0, 1.0)), z, groups, tighten=True)
+    needed = int(str(caught.value).split("about ")[1].split()[0])
+    more_z, more_groups = people(needed, seed=3)
+    frozen = freeze(FairLayer([MeanParity(0.1)], (0.0, 1.0)), more_z, more_groups, tighten=True)
+    assert frozen.certificate is not None
+    assert frozen.certificate.satisfied
+    assert frozen.certificate.gap == 0.1
+    assert frozen.certificate.aimed_at < 1.0
+    assert true_gaps(frozen, *people(50_000, seed=4)) <= 0.1
+    with pytest.raises(InputError, match="raise the tolerance"):
+        freeze(FairLayer([MeanParity(0.0)], (0.0, 1.0)), z, groups, tighten=True)
+
+
+def test_certificates_of_residuals_and_conditions() -> None:
+    z, groups = people(4000)
+    random = np.random.default_rng(6)
+    targets = np.clip(z + random.normal(0.1, 0.1, len(z)), 0, 1)
+    frozen = freeze(FairLayer([ResidualMean(0.01)], (0.0, 1.0)), z, groups, targets=targets, targets_within=(0.0, 1.0))
+    assert frozen.certificate is not None
+    assert len(frozen.certificate.rows) == 5
+    y = frozen.predict(z, groups)
+    assert all(abs((y - targets)[groups["sex"] == s].mean()) < frozen.certificate.gap for s in ("male", "female"))
+    features = {"age": random.uniform(20, 60, len(z))}
+    constraint = ConditionalParity(0.02, over="sex", regions={"age": [(None, 40), (40, None)]})
+    frozen = freeze(FairLayer([constraint], (0.0, 1.0)), z, groups, features=features)
+    assert frozen.certificate is not None
+    assert [row.row for row in frozen.certificate.rows] == [
+        "conditional parity, sex within age in [-inf, 40): female - male",
+        "conditional parity, sex within age in [40, inf): female - male",
+    ]
+    assert "With confidence 0.95, every one of 2 gaps" in str(frozen.certificate)

@@ -1,0 +1,206 @@
+"""Methods that stand in for the layer."""
+
+import copy
+import math
+
+import clarabel
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+from tasks import make_data, make_model
+from torch import nn
+
+from fairlayer import FairLayer, FairModel, InputError, MeanParity, ResidualMean, project
+from fairlayer.bounds import read_bounds
+from fairlayer.gaps import bind_batch
+from fairlayer.rules import Rules
+from fairlayer.soft import soft_step
+from fairlayer.training import (
+    AugmentedLagrangian,
+    Penalty,
+    Projection,
+    SoftStep,
+    StrictPenalty,
+    Unconstrained,
+    batches,
+    evaluate,
+    fit,
+)
+
+mse = nn.functional.mse_loss
+ALL = [FairLayer, Unconstrained, Projection, Penalty, StrictPenalty, AugmentedLagrangian, SoftStep]
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_models_differ_by_one_argument(method):
+    x, y, groups = make_data(120)
+    model = make_model(method([MeanParity(0.02)], bounds=(-1.0, 1.0)))
+    data = batches(x, y, groups, batch_size=40, shuffle=True)
+    fitted = fit(model, data, batches(x, y, groups), loss=mse, epochs=2)
+    result = evaluate(model, data, loss=mse)
+    assert math.isfinite(result.loss)
+    assert -1.0 <= float(result.outputs.min()) <= float(result.outputs.max()) <= 1.0
+    assert fitted.epochs == 2
+    if method in (FairLayer, Projection, SoftStep):
+        assert result.batch_gap <= 0.02
+    clone, data = copy.deepcopy(model), batches(x, y, groups)
+    clone.load_state_dict(model.state_dict())
+    assert torch.equal(evaluate(clone, data).outputs, evaluate(model, data).outputs)
+
+
+def test_projection_trains_raw_and_projects_later():
+    x, y, groups = make_data(60)
+    model = make_model(Projection([MeanParity(0.01)], bounds=(-0.2, 0.2)))
+    assert torch.equal(model.train()(x, groups), model.raw(x))
+    wanted = project(model.raw(x).detach(), groups, [MeanParity(0.01)], bounds=(-0.2, 0.2)).value
+    assert torch.equal(model.eval()(x, groups).detach(), wanted)
+
+
+@pytest.mark.parametrize("form", ["absolute", "squared"])
+def test_penalty_by_hand(form):
+    z = torch.tensor([1.0, 2.0, 4.0, 7.0], requires_grad=True)
+    groups = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
+    gaps = [1.5 - 5.5, 2.5 - 4.5]
+    method = Penalty([MeanParity(0.5)], strength=0.3, form=form)
+    assert method(z, groups) is z
+    power = 1 if form == "absolute" else 2
+    assert float(method.penalty.detach()) == pytest.approx(0.3 * sum(abs(g) ** power for g in gaps))
+    method.penalty.backward()
+    slope = [0.3 * power * abs(g) ** (power - 1) * math.copysign(1, g) / 2 for g in gaps]
+    wanted = [slope[0] + slope[1], slope[0] - slope[1], -slope[0] + slope[1], -slope[0] - slope[1]]
+    assert z.grad.tolist() == pytest.approx(wanted)
+    beyond = Penalty([MeanParity(3.0)], strength=1.0, form=form, only_excess=True)
+    beyond(z, groups)
+    assert float(beyond.penalty.detach()) == pytest.approx(1.0)
+
+
+def test_penalty_of_residuals_takes_one_row_per_group():
+    z, targets = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0.0, 0.0, 5.0])
+    method = StrictPenalty([ResidualMean(0.1)])
+    method(z, torch.tensor([0, 0, 1]), targets)
+    assert float(method.penalty) == pytest.approx(1000.0 * (1.5 + 1.0))
+
+
+def test_penalty_without_comparable_groups_is_zero():
+    method = Penalty([MeanParity(0.1)])
+    z = torch.ones(3, requires_grad=True)
+    method(z, torch.zeros(3, dtype=torch.long))
+    assert float(method.penalty.detach()) == 0.0
+
+
+def test_wrong_arguments():
+    with pytest.raises(InputError, match="form"):
+        Penalty([MeanParity(0.1)], form="cubic")
+    with pytest.raises(InputError, match="strength"):
+        Penalty([MeanParity(0.1)], strength=-1.0)
+    with pytest.raises(InputError, match="curvature"):
+        AugmentedLagrangian([MeanParity(0.1)], curvature=0.0)
+
+
+def constrained_least_squares(x, y, groups, tolerance):
+    """The exact optimum of a linear model's squared error under mean parity, and the multipliers of its mean error."""
+    X = np.c_[x, np.ones(len(x))]
+    P, q = sparse.csc_matrix(np.triu(2 * X.T @ X / len(X))), -2 * X.T @ y / len(X)
+    A = np.stack([X[groups[:, a] == 0].mean(0) - X[groups[:, a] == 1].mean(0) for a in range(groups.shape[1])])
+    G, h = sparse.csc_matrix(np.vstack([A, -A])), np.full(2 * len(A), tolerance)
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    answer = clarabel.DefaultSolver(P, q, G, h, [clarabel.NonnegativeConeT(len(h))], settings).solve()
+    return np.mean((X @ np.array(answer.x) - y) ** 2), np.array(answer.z).reshape(2, -1)
+
+
+def test_augmented_lagrangian_reaches_the_constrained_optimum():
+    x, y, groups = make_data()
+    least, wanted = constrained_least_squares(x.double().numpy(), y.double().numpy(), groups.numpy(), 0.05)
+    torch.manual_seed(0)
+    method = AugmentedLagrangian([MeanParity(0.05)], curvature=2.0)
+    model = FairModel(nn.Linear(4, 1), method)
+    fit(model, batches(x, y, groups), loss=mse, epochs=400, optimizer="sgd", learning_rate=0.1, restore="last")
+    result = evaluate(model, batches(x, y, groups), loss=mse)
+    assert result.gap == pytest.approx(0.05, abs=1e-4)
+    assert result.loss == pytest.approx(least, rel=1e-3)
+    found = np.array([method.multipliers[f"mean parity, {a}: 0 - 1"] for a in (0, 1)]).T
+    np.testing.assert_allclose(found, wanted, atol=1e-2)
+    assert wanted.max() > 0.5  # the constraint costs something
+
+
+def test_augmented_lagrangian_leaves_absent_groups_alone():
+    method = AugmentedLagrangian([MeanParity(0.1)], curvature=1.0, rate=0.5)
+    method(torch.tensor([0.0, 1.0]), torch.tensor([[0, 0], [1, 0]]))
+    method.after_step()
+    assert method.multipliers == {"mean parity, 0: 0 - 1": (0.0, pytest.approx(0.45))}
+    method(torch.tensor([0.0, 2.0]), torch.tensor([[0, 0], [0, 1]]))
+    method.after_step()
+    method.after_step()  # without a batch in between: nothing
+    assert method.multipliers["mean parity, 0: 0 - 1"][1] == pytest.approx(0.45)
+    assert method.multipliers["mean parity, 1: 0 - 1"][1] == pytest.approx(0.95)
+    before = dict(method.multipliers)
+    method.eval()(torch.tensor([0.0, 2.0]), torch.tensor([[0, 0], [0, 1]]))
+    method.after_step()
+    assert method.multipliers == before
+    assert float(method.penalty) == pytest.approx(100.0 * 1.9)
+
+
+def test_soft_step_follows_algorithm_1():
+    """Solve with the old multiplier, then move it by eta / sqrt(t + 1) n (v - eps)."""
+    rng = np.random.default_rng(0)
+    constraints, eps, eta, multiplier = [MeanParity(0.05)], 0.05, 0.3, 0.0
+    method = SoftStep(constraints, bounds=(-1.0, 1.0), b_tau=50, eta=eta)
+    for t in range(6):
+        n = 10 + t
+        z, groups = rng.normal(size=n), rng.permutation(n)[:, None] % 2
+        z = z + groups[:, 0]
+        found = method(torch.from_numpy(z), torch.from_numpy(groups))
+        system = bind_batch(Rules(constraints), n, groups)
+        wanted = soft_step(z, system, read_bounds((-1.0, 1.0), n, np.float64), 0.5 * multiplier * n)
+        np.testing.assert_allclose(found, wanted.value, atol=1e-12)
+        multiplier = max(0.0, multiplier + eta / math.sqrt(t + 1) * n * (wanted.gap - eps))
+        assert float(method.multiplier) == pytest.approx(multiplier)
+    assert multiplier > 0
+    return_value = method(torch.ones(5), torch.zeros(5, dtype=torch.long))  # no two groups: no step
+    assert torch.equal(return_value, torch.ones(5))
+    assert float(method.multiplier) == pytest.approx(multiplier)
+
+
+def test_soft_step_switches_at_b_tau_and_never_in_evaluation():
+    z, groups = torch.randn(40) + torch.arange(40).remainder(2), torch.arange(40).remainder(2)[:, None]
+    hard = project(z, groups, [MeanParity(0.05)]).value
+    assert torch.equal(SoftStep([MeanParity(0.05)], b_tau=40)(z, groups), hard)
+    soft = SoftStep([MeanParity(0.05)], b_tau=41)
+    assert torch.equal(soft(z, groups), z)  # the multiplier is still 0
+    moved = float(soft.multiplier)
+    assert moved > 0
+    assert torch.equal(soft.eval()(z, groups), hard)
+    assert float(soft.multiplier) == moved
+    soft.start_epoch()
+    assert (float(soft.multiplier), int(soft.steps)) == (0.0, 0)
+
+
+def test_fit_resets_the_multiplier_every_epoch_and_validation_leaves_it_alone():
+    x, y, groups = make_data(120)
+    method = SoftStep([MeanParity(0.01)], b_tau=1000, eta=0.1)
+    steps = []
+    fit(
+        make_model(method),
+        batches(x, y, groups, batch_size=20),
+        batches(x, y, groups, batch_size=20),
+        loss=mse,
+        epochs=3,
+        on_epoch=lambda _: steps.append((int(method.steps), float(method.multiplier) > 0)),
+    )
+    assert steps == [(6, True)] * 3
+
+
+def test_soft_training_lowers_the_gap_of_raw_outputs_no_more_than_asked():
+    x, y, groups = make_data(400)
+    gaps = {}
+    for name, layer in {
+        "none": Unconstrained([MeanParity(0.05)]),
+        "soft": SoftStep([MeanParity(0.05)], b_tau=999),
+    }.items():
+        model = make_model(layer)
+        fit(model, batches(x, y, groups, batch_size=16, shuffle=True), loss=mse, epochs=5, learning_rate=1e-2)
+        gaps[name] = evaluate(model, batches(x, y, groups), loss=mse)
+    assert gaps["soft"].batch_gap <= 0.05 < gaps["none"].gap
+    assert gaps["soft"].loss < float(y.var())
