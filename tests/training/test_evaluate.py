@@ -83,7 +83,7 @@ def test_other_constraints_can_be_measured():
 
 
 def test_without_constraints_or_targets_there_is_nothing_to_state():
-    x, y, groups = make_data(20)
+    x, _, _ = make_data(20)
     result = evaluate(make_model(), batches(x))
     assert math.isnan(result.gap)
     assert not result.satisfied
@@ -94,7 +94,7 @@ def test_without_constraints_or_targets_there_is_nothing_to_state():
 
 
 def test_mode_is_put_back():
-    x, y, groups = make_data(20)
+    x, _, _ = make_data(20)
     model = make_model(dropout=0.5).train()
     first, second = (evaluate(model, batches(x)).outputs for _ in range(2))
     assert torch.equal(first, second)

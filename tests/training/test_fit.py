@@ -90,7 +90,7 @@ def test_min_delta_and_nan():
 
 
 def test_without_validation_the_training_objective_drives_everything():
-    train, _ = loaders()
+    train, _ = loaders(batch_size=None)
     model = make_model(Penalty([MeanParity(0.02)], strength=1.0))
     fitted = fit(
         model,

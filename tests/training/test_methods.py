@@ -50,7 +50,7 @@ def test_models_differ_by_one_argument(method):
 
 
 def test_projection_trains_raw_and_projects_later():
-    x, y, groups = make_data(60)
+    x, _, groups = make_data(60)
     model = make_model(Projection([MeanParity(0.01)], bounds=(-0.2, 0.2)))
     assert torch.equal(model.train()(x, groups), model.raw(x))
     wanted = project(model.raw(x).detach(), groups, [MeanParity(0.01)], bounds=(-0.2, 0.2)).value
@@ -96,6 +96,8 @@ def test_wrong_arguments():
         Penalty([MeanParity(0.1)], strength=-1.0)
     with pytest.raises(InputError, match="curvature"):
         AugmentedLagrangian([MeanParity(0.1)], curvature=0.0)
+    with pytest.raises(InputError, match="memory"):
+        AugmentedLagrangian([MeanParity(0.1)], memory=1.0)
 
 
 def constrained_least_squares(x, y, groups, tolerance):
@@ -114,7 +116,7 @@ def test_augmented_lagrangian_reaches_the_constrained_optimum():
     x, y, groups = make_data()
     least, wanted = constrained_least_squares(x.double().numpy(), y.double().numpy(), groups.numpy(), 0.05)
     torch.manual_seed(0)
-    method = AugmentedLagrangian([MeanParity(0.05)], curvature=2.0)
+    method = AugmentedLagrangian([MeanParity(0.05)], curvature=2.0, rate=2.0, memory=0.0)
     model = FairModel(nn.Linear(4, 1), method)
     fit(model, batches(x, y, groups), loss=mse, epochs=400, optimizer="sgd", learning_rate=0.1, restore="last")
     result = evaluate(model, batches(x, y, groups), loss=mse)
@@ -126,7 +128,7 @@ def test_augmented_lagrangian_reaches_the_constrained_optimum():
 
 
 def test_augmented_lagrangian_leaves_absent_groups_alone():
-    method = AugmentedLagrangian([MeanParity(0.1)], curvature=1.0, rate=0.5)
+    method = AugmentedLagrangian([MeanParity(0.1)], rate=0.5, memory=0.75)
     method(torch.tensor([0.0, 1.0]), torch.tensor([[0, 0], [1, 0]]))
     method.after_step()
     assert method.multipliers == {"mean parity, 0: 0 - 1": (0.0, pytest.approx(0.45))}
@@ -135,6 +137,9 @@ def test_augmented_lagrangian_leaves_absent_groups_alone():
     method.after_step()  # without a batch in between: nothing
     assert method.multipliers["mean parity, 0: 0 - 1"][1] == pytest.approx(0.45)
     assert method.multipliers["mean parity, 1: 0 - 1"][1] == pytest.approx(0.95)
+    method(torch.tensor([0.0, 4.0]), torch.tensor([[0, 0], [0, 1]]))
+    method.after_step()
+    assert method.multipliers["mean parity, 1: 0 - 1"][1] == pytest.approx(0.95 + 0.5 * (0.75 * 2 + 0.25 * 4 - 0.1))
     before = dict(method.multipliers)
     method.eval()(torch.tensor([0.0, 2.0]), torch.tensor([[0, 0], [0, 1]]))
     method.after_step()

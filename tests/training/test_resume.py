@@ -16,7 +16,7 @@ from fairlayer.training.checkpoint import copy_state
 mse = nn.functional.mse_loss
 
 
-class Crash(Exception):
+class CrashError(Exception):
     pass
 
 
@@ -56,7 +56,7 @@ def run(layer, loader, scheduler, path=None, crash_after=None, epochs=8, **optio
         finished += 1
         if finished == crash_after:
             torch.rand(7), np.random.random(3), random.random()  # whatever happens next is not part of the run
-            raise Crash
+            raise CrashError
 
     fitted = fit(
         model,
@@ -92,7 +92,7 @@ LAYERS = {
 def test_resumed_is_uninterrupted(tmp_path, layer, loader, scheduler):
     path = tmp_path / "run" / "checkpoint.pt"
     whole, wanted = run(layer, loader, scheduler, patience=6)
-    with pytest.raises(Crash):
+    with pytest.raises(CrashError):
         run(layer, loader, scheduler, path, crash_after=3, patience=6)
     resumed, found = run(layer, loader, scheduler, path, resume=True, patience=6)
     assert timeless(resumed.history) == timeless(whole.history)
@@ -133,7 +133,7 @@ def test_loads_without_trust_and_leaves_no_debris(tmp_path):
 
 def test_checkpoint_every(tmp_path):
     path = tmp_path / "checkpoint.pt"
-    with pytest.raises(Crash):
+    with pytest.raises(CrashError):
         run(LAYERS["layer"], stratified, None, path, crash_after=5, checkpoint_every=2)
     assert len(torch.load(path, weights_only=True)["history"]["train_loss"]) == 4
 

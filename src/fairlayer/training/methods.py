@@ -136,9 +136,10 @@ class AugmentedLagrangian(Method):
     """Learns one multiplier per side of every row (method of multipliers: Hestenes, Powell, Rockafellar).
 
     With g the excess of a row over its tolerance and m its multiplier, adds sum (max(0, m + curvature g)^2 - m^2) / (2
-    curvature) to the loss, and after every step sets m to max(0, m + rate g). Multipliers go by the names of the rows,
-    so a batch that lacks a group leaves that group's multipliers alone. rate: None for the curvature, the classical
-    choice with all samples in one batch; smaller with small batches, whose gaps are noisy.
+    curvature) to the loss, and after every step sets m to max(0, m + rate g). Gaps of small batches are noisy, so this g
+    is of a running mean of the row, in which the last batch counts 1 - memory. With all samples in one batch, rate =
+    curvature and memory = 0 are the classical choice. Multipliers go by the names of the rows: a batch that lacks a
+    group leaves that group's alone.
 
     Multipliers change from epoch to epoch, and the training objective with them. To compare epochs, evaluation charges
     merit * sum of the excesses instead.
@@ -149,8 +150,9 @@ class AugmentedLagrangian(Method):
         constraints: Any,
         bounds: Any = None,
         *,
-        curvature: float = 10.0,
-        rate: float | None = None,
+        curvature: float = 1.0,
+        rate: float = 0.1,
+        memory: float = 0.99,
         merit: float = 100.0,
         **options: Any,
     ):
@@ -158,10 +160,14 @@ class AugmentedLagrangian(Method):
         if not curvature > 0:
             raise InputError(f"curvature must be above 0; got {curvature!r}.")
         self.curvature = curvature
-        self.rate = curvature if rate is None else rate
+        if not 0.0 <= memory < 1.0:
+            raise InputError(f"memory must be at least 0 and below 1; got {memory!r}.")
+        self.rate = rate
+        self.memory = memory
         self.merit = merit
         self.multipliers: dict[str, tuple[float, float]] = {}  # of the upper and the lower bound of a row
-        self._pending: tuple[tuple[str, ...], Tensor] | None = None
+        self._means: dict[str, float] = {}  # of the rows, over the last batches
+        self._pending: tuple[System, Tensor] | None = None
 
     def forward(
         self, z: Tensor, groups: Any = None, targets: Any = None, features: Any = None, weights: Any = None
@@ -172,34 +178,40 @@ class AugmentedLagrangian(Method):
         g = row_excesses(y.reshape(-1), system)
         g = torch.where(torch.isfinite(g), g, -1.0)  # a side without a bound never binds
         if self.training:
-            names = system.view.names
-            m = torch.tensor([self.multipliers.get(name, (0.0, 0.0)) for name in names], dtype=g.dtype, device=g.device)
-            m = m.reshape(-1, 2).T
-            self.penalty = ((m + self.curvature * g).relu().square() - m.square()).sum().to(z.dtype) / (
-                2 * self.curvature
-            )
-            self._pending = names, g.detach().cpu()
+            m = [self.multipliers.get(name, (0.0, 0.0)) for name in system.view.names]
+            above_below = torch.tensor(m, dtype=g.dtype, device=g.device).reshape(-1, 2).T
+            terms = (above_below + self.curvature * g).relu().square() - above_below.square()
+            self.penalty = terms.sum().to(z.dtype) / (2 * self.curvature)
+            self._pending = system, y.detach().reshape(-1)
         else:
             self.penalty = self.merit * g.relu().sum().to(z.dtype)
         return y
 
     def after_step(self) -> None:
-        """Move the multipliers along the excesses of the batch just seen."""
+        """Move the multipliers along the excesses that the last batches had."""
         if self._pending is None:
             return
-        names, g = self._pending
+        system, y = self._pending
         self._pending = None
-        for name, (above, below) in zip(names, g.T.tolist(), strict=True):
-            upper, lower = self.multipliers.get(name, (0.0, 0.0))
-            self.multipliers[name] = max(0.0, upper + self.rate * above), max(0.0, lower + self.rate * below)
+        rows = system.rows
+        values = row_values(y, system).tolist()
+        for name, value, lower, upper in zip(system.view.names, values, rows.lower, rows.upper, strict=True):
+            mean = value + self.memory * (self._means.get(name, value) - value)
+            above, below = self.multipliers.get(name, (0.0, 0.0))
+            self._means[name] = mean
+            self.multipliers[name] = (
+                max(0.0, above + self.rate * (mean - float(upper))),
+                max(0.0, below + self.rate * (float(lower) - mean)),
+            )
 
-    def get_extra_state(self) -> dict[str, list[float]]:
-        """The multipliers, for state_dict."""
-        return {name: list(pair) for name, pair in self.multipliers.items()}
+    def get_extra_state(self) -> dict[str, Any]:
+        """Multipliers and running means, for state_dict."""
+        return {"multipliers": dict(self.multipliers), "means": dict(self._means)}
 
-    def set_extra_state(self, state: dict[str, list[float]]) -> None:
-        """The multipliers, from a state_dict."""
-        self.multipliers = {name: (pair[0], pair[1]) for name, pair in state.items()}
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Multipliers and running means, from a state_dict."""
+        self.multipliers = {name: (above, below) for name, (above, below) in state["multipliers"].items()}
+        self._means = dict(state["means"])
 
 
 class SoftStep(Method):

@@ -1,0 +1,236 @@
+"""What each constraint bounds, computed by hand from the outputs; and how constraints combine."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from formulas import plain
+
+from fairlayer import (
+    Affine,
+    ConditionalParity,
+    EqualizedOdds,
+    EqualizedResiduals,
+    MeanParity,
+    ResidualMean,
+    Status,
+    project,
+)
+
+N = 120
+RNG = np.random.default_rng(5)
+SEX, RACE, AGE = RNG.integers(0, 2, N), RNG.integers(0, 3, N), RNG.integers(18, 80, N)
+CLASS, WAGE, WEIGHTS = RNG.integers(0, 2, N), RNG.normal(size=N), RNG.uniform(0.2, 3.0, N)
+Z = RNG.normal(size=N) + SEX + 0.7 * RACE + 0.3 * CLASS
+GROUPS = {"sex": SEX, "race": RACE}
+EPS = 0.04
+SLACK = 1e-12
+
+
+def largest_gap(y, labels, where=None, weights=None) -> float:
+    """Largest difference of the means of two groups."""
+    where = np.ones(N, dtype=bool) if where is None else where
+    means = [np.average(y[g], weights=None if weights is None else weights[g]) for g in _parts(labels, where)]
+    return max(abs(a - b) for a, b in combinations(means, 2))
+
+
+def _parts(labels, where):
+    return [(labels == label) & where for label in np.unique(labels[where])]
+
+
+def assert_binds(gap: float) -> None:
+    """Held, and only just: a row that has room to spare was not what shaped the answer."""
+    assert EPS - 1e-9 <= gap <= EPS + SLACK
+
+
+def answer(constraints, **data) -> np.ndarray:
+    return project(Z, GROUPS, constraints, **data).value
+
+
+def test_mean_parity():
+    y = answer(MeanParity(EPS))
+    assert_binds(largest_gap(y, SEX))
+    assert_binds(largest_gap(y, RACE))
+
+
+def test_mean_parity_of_one_attribute_leaves_the_other():
+    y = answer(MeanParity(EPS, over="sex"))
+    assert_binds(largest_gap(y, SEX))
+    assert largest_gap(y, RACE) > 10 * EPS
+
+
+def test_mean_parity_of_an_intersection():
+    y = answer(MeanParity(EPS, over=("race", "sex")))
+    assert_binds(largest_gap(y, 2 * RACE + SEX))
+
+
+def test_intersections_and_margins_in_a_list():
+    y = answer([MeanParity(EPS, over=["sex", "race"]), MeanParity(3 * EPS, over=("sex", "race"))])
+    assert_binds(largest_gap(y, SEX))
+    assert largest_gap(y, 2 * RACE + SEX) <= 3 * EPS + SLACK
+
+
+@pytest.mark.parametrize("form", ["columns", "table", "tensor"])
+def test_tolerances_follow_their_attribute(form):
+    """Also where constraints name the attributes in another order than the table has them."""
+    table = np.stack([SEX, RACE], axis=1)
+    groups = {"columns": {0: SEX, 1: RACE}, "table": table, "tensor": torch.tensor(table)}[form]
+    solution = project(Z, groups, [MeanParity(EPS, over=1), MeanParity(0.3, over=0)])
+    assert_binds(largest_gap(solution.value, RACE))
+    assert 0.3 - 1e-9 <= largest_gap(solution.value, SEX) <= 0.3 + SLACK
+    gaps = dict(zip(solution.rows, solution.gaps.tolist(), strict=True))
+    assert gaps["mean parity, 0: 0 - 1"] == pytest.approx(
+        solution.value[SEX == 0].mean() - solution.value[SEX == 1].mean()
+    )
+
+
+def test_weighted_means():
+    y = answer(MeanParity(EPS), weights=WEIGHTS)
+    assert_binds(largest_gap(y, SEX, weights=WEIGHTS))
+    assert largest_gap(y, RACE) > EPS + 1e-3
+
+
+def test_a_weight_of_two_is_two_samples():
+    weights = RNG.integers(1, 4, N)
+    twice = np.repeat(np.arange(N), weights)
+    once = answer(MeanParity(EPS), weights=weights, bounds=(0.0, 1.0))
+    groups = {name: column[twice] for name, column in GROUPS.items()}
+    repeated = project(Z[twice], groups, MeanParity(EPS), bounds=(0.0, 1.0)).value
+    assert np.abs(once[twice] - repeated).max() < 1e-10
+
+
+def test_a_weight_of_zero_is_no_sample():
+    weights = (np.arange(N) % 5 > 0).astype(float)
+    kept = weights > 0
+    y = answer(MeanParity(EPS), weights=weights)
+    part = project(Z[kept], {name: column[kept] for name, column in GROUPS.items()}, MeanParity(EPS)).value
+    assert np.abs(y[kept] - part).max() < 1e-10
+
+
+def test_weightless_groups_are_absent():
+    solution = project(Z, {"sex": SEX}, MeanParity(EPS), weights=(SEX == 0).astype(float))
+    assert solution.status is Status.VACUOUS
+    assert "mean parity, sex: 1 is absent" in solution.vacuous
+
+
+def test_conditional_parity():
+    regions = {"age": [(None, 40), (30, 60), (60, None)], "job": [{0, 2}]}
+    job = RNG.integers(0, 3, N)
+    y = answer(ConditionalParity(EPS, over="sex", regions=regions), features={"age": AGE, "job": job})
+    parts = [AGE < 40, (AGE >= 30) & (AGE < 60), AGE >= 60, np.isin(job, [0, 2])]
+    gaps = [largest_gap(y, SEX, part) for part in parts]
+    assert max(gaps) <= EPS + SLACK
+    assert min(gaps) >= EPS - 1e-9
+
+
+def test_regions_without_samples_are_vacuous():
+    constraint = ConditionalParity(EPS, over="sex", regions={"age": [(None, 40), (200, None)]})
+    solution = project(Z, GROUPS, constraint, features={"age": AGE})
+    assert solution.status is Status.VACUOUS
+    assert all("200" in text for text in solution.vacuous)
+    assert_binds(largest_gap(solution.value, SEX, AGE < 40))
+
+
+def test_regions_of_words():
+    place = np.array(["town", "village", "city"])[RACE]
+    y = answer(ConditionalParity(EPS, over="sex", regions={"place": [{"town", "city"}]}), features={"place": place})
+    assert_binds(largest_gap(y, SEX, RACE != 1))
+
+
+def test_equalized_residuals():
+    y = answer(EqualizedResiduals(EPS), targets=WAGE)
+    assert_binds(largest_gap(y - WAGE, SEX))
+    assert_binds(largest_gap(y - WAGE, RACE))
+
+
+def test_residual_mean():
+    y = answer(ResidualMean(EPS), targets=WAGE)
+    for part in (*_parts(SEX, np.ones(N, bool)), *_parts(RACE, np.ones(N, bool))):
+        assert abs((y - WAGE)[part].mean()) <= EPS + SLACK
+    assert_binds(max(abs((y - WAGE)[RACE == label].mean()) for label in range(3)))
+
+
+def test_residual_mean_with_weights():
+    y = answer(ResidualMean(EPS, over="race"), targets=WAGE, weights=WEIGHTS)
+    gaps = [abs(np.average((y - WAGE)[RACE == label], weights=WEIGHTS[RACE == label])) for label in range(3)]
+    assert_binds(max(gaps))
+
+
+@pytest.mark.parametrize(
+    "targets", [CLASS, CLASS == 1, CLASS + 0.0, torch.tensor(CLASS), np.array(["no", "yes"])[CLASS], CLASS[:, None]]
+)
+def test_equalized_odds_of_classes(targets):
+    y = answer(EqualizedOdds(EPS), targets=targets)
+    for label in (0, 1):
+        assert_binds(largest_gap(y, SEX, CLASS == label))
+        assert_binds(largest_gap(y, RACE, CLASS == label))
+
+
+def test_equalized_odds_of_intervals():
+    y = answer(EqualizedOdds(EPS, over="sex", regions=[(None, 0.0), (-0.5, None)]), targets=WAGE)
+    assert_binds(largest_gap(y, SEX, WAGE < 0))
+    assert_binds(largest_gap(y, SEX, WAGE >= -0.5))
+
+
+def test_affine_rows():
+    A = RNG.normal(size=(3, N))
+    solution = project(Z, None, Affine(A, lower=[-1.0, None or -np.inf, 2.0], upper=[1.0, 0.5, 2.0]))
+    values = A @ solution.value
+    assert abs(values[0]) <= 1.0 + SLACK
+    assert values[1] <= 0.5 + SLACK
+    assert values[2] == pytest.approx(2.0, abs=1e-12)
+    assert np.abs(solution.gaps - values).max() < 1e-12
+
+
+def test_a_batch_of_affine_problems():
+    """Each problem is solved as if alone, with a matrix of its own or one for all."""
+    A, z = RNG.normal(size=(4, 2, 6)), torch.tensor(RNG.normal(size=(4, 6)))
+    upper = torch.tensor(RNG.normal(size=(4, 2)))
+    together = project(z, None, Affine(A, upper=upper), bounds=(-1.0, 1.0))
+    for b in range(4):
+        alone = project(z[b], None, Affine(A[b], upper=upper[b]), bounds=(-1.0, 1.0))
+        assert torch.equal(together.value[b], alone.value)
+        assert torch.equal(together.gaps[b], alone.gaps)
+    shared = project(z, None, Affine(A[0], upper=upper[0])).value
+    assert torch.equal(shared[3], project(z[3], None, Affine(A[0], upper=upper[0])).value)
+
+
+def test_affine_with_weights():
+    """Weights price the changes; the matrix applies to the outputs as they are."""
+    A = np.ones((1, 3))
+    y = project(np.zeros(3), None, Affine(A, lower=3.0), weights=[1.0, 1.0, 4.0]).value
+    assert np.abs(y - np.array([4, 4, 1]) / 3).max() < 1e-12
+
+
+@pytest.mark.parametrize("constraint", [MeanParity(EPS), EqualizedOdds(EPS)])
+def test_a_repeated_constraint_changes_nothing(constraint):
+    once = answer(constraint, targets=CLASS)
+    assert np.abs(answer([constraint, constraint], targets=CLASS) - once).max() < 1e-11
+
+
+def test_the_tighter_of_two_tolerances_counts():
+    both = answer([MeanParity(0.5), MeanParity(EPS)])
+    assert np.abs(both - answer(MeanParity(EPS))).max() < 1e-11
+
+
+def test_names_appear_in_rows():
+    solution = project(Z, GROUPS, MeanParity(EPS, over=("sex", "race"), name="pay"))
+    assert solution.rows[0] == "pay, sex & race: 0 & 0 - 0 & 1"
+    assert len(solution.rows) == 15
+
+
+def test_gaps_are_the_values_of_the_rows():
+    solution = project(torch.tensor(Z), GROUPS, [MeanParity(EPS, over="sex"), ResidualMean(0.1)], targets=WAGE)
+    y = plain(solution.value)
+    expected = [y[SEX == 0].mean() - y[SEX == 1].mean()]
+    expected += [(y - WAGE)[column == label].mean() for column, size in ((SEX, 2), (RACE, 3)) for label in range(size)]
+    assert np.abs(plain(solution.gaps) - expected).max() < 1e-12
+
+
+def test_multipliers_are_zero_where_rows_have_room():
+    solution = project(torch.tensor(Z), GROUPS, [MeanParity(EPS, over="sex"), MeanParity(10.0, over="race")])
+    assert solution.multipliers[0] != 0
+    assert not solution.multipliers[1:].any()
