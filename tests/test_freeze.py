@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -23,6 +24,15 @@ from fairlayer import (
 from fairlayer.confidence import half_width, interval, ratio_interval
 from fairlayer.frozen import Frozen
 from fairlayer.model import FairModel
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other slow small tensors down on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def people(n: int, seed: int = 0) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -93,6 +103,23 @@ def test_unseen_combinations_add_up_and_unseen_labels_are_refused() -> None:
     assert left[0] == pytest.approx(0.5 - shift["sex male"])
     with pytest.raises(InputError, match="pass every attribute"):
         frozen.predict(np.array([0.5]), {"sex": ["male"]})
+
+
+def test_labels_that_only_might_occur_and_intersections_without_samples_are_refused() -> None:
+    z, groups = people(2000)
+    levels = {"sex": ["female", "male", "other"], "race": ["a", "b", "c"]}
+    frozen = freeze(FairLayer([MeanParity(0.02)], (0.0, 1.0), levels=levels), z, groups, confidence=None)
+    assert frozen.labels["sex"] == ("female", "male")
+    with pytest.raises(InputError, match=r"holds \['other'\]"):
+        frozen.predict(z[:1], {"sex": ["other"], "race": ["a"]})
+    seen = ~((groups["sex"] == "female") & (groups["race"] == "c"))
+    layer = FairLayer([MeanParity(0.02, over=("sex", "race"))], (0.0, 1.0))
+    frozen = freeze(layer, z[seen], {k: v[seen] for k, v in groups.items()}, confidence=None)
+    with pytest.raises(InputError, match=r"samples of \['sex female & race c'\]"):
+        frozen.predict(z, groups)
+    left = frozen.predict(z, groups, unseen="unshifted")
+    assert (left[~seen] == np.clip(z[~seen], 0, 1)).all()
+    assert not (left[seen] == np.clip(z[seen], 0, 1)).any(where=(z[seen] > 0.2) & (z[seen] < 0.8))
 
 
 def test_soft_groups_get_the_expected_shift_which_is_the_projection() -> None:
@@ -220,15 +247,15 @@ def test_the_statement_holds_over_resamplings(tighten: bool) -> None:
     layer = FairLayer([MeanParity(0.3 if tighten else 0.02)], (0.0, 1.0))
     random = np.random.default_rng(5)
     wrong, bounds, shifts = 0, [], set()
-    for seed in range(60):
+    for seed in range(40):
         rows = random.integers(0, len(z), 4000)
         frozen = freeze(layer, z[rows], {k: v[rows] for k, v in groups.items()}, tighten=tighten, seed=seed)
         assert frozen.certificate is not None
         wrong += true_gaps(frozen, z, groups) > frozen.certificate.gap
         bounds.append(frozen.certificate.gap)
         shifts.add(tuple(frozen.shifts.tolist()))
-    assert wrong <= 3  # 5 % of 60
-    assert len(shifts) > 20  # a tightened fit may end where the constraint no longer binds
+    assert wrong <= 2  # 5 % of 40
+    assert len(shifts) > 15  # a tightened fit may end where the constraint no longer binds
     assert max(bounds) <= 0.3
     assert np.mean(bounds) > 0.1
 

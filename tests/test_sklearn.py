@@ -202,9 +202,12 @@ def test_frames_with_new_categories_and_missing_columns() -> None:
     X["empty"] = np.nan
     X["kind"] = pd.Categorical(np.where(X["years"] > 8, "a", "b"))
     X["flag"] = X["years"] > 8
+    X["name"] = [f"person {i}" for i in range(400)]
     fair = FairClassifier(max_epochs=2).fit(X, y, sensitive_features=A)
     new = X.copy()
     new["job"] = "pilot"
+    new["name"] = "somebody else"
+    assert fair.preprocessing_.transform(new).shape[1] < 130
     assert fair.predict(new, sensitive_features=A).shape == (400,)
     with pytest.raises(ValueError, match="feature names"):
         fair.predict(X.drop(columns="years"), sensitive_features=A)

@@ -87,12 +87,13 @@ def introduction(rows: list[dict[str, Any]]) -> str:
     notes = "".join(f"* {row['method']}, seed {row['seed']}: {row['note']}\n" for row in rows if row["note"])
     return (
         "# Fair classifiers on Adult\n\nIncome above 50,000 dollars from census records; 32,561 rows to train, "
-        f"16,281 to test. Sex and race are protected, each by itself: mean probabilities may differ by {TOLERANCE}. The same "
-        "network, data and training for every method but fairlearn's ExponentiatedGradient, which needs weighted "
-        "samples and gets scikit-learn's network of the same size. fairlearn's methods constrain decisions rather "
-        "than probabilities, in the intersections of sex and race; their probability is that of a positive decision. "
+        f"16,281 to test. Sex and race are protected, each by itself: mean probabilities may differ by {TOLERANCE}. "
+        "The same network, data and training for every method but fairlearn's ExponentiatedGradient, which needs "
+        "weighted samples and gets scikit-learn's network of the same size. fairlearn's methods constrain decisions, "
+        "not probabilities, in the intersections of sex and race; their probability is that of a positive decision. "
         f"Means over {len({row['seed'] for row in rows})} seeds; batches are stratified by sex and race, in which "
-        "groups may still be small or absent.\n\n" + notes + "\n"
+        "groups may still be small or absent. Times are those of a machine that other work ran on too: see the "
+        "column other_cores of the CSV.\n\n" + notes + "\n"
     )
 
 

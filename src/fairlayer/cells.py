@@ -112,7 +112,9 @@ def _weigh(index: Any, weights: Any, G: int) -> np.ndarray:
 def _table(columns: Sequence[Column]) -> Any:
     """(n, k) int64: the columns side by side, without a copy where they already are. A tensor if not on the CPU."""
     matrix = columns[0].matrix
-    if matrix is not None and len(columns) == matrix.shape[1] and all(c.matrix is matrix for c in columns):
+    if matrix is not None and [(c.matrix is matrix, c.name) for c in columns] == [
+        (True, j) for j in range(matrix.shape[1])
+    ]:
         on_cpu = isinstance(matrix, torch.Tensor) and matrix.device.type == "cpu"
         return matrix.numpy() if on_cpu else matrix
     values = [column.values for column in columns]

@@ -28,7 +28,7 @@ from fairlayer.tabular import (
     network,
     preprocessing,
 )
-from fairlayer.training import AugmentedLagrangian, Method, Penalty, Projection, Unconstrained, batches, fit
+from fairlayer.training import AugmentedLagrangian, Penalty, Projection, Unconstrained, batches, fit
 from fairlayer.training.batches import take
 
 METHODS: dict[str, Callable[..., nn.Module]] = {
@@ -100,6 +100,7 @@ class FairEstimator(BaseEstimator):
         seed = int(random.randint(2**31 - 1))
         self.preprocessing_ = preprocessing(X)
         inputs = np.asarray(self.preprocessing_.fit_transform(X), dtype=np.float32)
+        self.bounds_ = bounds
         self.groups_ = None if groups is None else list(groups)
         layer = self._layer(groups, bounds)
         features = columns_of(X) if _needs_features(layer) else None
@@ -203,7 +204,7 @@ class FairEstimator(BaseEstimator):
         features = columns_of(X) if _needs_features(layer) else None
         projection = _projection(layer)
         if projection is None:  # the network itself was trained towards the constraints
-            return layer._within_bounds(torch.from_numpy(raw)).numpy() if isinstance(layer, Method) else raw
+            return raw if self.bounds_ is None else np.clip(raw, *self.bounds_)
         if groups is not None and self.serving == "batch" and not projection.rules.needs_targets:
             value = projection(torch.from_numpy(raw), groups, features=features).numpy()
             if projection.solution is not None and projection.solution.status is Status.VACUOUS:

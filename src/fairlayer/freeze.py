@@ -154,9 +154,11 @@ def _raw(backbone: nn.Module | None, inputs: Any) -> Tensor:
 
 
 def _known_labels(column: Any) -> tuple[Label, ...]:
-    if column.labels is not None:
+    """The labels that occur; those that only might are unknown to a frozen layer."""
+    if isinstance(column, SoftGroup):
         return tuple(column.labels)
-    return tuple(np.unique(as_numpy(column.values)).tolist())
+    found = np.unique(as_numpy(column.values)).tolist()
+    return tuple(found) if column.labels is None else tuple(column.labels[code] for code in found)
 
 
 class _Sample:
@@ -187,13 +189,11 @@ class _Sample:
     def _is_soft(self, name: Name) -> bool:
         return isinstance(self.columns[name], SoftGroup)
 
-    @torch.no_grad()
-    def outputs(self, rows: np.ndarray) -> np.ndarray:
-        """What the frozen shifts, as they are now, make of some samples."""
-        chosen = torch.from_numpy(rows)
-        shift = self.frozen.membership(self.codes[chosen]) @ self.frozen.shifts
-        z = self.z[chosen].double()
-        return self.frozen.discrepancy.response(z, shift, self.frozen.limits[0], self.frozen.limits[1]).numpy()
+    def outputs(self) -> np.ndarray:
+        """What the frozen shifts, as they are now, make of the samples."""
+        shift = torch.from_numpy(self.member) @ self.frozen.shifts
+        lo, hi = self.frozen.limits
+        return self.frozen.discrepancy.response(self.z.double(), shift, lo, hi).numpy()
 
     def fit(self, rows: np.ndarray, share: float) -> Tensor:
         """The shifts of the projection of some samples onto `share` of every tolerance."""
@@ -214,6 +214,7 @@ class _Sample:
         system, multipliers = solution.facts.system, solution.facts.multipliers
         weight = np.ones(len(rows)) if self.weights is None else self.weights[rows]
         total = weight @ self.member[rows]
+        self.frozen.seen.copy_(torch.from_numpy(total > 0))
         of_statistic = np.zeros(len(total))
         np.add.at(of_statistic, system.plus, multipliers)
         pairs = system.minus >= 0
@@ -256,6 +257,8 @@ class _Statement:
         self.residual = np.zeros(sample.member.shape[1], dtype=bool)
         for family in sample.frozen.families:
             self.residual[family.start :] = family.residual
+        self.labels = sample.frozen.group_names()
+        self.y = sample.outputs()
         self._check_targets(targets_within)
 
     def _check_targets(self, within: tuple[float, float] | None) -> None:
@@ -267,6 +270,7 @@ class _Statement:
 
     def make(self, aimed_at: float) -> Certificate:
         """The certificate of the shifts as they are now."""
+        self.y = self.sample.outputs()
         means = {k: self._mean(k) for k in self.groups}
         rows = []
         for name, a, b, tolerance in zip(self.names, self.plus, self.minus, self.tolerances, strict=True):
@@ -280,18 +284,18 @@ class _Statement:
     def _values(self, k: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What is averaged over group k, and how much each sample belongs to it; those that do not are left out."""
         here = rows[self.sample.member[rows, k] > 0]
-        y = self.sample.outputs(here)
+        values = self.y[here]
         if self.residual[k]:
             assert self.sample.targets is not None
-            y = y - self.sample.targets[here]
-        return y, self.sample.member[here, k]
+            values = values - self.sample.targets[here]
+        return values, self.sample.member[here, k]
 
     def _mean(self, k: int) -> Mean:
         lo, hi = self.residual_range if self.residual[k] else self.plain_range
         other, weight = self._values(k, self.fit_on)
         values, member = self._values(k, self.certify_on)
         spread = _scaled_variance(other, lo, hi)
-        label = self.sample.frozen.group_names()[k]
+        label = self.labels[k]
         mean = float(np.average(values, weights=member)) if len(values) else math.nan
         if not self.sample.soft:
             bernstein = prefers_bernstein(len(values), spread, self.delta)

@@ -38,6 +38,7 @@ class Frozen(nn.Module):
     """
 
     shifts: Tensor
+    seen: Tensor
     limits: Tensor
     limits_single: Tensor
 
@@ -58,6 +59,7 @@ class Frozen(nn.Module):
         self.conditions: list[tuple[GroupConstraint, Name, int]] = []
         count = self._lay_out(layer.rules)
         self.register_buffer("shifts", torch.zeros(count, dtype=torch.float64))
+        self.register_buffer("seen", torch.ones(count, dtype=torch.bool))  # whether the fit had samples of the group
         for name, dtype in (("limits", np.float64), ("limits_single", np.float32)):
             box = read_bounds(layer.bounds, 1, dtype)
             self.register_buffer(name, torch.tensor([box.lo[0], box.hi[0]], dtype=torch.from_numpy(box.lo).dtype))
@@ -125,16 +127,30 @@ class Frozen(nn.Module):
 
         A label that the calibration sample did not have has no shift of its own: it is refused, or with
         unseen="unshifted" left where it is as far as that attribute goes. Combinations of known labels need not have
-        occurred where each attribute is constrained by itself: their shifts add up.
+        occurred where each attribute is constrained by itself: their shifts add up. Where the intersection is what is
+        constrained they must have occurred.
         """
         attributes = _named(groups, list(self.labels))
         n = len(next(iter(attributes.values())))
         if any(isinstance(column, SoftGroup) for column in attributes.values()):
             parts = [self._probabilities(name, attributes[name], unseen) for name in self.labels]
-            table = np.concatenate([*parts, self._inside(features, n)], axis=1)
-            return torch.from_numpy(table)
+            return torch.from_numpy(np.concatenate([*parts, self._inside(features, n)], axis=1))
         codes = np.stack([self._codes(name, attributes[name], unseen) for name in self.labels], axis=1)
-        return torch.from_numpy(np.concatenate([codes, self._inside(features, n).astype(np.int64)], axis=1))
+        table = torch.from_numpy(np.concatenate([codes, self._inside(features, n).astype(np.int64)], axis=1))
+        if unseen == "raise" and not bool(self.seen.all()):
+            self._refuse_unseen(table)
+        return table
+
+    def _refuse_unseen(self, codes: Tensor) -> None:
+        """Refuse combinations that a constraint compares by themselves and that have no shift."""
+        met = self.membership(codes)[..., ~self.seen].sum(dim=0) > 0
+        if bool(met.any()):
+            names = [name for name, seen in zip(self.group_names(), self.seen.tolist(), strict=True) if not seen]
+            missing = [name for name, found in zip(names, met.tolist(), strict=True) if found]
+            raise InputError(
+                f"groups has samples of {missing[:5]}, of which the shifts were fitted without a sample. Freeze again "
+                "with such samples, or pass unseen='unshifted' to leave them as they are."
+            )
 
     def _codes(self, name: Name, labels: Any, unseen: str) -> np.ndarray:
         known = {label: code for code, label in enumerate(self.labels[name])}

@@ -28,7 +28,7 @@ from fairlayer.solution import BatchFacts, Facts, Solution
 from fairlayer.solve import cell_extremes, is_fused, solve
 from fairlayer.solve.feasibility import least_excess
 from fairlayer.solve.newton import DONE
-from fairlayer.solve.repeat import remember, solve_again
+from fairlayer.solve.repeat import Template, remember, solve_again
 from fairlayer.system import System, bind
 
 Absent = Literal["vacuous", "raise"]
@@ -131,7 +131,10 @@ def _project_one(
     simple = fused and targets is None and features is None and weights is None and how.levels is None
     simple = simple and not rules.affine
     simple = simple and isinstance(groups, Tensor) and groups.dtype == torch.int64 and groups.is_contiguous()
-    solved = _solve_like_last(z.detach(), rules, how, groups, box) if simple and rules.template is not None else None
+    template = rules.template
+    solved = (
+        _solve_like_last(z.detach(), rules, template, how, groups, box) if simple and template is not None else None
+    )
     if solved is None:
         targets, weights = _read_targets(targets, n), _read_weights(weights, n)
         extent = _extent(z.detach())
@@ -145,18 +148,18 @@ def _project_one(
             nothing = np.zeros(0)
             return Solution(z.clone(), Facts((), system.view.vacuous, system.rows, nothing, nothing, nothing))
         solved = _solve(z.detach().contiguous(), system, how, box, extent, fused)
-        rules.template = remember(system, groups) if simple else None
+        rules.template = remember(rules, system, groups) if simple else None
     return Solution(attach_gradient(z, solved), solved.facts())
 
 
-def _solve_like_last(z: Tensor, rules: Rules, how: How, table: Tensor, box: Box) -> Solved | None:
+def _solve_like_last(z: Tensor, rules: Rules, template: Template, how: How, table: Tensor, box: Box) -> Solved | None:
     """Solve by the template of the last batch; None where this one differs in more than the arrangement of labels."""
     tolerances = rules.tolerances()
     if box.per_sample or box.wants_gradient or table.ndim != 2 or table.device.type != "cpu":
         return None
     if any(isinstance(tolerance, Tensor) for tolerance in tolerances):
         return None
-    both = solve_again(z.contiguous(), table, rules.template, box, rules.template.view.limits(tolerances))
+    both = solve_again(z.contiguous(), table, template, box, template.view.limits(tolerances))
     return None if both is None else Solved(*both, box, how.discrepancy, True)
 
 

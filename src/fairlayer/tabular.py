@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from fairlayer.errors import InputError
 
+MOST_CATEGORIES = 100
+
 
 def is_frame(X: Any) -> bool:
     """Whether X has named columns with types of their own."""
@@ -26,7 +28,8 @@ def preprocessing(X: Any) -> ColumnTransformer:
     """A transformer, not yet fitted, for tables like X.
 
     Numbers: missing ones become the median, with a column that marks them; then mean 0 and standard deviation 1.
-    Anything else: one column per category, a missing entry being one, and none for categories first seen later.
+    Anything else: one column per category, a missing entry being one; beyond MOST_CATEGORIES the rarest share one,
+    which those first seen later go to as well.
     """
     numeric = make_pipeline(
         SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True), StandardScaler()
@@ -38,7 +41,7 @@ def preprocessing(X: Any) -> ColumnTransformer:
     categories = [name for name, kind in kinds.items() if kind not in "biuf"]
     encode = make_pipeline(
         FunctionTransformer(as_text, feature_names_out="one-to-one"),
-        OneHotEncoder(handle_unknown="ignore", sparse_output=False),
+        OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=MOST_CATEGORIES, sparse_output=False),
     )
     return ColumnTransformer([("numbers", numeric, numbers), ("categories", encode, categories)])
 

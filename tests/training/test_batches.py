@@ -61,6 +61,8 @@ def test_pooled_batches_are_the_table():
     groups = {"sex": FRAME["sex"], "age": FRAME["age"].to_numpy(), "proxy": soft}
     parts = list(batches(np.zeros((5, 2)), groups=groups, features={"income": np.arange(5.0)}, batch_size=2))
     whole = join([part.groups for part in parts])
+    assert list(join([part.groups for part in parts[:1]] * 2)["sex"].categories) == ["f", "m"]
+    assert list(join([take(parts[0].groups, slice(0, 1))] * 2)["sex"].categories) == ["f", "m"]
     assert np.asarray(whole["sex"]).tolist() == FRAME["sex"].tolist()
     assert whole["age"].tolist() == FRAME["age"].tolist()
     np.testing.assert_array_equal(whole["proxy"].probabilities, soft.probabilities)

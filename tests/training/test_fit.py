@@ -106,9 +106,15 @@ def test_without_validation_the_training_objective_drives_everything():
     assert fitted.epochs == 6
     assert "validation_loss" not in fitted.history
     rates = fit(
-        make_model(), train, loss=mse, epochs=6, learning_rate=1.0, scheduler="plateau", monitor=seesaw([1.0] * 6)
+        make_model(),
+        train,
+        loss=mse,
+        epochs=9,
+        learning_rate=1.0,
+        scheduler="plateau",
+        monitor=seesaw([3, 2] + [2] * 7),
     ).history["learning_rate"]
-    assert rates == [1.0] * 6
+    assert rates == [1.0] * 8 + [0.5]  # lowered after six epochs no better than the second
     rates = fit(
         make_model(),
         train,

@@ -75,6 +75,12 @@ def test_penalty_by_hand(form):
     assert float(beyond.penalty.detach()) == pytest.approx(1.0)
 
 
+def test_penalty_weighs_samples():
+    method = Penalty([MeanParity(0.5)], strength=1.0)
+    method(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 0, 1]), weights=torch.tensor([3.0, 1.0, 2.0]))
+    assert float(method.penalty) == pytest.approx(4.0 - 1.25)
+
+
 def test_penalty_of_residuals_takes_one_row_per_group():
     z, targets = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0.0, 0.0, 5.0])
     method = StrictPenalty([ResidualMean(0.1)])
@@ -150,7 +156,7 @@ def test_augmented_lagrangian_leaves_absent_groups_alone():
 def test_soft_step_follows_algorithm_1():
     """Solve with the old multiplier, then move it by eta / sqrt(t + 1) n (v - eps)."""
     rng = np.random.default_rng(0)
-    constraints, eps, eta, multiplier = [MeanParity(0.05)], 0.05, 0.3, 0.0
+    constraints, eps, eta, multiplier = [MeanParity(0.05)], 0.05, 0.01, 0.0
     method = SoftStep(constraints, bounds=(-1.0, 1.0), b_tau=50, eta=eta)
     for t in range(6):
         n = 10 + t
@@ -160,6 +166,7 @@ def test_soft_step_follows_algorithm_1():
         system = bind_batch(Rules(constraints), n, groups)
         wanted = soft_step(z, system, read_bounds((-1.0, 1.0), n, np.float64), 0.5 * multiplier * n)
         np.testing.assert_allclose(found, wanted.value, atol=1e-12)
+        assert not wanted.pinned
         multiplier = max(0.0, multiplier + eta / math.sqrt(t + 1) * n * (wanted.gap - eps))
         assert float(method.multiplier) == pytest.approx(multiplier)
     assert multiplier > 0

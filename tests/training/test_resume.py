@@ -123,6 +123,16 @@ def test_a_finished_run_can_go_on_and_an_early_stop_stays_stopped(tmp_path):
     assert all(torch.equal(kept[name], weights[name]) for name in weights)
 
 
+def test_resuming_with_last_weights_does_not_bring_back_the_best(tmp_path):
+    arguments = (LAYERS["layer"], stratified, None, tmp_path / "checkpoint.pt")
+    run(*arguments, epochs=3, monitor=lambda record: 0.0)  # the first epoch stays the best
+    last = torch.load(arguments[-1], weights_only=True)["model"]
+    _, found = run(*arguments, epochs=3, resume=True, restore="last")
+    assert all(torch.equal(found[name], last[name]) for name in last)
+    _, best = run(*arguments, epochs=3, resume=True, restore="best")
+    assert not all(torch.equal(best[name], last[name]) for name in last)
+
+
 def test_loads_without_trust_and_leaves_no_debris(tmp_path):
     path = tmp_path / "checkpoint.pt"
     fitted, _ = run(LAYERS["lagrangian"], global_shuffle, plateau, path, epochs=3, checkpoint_every=2)

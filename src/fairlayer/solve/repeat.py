@@ -17,6 +17,7 @@ from fairlayer.bounds import Box
 from fairlayer.cells import count_cells, number_cells
 from fairlayer.compiled import compiled
 from fairlayer.rows import Rows
+from fairlayer.rules import Rules
 from fairlayer.solve.fused import largest_magnitude, reach_and_magnitude, solve_fused
 from fairlayer.solve.newton import DONE
 from fairlayer.solve.result import Result
@@ -35,10 +36,12 @@ class Template(NamedTuple):
     view: View
 
 
-def remember(system: System, table: Tensor) -> Template | None:
-    """The template of a table, if every group it speaks of is present and no further data are involved."""
+def remember(rules: Rules, system: System, table: Tensor) -> Template | None:
+    """The template of a table, if all its columns are compared, every group is present, and no more data involved."""
     rows, view = system.rows, system.view
-    if table.ndim != 2 or view.vacuous or system.lower is not None or not rows.M.any(axis=0).all():
+    if table.ndim != 2 or rules.groupings(tuple(range(table.shape[1])))[1] != tuple(range(table.shape[1])):
+        return None
+    if view.vacuous or system.lower is not None or not rows.M.any(axis=0).all():
         return None
     start, stop = (np.ascontiguousarray(extreme.numpy()) for extreme in torch.aminmax(table, dim=0))
     width = stop - start + 1

@@ -136,10 +136,10 @@ class AugmentedLagrangian(Method):
     """Learns one multiplier per side of every row (method of multipliers: Hestenes, Powell, Rockafellar).
 
     With g the excess of a row over its tolerance and m its multiplier, adds sum (max(0, m + curvature g)^2 - m^2) / (2
-    curvature) to the loss, and after every step sets m to max(0, m + rate g). Gaps of small batches are noisy, so this g
-    is of a running mean of the row, in which the last batch counts 1 - memory. With all samples in one batch, rate =
-    curvature and memory = 0 are the classical choice. Multipliers go by the names of the rows: a batch that lacks a
-    group leaves that group's alone.
+    curvature) to the loss, and after every step sets m to max(0, m + rate g). Gaps of small batches are noisy, so
+    this g is of a running mean of the row, in which the last batch counts 1 - memory. With all samples in one batch,
+    rate = curvature and memory = 0 are the classical choice. Multipliers go by the names of the rows: a batch that
+    lacks a group leaves that group's alone.
 
     Multipliers change from epoch to epoch, and the training objective with them. To compare epochs, evaluation charges
     merit * sum of the excesses instead.

@@ -1,0 +1,261 @@
+"""Random problems in great number: is any row or bound ever broken, any problem left unsolved, any answer not optimal?
+
+Every problem is feasible by construction, so that an error, a relaxed answer, or one that is rounded where the dtype
+could have met the tolerance, counts as a failure. A problem is a function of the seed and its number. Rows are
+evaluated with sums that are rounded once (`math.fsum`) for all problems, and in rational arithmetic for a sample of
+them and for every case of doubt; a second sample is compared with an interior-point solver.
+
+The judges are those of the tests: `tests/formulas.py`, `tests/exact.py` and `tests/oracle.py`.
+"""
+
+import importlib
+import json
+import math
+import sys
+import time
+from argparse import Namespace
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fairlayer import (
+    ConditionalParity,
+    EqualizedOdds,
+    EqualizedResiduals,
+    FairlayerError,
+    MeanParity,
+    ResidualMean,
+    Solution,
+    Status,
+    project,
+)
+from records import Target, markdown_table, write_settings
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+formulas = importlib.import_module("formulas")
+oracle = importlib.import_module("oracle")
+
+PROBLEMS, IN_RATIONALS, COMPARED = 100_000, 2_000, 2_000
+LIMIT = {torch.float64: 1e-8, torch.float32: 1e-5}
+DOUBT = 2.0**-50  # relative: nearer to its bound than this, a row is evaluated in rational arithmetic
+LISTED = 100  # failures written out
+
+
+def main(args: Namespace) -> list[Target]:
+    """Solve and judge; write violations.json and violations.md."""
+    problems = getattr(args, "problems", None) or (500 if args.quick else PROBLEMS)
+    torch.set_num_threads(1)
+    tally: Counter[str] = Counter()
+    failures: list[dict[str, Any]] = []
+    errors: dict[torch.dtype, list[float]] = {dtype: [] for dtype in LIMIT}
+    start = time.perf_counter()
+    for number in range(problems):
+        in_rationals = number % max(problems // IN_RATIONALS, 1) == 0
+        compared = number % max(problems // COMPARED, 1) == 0
+        problem, dtype, about = draw(args.seed, number)
+        try:
+            solution = project(torch.tensor(problem.z, dtype=dtype), **problem.arguments())
+        except FairlayerError as error:
+            verdict = f"failed: {type(error).__name__}"
+        else:
+            verdict = judge(problem, dtype, solution, in_rationals)
+            tally["evaluated in rational arithmetic"] += in_rationals
+            if compared and solution.satisfied and about["kind"] != "offset":
+                error = optimality_error(problem, solution, tally)
+                if error is not None:
+                    errors[dtype].append(error)
+                    if error > LIMIT[dtype]:
+                        failures.append({"number": number, "verdict": f"not optimal: {error:.1e}", **about})
+        tally[verdict] += 1
+        if verdict.startswith(("broken", "failed")):
+            failures.append({"number": number, "verdict": verdict, **about})
+    seconds = time.perf_counter() - start
+    return report(args, problems, tally, failures, errors, seconds)
+
+
+def judge(problem: Any, dtype: torch.dtype, solution: Solution, in_rationals: bool) -> str:
+    """What is to be said of an answer, in one line of the tally."""
+    y = solution.value.double().numpy()
+    lo, hi = problem.box()
+    if (y < lo).any() or (y > hi).any():
+        return "broken: bounds"
+    if solution.satisfied:
+        if not rows_hold(problem, y, in_rationals):
+            return "broken: rows"
+        return f"solved: {solution.status.name}"
+    if solution.status is Status.ROUNDED:
+        tolerance = problem.rows[0].upper
+        rounding = torch.finfo(dtype).eps * np.abs(np.append(y, problem.z)).max()
+        if tolerance == 0:
+            return "tolerance 0: ROUNDED"
+        return "finer than the dtype: ROUNDED" if tolerance < 8 * rounding else "failed: ROUNDED without need"
+    return f"failed: {solution.status.name}"
+
+
+def rows_hold(problem: Any, y: np.ndarray, in_rationals: bool) -> bool:
+    """Whether every row holds: by sums rounded once where that decides, in rational arithmetic otherwise."""
+    if not in_rationals and problem.weights is None:
+        value_of = {}
+        scale = np.abs(y).max()
+        for row in problem.rows:
+            for statistic in (row.plus, row.minus):
+                if statistic is not None and id(statistic) not in value_of:
+                    value_of[id(statistic)] = _mean(statistic, y)
+                    if statistic.targets is not None:
+                        scale = max(scale, np.abs(statistic.targets).max())
+        margins = [
+            row.upper - abs(value_of[id(row.plus)] - (value_of[id(row.minus)] if row.minus is not None else 0.0))
+            for row in problem.rows
+        ]
+        if min(margins, default=1.0) > DOUBT * scale:
+            return True
+    return max(formulas.exact_violations(problem.rows, y), default=0) <= 0
+
+
+def _mean(statistic: Any, y: np.ndarray) -> float:
+    here = y[statistic.support]
+    if statistic.targets is not None:
+        return math.fsum(np.concatenate([here, -statistic.targets[statistic.support]]).tolist()) / len(here)
+    return math.fsum(here.tolist()) / len(here)
+
+
+def optimality_error(problem: Any, solution: Solution, tally: Counter) -> float | None:
+    """Largest distance to the optimum, relative to the spread of z; None where the oracle has no answer to trust."""
+    spread = np.ptp(problem.z)
+    if spread == 0 or len(problem.rows) * len(problem.z) > 500_000:
+        return None
+    try:
+        optimum = oracle.project_reference(problem)
+    except ArithmeticError:
+        tally["oracle without an answer"] += 1
+        return None
+    return float(np.abs(solution.value.double().numpy() - optimum).max() / spread)
+
+
+KINDS = {"normal": 0.5, "saturated": 0.15, "ties": 0.1, "on the bounds": 0.05, "offset": 0.08, "scaled": 0.12}
+BOUNDS = {"none": 0.4, "box": 0.4, "wide": 0.04, "lower": 0.05, "upper": 0.05, "per sample": 0.06}
+CONSTRAINTS = {"parity": 0.8, "intersection": 0.04, "residuals": 0.04, "residual mean": 0.04, "odds": 0.04, "regions": 0.04}
+
+
+def draw(seed: int, number: int) -> tuple[Any, torch.dtype, dict[str, Any]]:
+    """Problem `number` of a seed: its arguments, its dtype, and what it is like."""
+    rng = np.random.default_rng([seed, number])
+    kind, box, constraint = (rng.choice(list(table), p=list(table.values())) for table in (KINDS, BOUNDS, CONSTRAINTS))
+    dtype = (torch.float64, torch.float32)[rng.integers(2)]
+    n = round(2 * 2500 ** rng.random())  # 2 to 5000, as many between 2 and 100 as between 50 and 2500
+    k = int(rng.integers(1, 9))
+    groups = _attributes(rng, n, k)
+    scale = 10 ** rng.uniform(-6, 6) if kind == "scaled" else 1.0
+    offset = 10 ** rng.uniform(2, 8 if dtype == torch.float64 else 4) if kind == "offset" else 0.0
+    z = rng.normal(size=n) * (100 if kind == "saturated" else 1) + groups @ rng.normal(size=k) * rng.choice([0, 0.3, 1])
+    if kind == "ties":
+        z = np.round(2 * z) / 2
+    if kind == "on the bounds":
+        z = z.clip(0, 1)
+    z = offset + scale * z
+    tolerance = 0.0 if rng.random() < 0.05 else scale * 10 ** rng.uniform(-5, 0)
+    middle = offset + 0.5 * scale
+    bounds = {
+        "none": None,
+        "box": (middle - 0.5 * scale, middle + 0.5 * scale),
+        "wide": (middle - 1e3 * scale, middle + 1e3 * scale),
+        "lower": (middle - 0.5 * scale, None),
+        "upper": (None, middle + 0.5 * scale),
+        # A constant is within all of them, so that parity is always possible.
+        "per sample": (middle - scale * rng.uniform(0.1, 1, n), middle + scale * rng.uniform(0.1, 1, n)),
+    }[box]
+    targets = middle + scale * rng.uniform(-0.09, 0.09, n)  # within all bounds: outputs equal to them are feasible
+    data: dict[str, Any] = {}
+    if constraint == "odds":
+        targets = rng.integers(0, 3, n)
+    if constraint in ("odds", "residuals", "residual mean"):
+        data["targets"] = targets
+    if constraint == "regions":
+        data["features"] = {"x": rng.normal(size=n)}
+    declared = {
+        "parity": lambda: MeanParity(tolerance),
+        "intersection": lambda: MeanParity(tolerance, over=(0, k - 1) if k > 1 else 0),
+        "residuals": lambda: EqualizedResiduals(tolerance),
+        "residual mean": lambda: ResidualMean(tolerance),
+        "odds": lambda: EqualizedOdds(tolerance),
+        "regions": lambda: ConditionalParity(tolerance, regions={"x": [(None, 0.0), (-0.5, 1.0)]}),
+    }[constraint]()
+    weights = rng.uniform(0.5, 2.0, n) if rng.random() < 0.05 else None
+    z = torch.tensor(z, dtype=dtype).double().numpy()
+    problem = formulas.Problem(z, [declared], torch.tensor(groups), bounds, weights=weights, **data)
+    about = {
+        "n": n,
+        "attributes": k,
+        "kind": str(kind),
+        "bounds": str(box),
+        "constraint": str(constraint),
+        "tolerance": tolerance,
+        "dtype": str(dtype).removeprefix("torch."),
+        "weighted": weights is not None,
+    }
+    return problem, dtype, about
+
+
+def _attributes(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
+    """(n, k) labels; most attributes binary, some of up to 14 values, with groups of very unequal size."""
+    columns = []
+    for _ in range(k):
+        values = int(rng.integers(3, 15)) if rng.random() < 0.25 else 2
+        columns.append(rng.choice(values, n, p=rng.dirichlet(np.full(values, 10 ** rng.uniform(-0.5, 1)))))
+    return np.stack(columns, axis=1)
+
+
+def report(
+    args: Namespace,
+    problems: int,
+    tally: Counter[str],
+    failures: list[dict[str, Any]],
+    errors: dict[torch.dtype, list[float]],
+    seconds: float,
+) -> list[Target]:
+    """Write what was found, and give the figures that have a limit."""
+    broken = sum(count for verdict, count in tally.items() if verdict.startswith("broken"))
+    failed = sum(count for verdict, count in tally.items() if verdict.startswith("failed"))
+    worst = {str(dtype).removeprefix("torch."): max(found, default=0.0) for dtype, found in errors.items()}
+    compared = {str(dtype).removeprefix("torch."): len(found) for dtype, found in errors.items()}
+    write_settings(
+        args.results / "violations.json",
+        args,
+        problems=problems,
+        seconds=round(seconds, 1),
+        tally=dict(sorted(tally.items())),
+        compared_with_oracle=compared,
+        largest_optimality_error=worst,
+        failures=failures[:LISTED],
+    )
+    lines = [
+        "# Violations",
+        "",
+        f"{problems:,} random problems, seed {args.seed}, {seconds:.0f} s on one core. All are feasible by construction.",
+        "",
+        markdown_table(("verdict", "problems"), [(verdict, f"{count:,}") for verdict, count in sorted(tally.items())]),
+        "",
+        "Largest distance to the optimum of an interior-point solver, relative to the spread of z: "
+        + "; ".join(f"{name} {worst[name]:.1e} over {compared[name]:,} problems" for name in worst)
+        + ". Problems with an offset are left out: there the rounding of z itself is larger.",
+        "",
+    ]
+    if failures:
+        columns = list(failures[0])
+        lines += [
+            f"## The first {min(LISTED, len(failures))} failures of {len(failures)}",
+            "",
+            markdown_table(columns, [[failure[name] for name in columns] for failure in failures[:LISTED]]),
+            "",
+            f"`suites.violations.draw({args.seed}, number)` makes the problem again.",
+            "",
+        ]
+    (args.results / "violations.md").write_text("\n".join(lines))
+    return [
+        Target(f"broken rows or bounds in {problems:,} problems", broken, 0),
+        Target(f"problems left unsolved of {problems:,}", failed, 0),
+        *(Target(f"optimality error, {str(d).removeprefix('torch.')}", max(errors[d], default=0.0), LIMIT[d]) for d in LIMIT),
+    ]

@@ -1,0 +1,134 @@
+"""The ledger's promise: for mean parity the pooled gap is within the tolerance after every batch, whatever arrives."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pooled import Pool
+
+from fairlayer import MeanParity, Stream
+from fairlayer.solution import Status
+
+
+@st.composite
+def adversaries(draw):
+    """A stream by someone who means ill: one-sided, drifting, with groups that come late or alone, in any sizes."""
+    attributes = draw(st.integers(1, 4))
+    levels = [draw(st.integers(2, 4)) for _ in range(attributes)]
+    box = draw(st.sampled_from([None, (0.0, 1.0), (-2.0, 0.5), (None, 3.0)]))
+    dtype = draw(st.sampled_from([np.float64, np.float32]))
+    tolerance = draw(st.one_of(st.floats(1e-4, 0.5), st.sampled_from([1e-4, 0.05, 0.5])))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    batches = []
+    for number in range(draw(st.integers(1, 14))):
+        n = draw(st.one_of(st.just(1), st.integers(1, 20)))
+        arrival = draw(st.sampled_from(["mixed", "one group", "two camps", "alternating", "constant", "far away"]))
+        groups = np.stack([rng.integers(0, count, n) for count in levels], axis=1)
+        if arrival == "one group":  # all alike, perhaps never seen before
+            groups[:] = [draw(st.integers(0, count)) for count in levels]
+        z = rng.normal(0.0, 1.0, n)
+        if arrival == "two camps":
+            z = np.where(groups[:, 0] == 0, 1.0, -1.0)
+        elif arrival == "alternating":
+            z = z + (1.0 if number % 2 else -1.0) * groups.sum(axis=1)
+        elif arrival == "constant":
+            z[:] = draw(st.sampled_from([0.0, 1.0, -1.0, 0.3]))
+        elif arrival == "far away":
+            z = z + draw(st.sampled_from([100.0, -100.0, 1e4]))
+        batches.append((z.astype(dtype), groups))
+    return batches, tolerance, box
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@given(adversaries())
+def test_pooled_gaps_are_within_tolerance_after_every_batch(adversary):
+    batches, tolerance, box = adversary
+    stream = Stream([MeanParity(tolerance)], bounds=box)
+    low, high = (-np.inf, np.inf) if box is None else (-np.inf if box[0] is None else box[0], box[1])
+    pool = Pool()
+    for z, groups in batches:
+        solution = stream.update(z, groups)
+        pool.add(solution.value, groups)
+        assert solution.value.dtype == z.dtype
+        assert ((solution.value >= low) & (solution.value <= high)).all()
+        assert solution.status in (Status.OPTIMAL, Status.VACUOUS)
+        assert pool.keeps(tolerance)
+        np.testing.assert_allclose(max(np.abs(solution.gaps), default=0.0), float(pool.largest_gap()), atol=1e-12)
+
+
+@pytest.mark.parametrize("policy", ["one group first", "sorted", "worst case"])
+@pytest.mark.parametrize("box", [None, (0.0, 1.0)])
+def test_long_one_sided_streams(policy, box):
+    rng = np.random.default_rng(5)
+    n, tolerance = 1500, 0.01
+    groups = (rng.random((n, 3)) < 0.4).astype(np.int64)
+    z = rng.normal(0.5, 0.3, n) + 0.5 * groups[:, 0]
+    if policy == "one group first":
+        order = np.argsort(groups[:, 0], kind="stable")
+        z, groups = z[order], groups[order]
+    elif policy == "sorted":
+        order = np.argsort(z)
+        z, groups = z[order], groups[order]
+    stream, pool = Stream([MeanParity(tolerance)], bounds=box), Pool()
+    for i in range(n):
+        raw = z[i : i + 1]
+        if policy == "worst case":  # each raw output pulls its group further from the others
+            gap = next(iter(stream.gaps().values()), 0.0)
+            raw = np.array([5.0 if (gap >= 0) == (groups[i, 0] == 0) else -5.0])
+        pool.add(stream.update(raw, groups[i : i + 1]).value, groups[i : i + 1])
+        assert pool.keeps(tolerance)
+
+
+def test_groups_may_appear_at_any_time():
+    stream, pool = Stream([MeanParity(0.02)]), Pool()
+    for number in range(40):
+        groups = {"city": np.array([f"city {number}", "city 0"]), "late": np.array([number > 20, False])}
+        pool.add(stream.update(np.array([float(number), -1.0]), groups).value, groups)
+        assert pool.keeps(0.02)
+    assert len(stream.certificate().groups) == 40 + 2
+
+
+def test_a_tolerance_per_constraint_and_intersections():
+    rng = np.random.default_rng(2)
+    stream = Stream([MeanParity(0.01, over="a"), MeanParity(0.2, over="b"), MeanParity(0.3, over=("a", "b"))])
+    pools = [Pool(), Pool(), Pool()]
+    for _ in range(200):
+        n = int(rng.integers(1, 6))
+        a, b = rng.integers(0, 2, n), rng.integers(0, 3, n)
+        value = stream.update(rng.normal(a - b, 1.0), {"a": a, "b": b}).value
+        for pool, column in zip(pools, (a, b, 3 * a + b), strict=True):
+            pool.add(value, {"one": column})
+        # An intersection is one more attribute, with many values: the theorem covers it.
+        assert all(pool.keeps(tolerance) for pool, tolerance in zip(pools, (0.01, 0.2, 0.3), strict=True))
+
+
+def test_tensors_come_back_as_tensors_of_their_shape():
+    stream = Stream([MeanParity(0.1)])
+    z = torch.tensor([[1.0], [2.0], [3.0]])
+    value = stream.update(z, torch.tensor([0, 1, 1])).value
+    assert isinstance(value, torch.Tensor)
+    assert value.shape == (3, 1)
+    assert value.dtype == torch.float32
+    assert abs(value[0, 0] - value[1:, 0].mean()) <= 0.1
+
+
+def test_an_empty_batch_changes_nothing():
+    stream = Stream([MeanParity(0.1)])
+    stream.update(np.array([1.0, 2.0]), np.array([0, 1]))
+    before = stream.state_dict()
+    solution = stream.update(np.zeros(0), np.zeros(0, dtype=np.int64))
+    assert solution.value.shape == (0,)
+    assert solution.status is Status.VACUOUS
+    assert stream.state_dict() == before
+
+
+def test_the_repair_is_the_nearest_that_keeps_the_promise():
+    """The step from a known ledger, by hand: group means 0 and 0, tolerance 0.1, four more samples."""
+    stream = Stream([MeanParity(0.1)], bounds=None)
+    for _ in range(10):
+        stream.update(np.array([0.0, 0.0]), np.array([0, 1]))
+    assert list(stream.ledger.leader.shift()) == [0.0, 0.0]
+    value = stream.update(np.array([6.0, 2.0]), np.array([0, 0])).value
+    # 12 samples of group 0 may sum to 1.2: both move down by the same.
+    np.testing.assert_allclose(value, [2.6, -1.4], atol=1e-12)
