@@ -294,4 +294,6 @@ def test_the_oracle_agrees_with_a_general_solver():
         options={"ftol": 1e-15},
     )
     assert np.abs(project_reference(problem) - answer.x).max() < 1e-6
-    assert torch.allclose(project(torch.tensor(problem.z), **problem.arguments()).value, torch.tensor(answer.x), atol=1e-6)
+    assert torch.allclose(
+        project(torch.tensor(problem.z), **problem.arguments()).value, torch.tensor(answer.x), atol=1e-6
+    )

@@ -137,7 +137,14 @@ def optimality_error(problem: Any, solution: Solution, tally: Counter) -> float 
 
 KINDS = {"normal": 0.5, "saturated": 0.15, "ties": 0.1, "on the bounds": 0.05, "offset": 0.08, "scaled": 0.12}
 BOUNDS = {"none": 0.4, "box": 0.4, "wide": 0.04, "lower": 0.05, "upper": 0.05, "per sample": 0.06}
-CONSTRAINTS = {"parity": 0.8, "intersection": 0.04, "residuals": 0.04, "residual mean": 0.04, "odds": 0.04, "regions": 0.04}
+CONSTRAINTS = {
+    "parity": 0.8,
+    "intersection": 0.04,
+    "residuals": 0.04,
+    "residual mean": 0.04,
+    "odds": 0.04,
+    "regions": 0.04,
+}
 
 
 def draw(seed: int, number: int) -> tuple[Any, torch.dtype, dict[str, Any]]:
@@ -257,5 +264,8 @@ def report(
     return [
         Target(f"broken rows or bounds in {problems:,} problems", broken, 0),
         Target(f"problems left unsolved of {problems:,}", failed, 0),
-        *(Target(f"optimality error, {str(d).removeprefix('torch.')}", max(errors[d], default=0.0), LIMIT[d]) for d in LIMIT),
+        *(
+            Target(f"optimality error, {str(d).removeprefix('torch.')}", max(errors[d], default=0.0), LIMIT[d])
+            for d in LIMIT
+        ),
     ]

@@ -73,11 +73,12 @@ class Batch:
 
 
 class Constraint:
-    """A tolerance and what it applies to. `needs_targets` and `needs_groups` say what a batch must bring."""
+    """A tolerance and what it applies to. The `needs_...` say what a batch must bring."""
 
     key: Any
 
     needs_targets: ClassVar[bool] = False
+    needs_features: ClassVar[bool] = False
     needs_groups: ClassVar[bool] = True
     tolerance: Any
     name: str | None
@@ -283,6 +284,7 @@ class ConditionalParity(GroupConstraint):
     regions: Mapping[Name, Sequence[Region]] = field(default_factory=dict, kw_only=True)
 
     title: ClassVar[str] = "conditional parity"
+    needs_features: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

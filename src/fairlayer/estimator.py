@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -40,6 +41,7 @@ METHODS: dict[str, Callable[..., nn.Module]] = {
 }
 FEWEST_TO_VALIDATE = 30
 ROWS_AT_ONCE = 65_536
+WIDEST_FOR_ONE_THREAD = 256  # layers up to this width train no faster on more, and far slower beside other work
 
 
 class FairEstimator(BaseEstimator):
@@ -120,9 +122,10 @@ class FairEstimator(BaseEstimator):
                 **options,
             )
 
+        small = self.module is None and max(self.hidden, default=0) <= WIDEST_FOR_ONE_THREAD
         train = loader(np.sort(order[held:]), batch_size=size, shuffle=True, stratify=groups is not None)
         validation = loader(np.sort(order[:held])) if held else None
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), _threads(1 if small else torch.get_num_threads()):
             torch.manual_seed(seed)
             self.model_ = FairModel(wrap(network(inputs.shape[1], self.hidden, self.module)), layer)
             fitted = fit(
@@ -268,6 +271,17 @@ class FairEstimator(BaseEstimator):
                 stacklevel=3,
             )
         return X, y, groups
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """So many threads for torch, for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _projection(layer: nn.Module | None) -> FairLayer | None:

@@ -66,6 +66,10 @@ def project(
     The value has z's type, dtype, device and shape; gradients flow to z, targets, tolerances and bounds.
     """
     rules = constraints if isinstance(constraints, Rules) else Rules(constraints)
+    if rules.needs_targets is None:  # whoever has them passes them; what nobody looks at must not slow the rest
+        targets = None
+    if not rules.needs_features:
+        features = None
     how = How(bounds, find_discrepancy(discrepancy), levels, absent, infeasible, path)
     as_array = not isinstance(z, Tensor)
     if as_array:

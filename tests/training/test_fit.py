@@ -2,6 +2,7 @@
 
 import io
 import math
+import sys
 from contextlib import redirect_stderr
 
 import numpy as np
@@ -263,18 +264,19 @@ def test_a_loss_that_is_not_finite_says_so_and_keeps_the_best():
     assert all(torch.isfinite(value).all() for value in model.state_dict().values())
 
 
-def test_progress_shows_loss_and_gap(monkeypatch):
+@pytest.mark.parametrize("with_tqdm", [True, False])
+def test_progress_shows_loss_and_gap(with_tqdm, monkeypatch):
+    if with_tqdm:
+        pytest.importorskip("tqdm", reason="tqdm is not installed: pip install tqdm")
+    else:
+        monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     train, validation = loaders()
-    for tqdm in (True, False):
-        if not tqdm:
-            monkeypatch.setitem(__import__("sys").modules, "tqdm.auto", None)
-        else:
-            pytest.importorskip("tqdm")
-        shown = io.StringIO()
-        with redirect_stderr(shown):
-            fit(make_model(FairLayer([MeanParity(0.02)])), train, validation, loss=mse, epochs=2, progress=True)
-        assert "val_gap" in shown.getvalue()
-        assert "train_loss" in shown.getvalue()
+    shown = io.StringIO()
+    with redirect_stderr(shown):
+        fit(make_model(FairLayer([MeanParity(0.02)])), train, validation, loss=mse, epochs=2, progress=True)
+    assert "val_gap" in shown.getvalue()
+    assert "train_loss" in shown.getvalue()
+    assert ("epoch 2 of 2" in shown.getvalue()) != with_tqdm
 
 
 def test_device_is_used():

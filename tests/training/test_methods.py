@@ -102,8 +102,6 @@ def test_wrong_arguments():
         Penalty([MeanParity(0.1)], strength=-1.0)
     with pytest.raises(InputError, match="curvature"):
         AugmentedLagrangian([MeanParity(0.1)], curvature=0.0)
-    with pytest.raises(InputError, match="memory"):
-        AugmentedLagrangian([MeanParity(0.1)], memory=1.0)
 
 
 def constrained_least_squares(x, y, groups, tolerance):
@@ -122,7 +120,7 @@ def test_augmented_lagrangian_reaches_the_constrained_optimum():
     x, y, groups = make_data()
     least, wanted = constrained_least_squares(x.double().numpy(), y.double().numpy(), groups.numpy(), 0.05)
     torch.manual_seed(0)
-    method = AugmentedLagrangian([MeanParity(0.05)], curvature=2.0, rate=2.0, memory=0.0)
+    method = AugmentedLagrangian([MeanParity(0.05)], curvature=2.0, rate=2.0)
     model = FairModel(nn.Linear(4, 1), method)
     fit(model, batches(x, y, groups), loss=mse, epochs=400, optimizer="sgd", learning_rate=0.1, restore="last")
     result = evaluate(model, batches(x, y, groups), loss=mse)
@@ -134,7 +132,7 @@ def test_augmented_lagrangian_reaches_the_constrained_optimum():
 
 
 def test_augmented_lagrangian_leaves_absent_groups_alone():
-    method = AugmentedLagrangian([MeanParity(0.1)], rate=0.5, memory=0.75)
+    method = AugmentedLagrangian([MeanParity(0.1)], rate=0.5)
     method(torch.tensor([0.0, 1.0]), torch.tensor([[0, 0], [1, 0]]))
     method.after_step()
     assert method.multipliers == {"mean parity, 0: 0 - 1": (0.0, pytest.approx(0.45))}
@@ -143,9 +141,6 @@ def test_augmented_lagrangian_leaves_absent_groups_alone():
     method.after_step()  # without a batch in between: nothing
     assert method.multipliers["mean parity, 0: 0 - 1"][1] == pytest.approx(0.45)
     assert method.multipliers["mean parity, 1: 0 - 1"][1] == pytest.approx(0.95)
-    method(torch.tensor([0.0, 4.0]), torch.tensor([[0, 0], [0, 1]]))
-    method.after_step()
-    assert method.multipliers["mean parity, 1: 0 - 1"][1] == pytest.approx(0.95 + 0.5 * (0.75 * 2 + 0.25 * 4 - 0.1))
     before = dict(method.multipliers)
     method.eval()(torch.tensor([0.0, 2.0]), torch.tensor([[0, 0], [0, 1]]))
     method.after_step()
@@ -204,7 +199,7 @@ def test_fit_resets_the_multiplier_every_epoch_and_validation_leaves_it_alone():
     assert steps == [(6, True)] * 3
 
 
-def test_soft_training_lowers_the_gap_of_raw_outputs_no_more_than_asked():
+def test_soft_training_learns_and_evaluates_fair():
     x, y, groups = make_data(400)
     gaps = {}
     for name, layer in {

@@ -136,10 +136,9 @@ class AugmentedLagrangian(Method):
     """Learns one multiplier per side of every row (method of multipliers: Hestenes, Powell, Rockafellar).
 
     With g the excess of a row over its tolerance and m its multiplier, adds sum (max(0, m + curvature g)^2 - m^2) / (2
-    curvature) to the loss, and after every step sets m to max(0, m + rate g). Gaps of small batches are noisy, so
-    this g is of a running mean of the row, in which the last batch counts 1 - memory. With all samples in one batch,
-    rate = curvature and memory = 0 are the classical choice. Multipliers go by the names of the rows: a batch that
-    lacks a group leaves that group's alone.
+    curvature) to the loss, and after every step sets m to max(0, m + rate g). rate = curvature is the classical choice,
+    good with all samples in one batch; gaps of small batches are noisy and want a much lower rate. Multipliers go by
+    the names of the rows: a batch that lacks a group leaves that group's alone.
 
     Multipliers change from epoch to epoch, and the training objective with them. To compare epochs, evaluation charges
     merit * sum of the excesses instead.
@@ -151,8 +150,7 @@ class AugmentedLagrangian(Method):
         bounds: Any = None,
         *,
         curvature: float = 1.0,
-        rate: float = 0.1,
-        memory: float = 0.99,
+        rate: float = 0.01,
         merit: float = 100.0,
         **options: Any,
     ):
@@ -160,14 +158,10 @@ class AugmentedLagrangian(Method):
         if not curvature > 0:
             raise InputError(f"curvature must be above 0; got {curvature!r}.")
         self.curvature = curvature
-        if not 0.0 <= memory < 1.0:
-            raise InputError(f"memory must be at least 0 and below 1; got {memory!r}.")
         self.rate = rate
-        self.memory = memory
         self.merit = merit
         self.multipliers: dict[str, tuple[float, float]] = {}  # of the upper and the lower bound of a row
-        self._means: dict[str, float] = {}  # of the rows, over the last batches
-        self._pending: tuple[System, Tensor] | None = None
+        self._pending: tuple[tuple[str, ...], Tensor] | None = None
 
     def forward(
         self, z: Tensor, groups: Any = None, targets: Any = None, features: Any = None, weights: Any = None
@@ -182,36 +176,28 @@ class AugmentedLagrangian(Method):
             above_below = torch.tensor(m, dtype=g.dtype, device=g.device).reshape(-1, 2).T
             terms = (above_below + self.curvature * g).relu().square() - above_below.square()
             self.penalty = terms.sum().to(z.dtype) / (2 * self.curvature)
-            self._pending = system, y.detach().reshape(-1)
+            self._pending = system.view.names, g.detach().cpu()
         else:
             self.penalty = self.merit * g.relu().sum().to(z.dtype)
         return y
 
     def after_step(self) -> None:
-        """Move the multipliers along the excesses that the last batches had."""
+        """Move the multipliers along the excesses of the batch just seen."""
         if self._pending is None:
             return
-        system, y = self._pending
+        names, g = self._pending
         self._pending = None
-        rows = system.rows
-        values = row_values(y, system).tolist()
-        for name, value, lower, upper in zip(system.view.names, values, rows.lower, rows.upper, strict=True):
-            mean = value + self.memory * (self._means.get(name, value) - value)
+        for name, (over, under) in zip(names, g.T.tolist(), strict=True):
             above, below = self.multipliers.get(name, (0.0, 0.0))
-            self._means[name] = mean
-            self.multipliers[name] = (
-                max(0.0, above + self.rate * (mean - float(upper))),
-                max(0.0, below + self.rate * (float(lower) - mean)),
-            )
+            self.multipliers[name] = max(0.0, above + self.rate * over), max(0.0, below + self.rate * under)
 
-    def get_extra_state(self) -> dict[str, Any]:
-        """Multipliers and running means, for state_dict."""
-        return {"multipliers": dict(self.multipliers), "means": dict(self._means)}
+    def get_extra_state(self) -> dict[str, tuple[float, float]]:
+        """The multipliers, for state_dict."""
+        return dict(self.multipliers)
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Multipliers and running means, from a state_dict."""
-        self.multipliers = {name: (above, below) for name, (above, below) in state["multipliers"].items()}
-        self._means = dict(state["means"])
+    def set_extra_state(self, state: dict[str, tuple[float, float]]) -> None:
+        """The multipliers, from a state_dict."""
+        self.multipliers = dict(state)
 
 
 class SoftStep(Method):

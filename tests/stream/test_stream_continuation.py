@@ -1,0 +1,213 @@
+"""Equal results to the bit, however a stream is cut into transactions, stores, processes and restarts."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from arrivals import arrivals
+
+from fairlayer import EqualizedOdds, InputError, MeanParity, Stream
+from fairlayer.stream import StoreError
+
+BATCHES = list(arrivals(60, seed=1))
+
+
+def make(**options):
+    return Stream([MeanParity(0.03)], bounds=(0.0, 1.0), **options)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """What a stream in memory emits, and where it ends."""
+    stream = make()
+    return [stream.update(*batch).value.tobytes() for batch in BATCHES], stream
+
+
+def both_batches(stream, good, bad):
+    stream.update(*good, batch_id="lost")
+    stream.update(*bad)
+
+
+def settled(stream):
+    """The ledger without what depends on time."""
+    return stream.ledger.to_bytes()
+
+
+def test_a_store_changes_nothing(location, expected):
+    stream = make(store=location)
+    assert [stream.update(*batch).value.tobytes() for batch in BATCHES] == expected[0]
+    assert settled(stream) == settled(expected[1])
+
+
+def test_reopening_between_batches_changes_nothing(location, expected):
+    emitted = []
+    for start in range(0, len(BATCHES), 7):
+        stream = make(store=location)
+        emitted += [stream.update(*batch).value.tobytes() for batch in BATCHES[start : start + 7]]
+        stream.close()
+    assert emitted == expected[0]
+    again = make(store=location)
+    assert again.gaps() == expected[1].gaps()
+    assert settled(again) == settled(expected[1])
+
+
+@pytest.mark.parametrize("size", [1, 4, 60])
+def test_chunks_of_transactions_change_nothing(location, expected, size):
+    stream = make(store=location)
+    emitted = []
+    for start in range(0, len(BATCHES), size):
+        with stream.transaction():
+            emitted += [stream.update(*batch).value.tobytes() for batch in BATCHES[start : start + size]]
+    assert emitted == expected[0]
+    assert settled(stream) == settled(expected[1])
+    assert stream.verify().entries == len(BATCHES)
+    assert stream.verify()
+
+
+def test_two_openings_take_turns(location, expected):
+    """Each sees what the other has committed."""
+    streams = [make(store=location), make(store=location)]
+    emitted = [streams[number % 2].update(*batch).value.tobytes() for number, batch in enumerate(BATCHES)]
+    assert emitted == expected[0]
+
+
+def test_a_transaction_that_fails_leaves_no_trace(location):
+    for options in ({}, {"store": location}):
+        stream = make(**options)
+        stream.update(*BATCHES[0], batch_id="kept")
+        before = stream.gaps(), stream.certificate()
+        with pytest.raises(InputError, match="finite"), stream.transaction():
+            both_batches(stream, BATCHES[1], (np.array([np.nan]), BATCHES[0][1]))
+        assert (stream.gaps(), stream.certificate()) == before
+        assert stream.verify().entries == 1
+        stream.update(*BATCHES[1], batch_id="lost")  # not a replay: it was never counted
+        assert stream.verify().entries == 2
+
+
+def test_an_update_that_fails_leaves_no_trace(location, expected):
+    for options in ({}, {"store": location}):
+        stream = make(**options)
+        emitted = [stream.update(*BATCHES[0]).value.tobytes()]
+        for z, groups in BATCHES[1:20]:
+            with pytest.raises(InputError, match="finite"):
+                stream.update(np.full_like(z, np.nan), groups)
+            with pytest.raises(InputError, match="columns"):
+                stream.update(z, {"sex": groups["sex"], "other": groups["age"]})
+            emitted.append(stream.update(z, groups).value.tobytes())
+        assert emitted == expected[0][:20]
+        assert stream.verify()
+
+
+@pytest.mark.parametrize("restore", ["state_dict", "pickled state_dict", "pickle"])
+@pytest.mark.parametrize("policy", ["ledger", "primal-dual"])
+def test_a_restored_stream_continues_to_the_bit(restore, policy):
+    stream = make(policy=policy)
+    for number, batch in enumerate(BATCHES[:30]):
+        stream.update(*batch, batch_id=number)
+    if restore == "pickle":
+        copy = pickle.loads(pickle.dumps(stream))
+    else:
+        copy = make(policy=policy)
+        state = stream.state_dict()
+        copy.load_state_dict(pickle.loads(pickle.dumps(state)) if restore.startswith("pickled") else state)
+    assert copy.certificate() == stream.certificate()
+    for batch in BATCHES[30:]:
+        a, b = stream.update(*batch), copy.update(*batch)
+        assert a.value.tobytes() == b.value.tobytes()
+        assert a.gaps.tobytes() == b.gaps.tobytes()
+    assert settled(copy) == settled(stream)
+    assert copy.verify()
+    assert (
+        copy.update(*BATCHES[3], batch_id=3).value.tobytes() == stream.update(*BATCHES[3], batch_id=3).value.tobytes()
+    )
+    assert copy.certificate().batches == len(BATCHES)
+
+
+def test_a_copy_is_independent():
+    stream = make()
+    stream.update(*BATCHES[0])
+    copy = pickle.loads(pickle.dumps(stream))
+    copy.update(*BATCHES[1])
+    assert (stream.certificate().batches, copy.certificate().batches) == (1, 2)
+
+
+def test_pickling_a_stored_stream_takes_its_place_not_its_content(location):
+    stream = make(store=location)
+    stream.update(*BATCHES[0])
+    copy = pickle.loads(pickle.dumps(stream))
+    stream.update(*BATCHES[1])
+    assert copy.certificate() == stream.certificate()
+
+
+def test_pending_decisions_survive():
+    stream = Stream([EqualizedOdds(0.05)])
+    rng = np.random.default_rng(0)
+    for number in range(5):
+        stream.update(rng.random(4), rng.integers(0, 2, 4), ids=[f"{number}-{i}" for i in range(4)])
+    copy = pickle.loads(pickle.dumps(stream))
+    for one in (stream, copy):
+        one.observe([f"{number}-{i}" for number in range(5) for i in range(4)], [0, 1] * 10)
+    assert settled(copy) == settled(stream)
+
+
+def test_state_of_other_settings_is_refused(tmp_path):
+    state = make().state_dict()
+    with pytest.raises(InputError, match="other settings"):
+        Stream([MeanParity(0.04)], bounds=(0.0, 1.0)).load_state_dict(state)
+    with pytest.raises(InputError, match="continues from the store"):
+        make(store=tmp_path / "a.db").load_state_dict(state)
+
+
+def test_a_replayed_batch_returns_what_it_gave_and_counts_once(location):
+    for options in ({}, {"store": location}):
+        stream = make(**options)
+        first = [stream.update(*batch, batch_id=f"id {number}") for number, batch in enumerate(BATCHES[:10])]
+        before = stream.certificate()
+        if options:
+            stream = make(**options)
+        for number, batch in enumerate(BATCHES[:10]):
+            again = stream.update(*batch, batch_id=f"id {number}")
+            assert again.value.tobytes() == first[number].value.tobytes()
+            assert again.value.dtype == first[number].value.dtype
+            assert again.status is first[number].status
+            assert again.rows == first[number].rows
+            assert again.vacuous == first[number].vacuous
+            np.testing.assert_array_equal(again.gaps, first[number].gaps)
+            np.testing.assert_array_equal(again.multipliers, first[number].multipliers)
+        assert stream.certificate() == before
+
+
+def test_a_replay_of_another_size_is_refused():
+    stream = make()
+    z, groups = np.array([0.1, 0.9]), {"sex": np.array([0, 1]), "age": np.array([0, 1])}
+    stream.update(z, groups, batch_id=1)
+    with pytest.raises(InputError, match="used for a batch of 2"):
+        stream.update(z[:1], {name: column[:1] for name, column in groups.items()}, batch_id=1)
+
+
+def test_streams_in_one_store_are_apart(location):
+    one, two = make(store=location, name="one"), make(store=location, name="two")
+    one.update(*BATCHES[0], batch_id=1)
+    two.update(*BATCHES[1], batch_id=1)
+    assert one.certificate().samples == len(BATCHES[0][0])
+    assert two.certificate().samples == len(BATCHES[1][0])
+    assert one.verify()
+    assert two.verify()
+    with pytest.raises(StoreError, match="other settings"):
+        Stream([MeanParity(0.5)], store=location, name="one")
+
+
+def test_the_log_tells_what_happened(location):
+    stream = make(store=location)
+    stream.update(*BATCHES[0], batch_id="a")
+    stream.update(*BATCHES[1])
+    entries = list(stream._store.entries())
+    assert [entry.number for entry in entries] == [1, 2]
+    assert [entry.batch_id for entry in entries] == ["a", None]
+    payload = json.loads(entries[1].payload)
+    assert payload["samples"] == len(BATCHES[1][0])
+    assert payload["status"] in ("OPTIMAL", "VACUOUS")
+    assert {"time", "cells", "multipliers"} <= payload.keys()
+    for before, after in payload["cells"].values():
+        assert after[0] > before[0]
