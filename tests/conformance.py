@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from formulas import Problem, exact_violations, plain
-from oracle import matrix_form, project_reference
 
 from fairlayer import (
     Affine,
@@ -23,10 +21,12 @@ from fairlayer import (
     EqualizedResiduals,
     MeanParity,
     ResidualMean,
-    Solution,
     SoftGroup,
+    Solution,
     project,
 )
+from formulas import Problem, exact_violations, plain
+from oracle import matrix_form, project_reference
 
 Data = dict[str, Any]
 

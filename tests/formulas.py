@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from exact import exact_dot
 
+from exact import exact_dot
 from fairlayer import Affine, ConditionalParity, EqualizedOdds, SoftGroup
 from fairlayer.constraints import Constraint
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import clarabel
 import numpy as np
-from formulas import Problem
 from scipy import sparse
+
+from formulas import Problem
 
 OPTIMAL = 1e-11  # largest breach of an optimality condition, relative to the spread of the inputs
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from formulas import plain
 
 from fairlayer import InputError, MeanParity, project
+from formulas import plain
 
 N = 40
 GROUPS = np.arange(N) % 2

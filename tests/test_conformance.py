@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+
 from conformance import (
     ACCURACY,
     BOUNDS,
@@ -20,7 +21,6 @@ from conformance import (
     solve,
     variant_name,
 )
-
 from fairlayer import project
 
 pytestmark = [

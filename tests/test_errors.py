@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from formulas import Problem, plain
-from oracle import matrix_form
 from scipy.optimize import linprog
 
 from fairlayer import (
@@ -15,8 +13,8 @@ from fairlayer import (
     ConditionalParity,
     EqualizedOdds,
     EqualizedResiduals,
-    FairlayerError,
     FairLayer,
+    FairlayerError,
     InfeasibleError,
     InputError,
     MeanParity,
@@ -24,6 +22,8 @@ from fairlayer import (
     Status,
     project,
 )
+from formulas import Problem, plain
+from oracle import matrix_form
 
 N = 12
 Z = np.linspace(0.0, 1.0, N)
@@ -42,88 +42,88 @@ def with_entry(value: float) -> np.ndarray:
 
 
 BAD_CALLS = {
-    "NaN in z": (dict(z=with_entry(NAN)), r"z\[3\] is nan.*finite"),
-    "infinity in z": (dict(z=torch.tensor(with_entry(float("inf")))), r"z\[3\] is inf.*finite"),
-    "integers as z": (dict(z=np.arange(N)), "z must hold floats.*int64"),
-    "integer tensor as z": (dict(z=torch.arange(N)), "z must hold floats.*int64"),
-    "words as z": (dict(z=["a"] * N), "z must hold floats"),
-    "two outputs per sample": (dict(z=np.zeros((N, 2))), r"z has shape \(12, 2\).*\(n,\) or \(n, 1\)"),
-    "one number as z": (dict(z=torch.tensor(1.0)), r"z has shape \(\)"),
-    "cube as z": (dict(z=np.zeros((N, 1, 1))), "z has shape"),
-    "no constraint": (dict(constraints=[3]), "must hold constraints such as MeanParity.*got 3"),
-    "constraints missing": (dict(constraints="parity"), "must hold constraints"),
+    "NaN in z": ({"z": with_entry(NAN)}, r"z\[3\] is nan.*finite"),
+    "infinity in z": ({"z": torch.tensor(with_entry(float("inf")))}, r"z\[3\] is inf.*finite"),
+    "integers as z": ({"z": np.arange(N)}, "z must hold floats.*int64"),
+    "integer tensor as z": ({"z": torch.arange(N)}, "z must hold floats.*int64"),
+    "words as z": ({"z": ["a"] * N}, "z must hold floats"),
+    "two outputs per sample": ({"z": np.zeros((N, 2))}, r"z has shape \(12, 2\).*\(n,\) or \(n, 1\)"),
+    "one number as z": ({"z": torch.tensor(1.0)}, r"z has shape \(\)"),
+    "cube as z": ({"z": np.zeros((N, 1, 1))}, "z has shape"),
+    "no constraint": ({"constraints": [3]}, "must hold constraints such as MeanParity.*got 3"),
+    "constraints missing": ({"constraints": "parity"}, "must hold constraints"),
     "unknown attribute": (
-        dict(groups={"sex": SEX}, constraints=MeanParity(0.1, over="age")),
+        {"groups": {"sex": SEX}, "constraints": MeanParity(0.1, over="age")},
         r"over names attribute 'age'.*it has \['sex'\]",
     ),
     "unknown attribute in an intersection": (
-        dict(groups={"sex": SEX}, constraints=MeanParity(0.1, over=("sex", "age"))),
+        {"groups": {"sex": SEX}, "constraints": MeanParity(0.1, over=("sex", "age"))},
         "over names attribute 'age'",
     ),
-    "nothing compared": (dict(constraints=MeanParity(0.1, over=[])), r"over is \[\]"),
-    "targets missing": (dict(constraints=ResidualMean(0.1)), "targets is missing: ResidualMean"),
-    "targets missing for odds": (dict(constraints=EqualizedOdds(0.1)), "targets is missing: EqualizedOdds"),
+    "nothing compared": ({"constraints": MeanParity(0.1, over=[])}, r"over is \[\]"),
+    "targets missing": ({"constraints": ResidualMean(0.1)}, "targets is missing: ResidualMean"),
+    "targets missing for odds": ({"constraints": EqualizedOdds(0.1)}, "targets is missing: EqualizedOdds"),
     "targets too short": (
-        dict(constraints=ResidualMean(0.1), targets=Z[1:]),
+        {"constraints": ResidualMean(0.1), "targets": Z[1:]},
         "targets has 11 entries for 12 outputs",
     ),
-    "NaN in targets": (dict(constraints=ResidualMean(0.1), targets=with_entry(NAN)), r"targets\[3\] is not finite"),
-    "words as targets": (dict(constraints=ResidualMean(0.1), targets=["a"] * N), "targets must be numbers"),
+    "NaN in targets": ({"constraints": ResidualMean(0.1), "targets": with_entry(NAN)}, r"targets\[3\] is not finite"),
+    "words as targets": ({"constraints": ResidualMean(0.1), "targets": ["a"] * N}, "targets must be numbers"),
     "targets of too many values": (
-        dict(z=np.zeros(60), groups=np.arange(60) % 2, constraints=EqualizedOdds(0.1), targets=np.arange(60.0)),
+        {"z": np.zeros(60), "groups": np.arange(60) % 2, "constraints": EqualizedOdds(0.1), "targets": np.arange(60.0)},
         "60 values, too many to be classes.*regions=",
     ),
-    "weights too short": (dict(weights=np.ones(3)), "weights has 3 entries for 12 outputs"),
-    "negative weight": (dict(weights=-np.ones(N)), "weights must be finite and at least 0"),
-    "NaN weight": (dict(weights=with_entry(NAN)), "weights must be finite"),
-    "words as weights": (dict(weights=["a"] * N), "weights must be numbers"),
+    "weights too short": ({"weights": np.ones(3)}, "weights has 3 entries for 12 outputs"),
+    "negative weight": ({"weights": -np.ones(N)}, "weights must be finite and at least 0"),
+    "NaN weight": ({"weights": with_entry(NAN)}, "weights must be finite"),
+    "words as weights": ({"weights": ["a"] * N}, "weights must be numbers"),
     "features missing": (
-        dict(constraints=ConditionalParity(0.1, regions={"age": [(0, 1)]})),
+        {"constraints": ConditionalParity(0.1, regions={"age": [(0, 1)]})},
         "features is missing.*'age'",
     ),
     "unknown feature": (
-        dict(constraints=ConditionalParity(0.1, regions={"age": [(0, 1)]}), features={"job": Z}),
+        {"constraints": ConditionalParity(0.1, regions={"age": [(0, 1)]}), "features": {"job": Z}},
         r"features has no 'age'; it has \['job'\]",
     ),
     "feature too short": (
-        dict(constraints=ConditionalParity(0.1, regions={"age": [(0, 1)]}), features={"age": Z[1:]}),
+        {"constraints": ConditionalParity(0.1, regions={"age": [(0, 1)]}), "features": {"age": Z[1:]}},
         r"features\['age'\] has 11 entries for 12 outputs",
     ),
     "NaN in a feature": (
-        dict(constraints=ConditionalParity(0.1, regions={"age": [(0, 1)]}), features={"age": with_entry(NAN)}),
+        {"constraints": ConditionalParity(0.1, regions={"age": [(0, 1)]}), "features": {"age": with_entry(NAN)}},
         r"features\['age'\] has missing values",
     ),
     "features without names": (
-        dict(constraints=ConditionalParity(0.1, regions={0: [(0, 1)]}), features=np.zeros((N, 2))),
+        {"constraints": ConditionalParity(0.1, regions={0: [(0, 1)]}), "features": np.zeros((N, 2))},
         "features must be columns by name",
     ),
     "region of words": (
-        dict(constraints=ConditionalParity(0.1, regions={"age": ["young"]}), features={"age": Z}),
+        {"constraints": ConditionalParity(0.1, regions={"age": ["young"]}), "features": {"age": Z}},
         r"regions\['age'\]: region 'young' is neither",
     ),
-    "matrix too narrow": (dict(constraints=Affine(np.ones((2, 5)), upper=1)), r"A has shape \(2, 5\).*12 outputs"),
+    "matrix too narrow": ({"constraints": Affine(np.ones((2, 5)), upper=1)}, r"A has shape \(2, 5\).*12 outputs"),
     "matrix too narrow beside groups": (
-        dict(constraints=[MeanParity(0.1), Affine(np.ones((2, 5)), upper=1)]),
+        {"constraints": [MeanParity(0.1), Affine(np.ones((2, 5)), upper=1)]},
         r"A has shape \(2, 5\).*12 outputs",
     ),
     "batch of matrices for one problem": (
-        dict(constraints=Affine(np.ones((2, 1, N)), upper=1)),
+        {"constraints": Affine(np.ones((2, 1, N)), upper=1)},
         r"A has shape \(2, 1, 12\)",
     ),
     "more matrices than problems": (
-        dict(z=np.zeros((3, 5)), constraints=Affine(np.ones((2, 1, 5)), upper=1)),
+        {"z": np.zeros((3, 5)), "constraints": Affine(np.ones((2, 1, 5)), upper=1)},
         "A holds 2 problems, z holds 3",
     ),
     "weightless samples under a matrix": (
-        dict(constraints=Affine(np.ones((1, N)), upper=1), weights=np.zeros(N)),
+        {"constraints": Affine(np.ones((1, N)), upper=1), "weights": np.zeros(N)},
         "weights has zeros",
     ),
-    "unknown policy for absent groups": (dict(absent="ignore"), "absent must be one of.*'ignore'"),
-    "unknown policy for conflicts": (dict(infeasible="ignore"), "infeasible must be one of.*'ignore'"),
-    "unknown path": (dict(path="gpu"), "path must be one of.*'gpu'"),
-    "fused in half precision": (dict(z=torch.zeros(N).half(), path="fused"), "path='fused' takes float32 or float64"),
-    "unknown discrepancy": (dict(discrepancy="cubed"), r"'cubed' is unknown; there are \['squared'"),
-    "no discrepancy": (dict(discrepancy=3), "discrepancy must be a name.*got 3"),
+    "unknown policy for absent groups": ({"absent": "ignore"}, "absent must be one of.*'ignore'"),
+    "unknown policy for conflicts": ({"infeasible": "ignore"}, "infeasible must be one of.*'ignore'"),
+    "unknown path": ({"path": "gpu"}, "path must be one of.*'gpu'"),
+    "fused in half precision": ({"z": torch.zeros(N).half(), "path": "fused"}, "path='fused' takes float32 or float64"),
+    "unknown discrepancy": ({"discrepancy": "cubed"}, r"'cubed' is unknown; there are \['squared'"),
+    "no discrepancy": ({"discrepancy": 3}, "discrepancy must be a name.*got 3"),
 }
 
 
@@ -192,16 +192,18 @@ def test_a_layer_keeps_its_last_solution_when_a_call_fails():
 
 
 EMPTY = {
-    "mean parity": dict(constraints=MeanParity(0.1), groups={"sex": []}),
-    "table": dict(constraints=MeanParity(0.1), groups=torch.zeros(0, 2, dtype=torch.long)),
-    "residual mean": dict(constraints=ResidualMean(0.1), groups={"sex": []}, targets=[]),
-    "odds": dict(constraints=EqualizedOdds(0.1), groups={"sex": []}, targets=np.zeros(0)),
-    "conditional": dict(
-        constraints=ConditionalParity(0.1, regions={"x": [(0, 1)]}), groups={"sex": []}, features={"x": np.zeros(0)}
-    ),
-    "affine": dict(constraints=Affine(np.zeros((1, 0)), upper=1.0)),
-    "per-sample bounds": dict(constraints=MeanParity(0.1), groups={"sex": []}, bounds=(np.zeros(0), 1.0)),
-    "weights": dict(constraints=MeanParity(0.1), groups={"sex": []}, weights=[]),
+    "mean parity": {"constraints": MeanParity(0.1), "groups": {"sex": []}},
+    "table": {"constraints": MeanParity(0.1), "groups": torch.zeros(0, 2, dtype=torch.long)},
+    "residual mean": {"constraints": ResidualMean(0.1), "groups": {"sex": []}, "targets": []},
+    "odds": {"constraints": EqualizedOdds(0.1), "groups": {"sex": []}, "targets": np.zeros(0)},
+    "conditional": {
+        "constraints": ConditionalParity(0.1, regions={"x": [(0, 1)]}),
+        "groups": {"sex": []},
+        "features": {"x": np.zeros(0)},
+    },
+    "affine": {"constraints": Affine(np.zeros((1, 0)), upper=1.0)},
+    "per-sample bounds": {"constraints": MeanParity(0.1), "groups": {"sex": []}, "bounds": (np.zeros(0), 1.0)},
+    "weights": {"constraints": MeanParity(0.1), "groups": {"sex": []}, "weights": []},
 }
 
 
@@ -227,7 +229,7 @@ def test_no_constraints_leave_the_bounds():
 
 @pytest.mark.parametrize("groups", [np.zeros(N, dtype=int), np.zeros((N, 1), dtype=int)])
 def test_absent_groups_can_be_refused(groups):
-    with pytest.raises(AbsentGroupError, match='only 0 is present.*absent="vacuous"'):
+    with pytest.raises(AbsentGroupError, match=r'only 0 is present.*absent="vacuous"'):
         call(groups=groups, absent="raise")
 
 
@@ -316,7 +318,7 @@ def test_relax_is_silent_where_nothing_conflicts():
 
 
 def test_infeasible_rows_of_a_matrix():
-    with pytest.raises(InfeasibleError, match="budget: row 0.*by 88"):
+    with pytest.raises(InfeasibleError, match=r"budget: row 0.*by 88"):
         call(constraints=Affine(np.ones((1, N)), lower=100.0, name="budget"), bounds=(0.0, 1.0))
     with pytest.raises(InfeasibleError):
         call(constraints=[Affine(np.ones((1, N)), lower=1.0), Affine(np.ones((1, N)), upper=0.0)])

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from formulas import Problem
 
 from fairlayer import InputError, MeanParity, SoftGroup, Status, project
 from fairlayer.groups import read_groups
+from formulas import Problem
 
 N = 30
 SEX = np.arange(N) % 2

@@ -9,11 +9,11 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from conformance import assert_holds
-from formulas import Problem, plain
 from torch import nn
 
+from conformance import assert_holds
 from fairlayer import EqualizedOdds, FairLayer, MeanParity, ResidualMean, Solution, Status, project
+from formulas import Problem, plain
 
 N = 64
 GENERATOR = torch.manual_seed(0)

@@ -60,9 +60,9 @@ def test_gradients_are_the_same():
 @pytest.mark.parametrize(
     "kinds",
     [
-        [dict(labels=2), dict(labels=3), dict(labels=2)],
-        [dict(k=2), dict(k=1), dict(k=3), dict(k=2)],
-        [dict(n=50), dict(n=4), dict(n=500)],
+        [{"labels": 2}, {"labels": 3}, {"labels": 2}],
+        [{"k": 2}, {"k": 1}, {"k": 3}, {"k": 2}],
+        [{"n": 50}, {"n": 4}, {"n": 500}],
     ],
     ids=["label sets", "columns", "sizes"],
 )

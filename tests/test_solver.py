@@ -7,12 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from exact import exact_dot
-from formulas import Problem
-from oracle import matrix_form, project_reference
 from scipy.optimize import linprog, minimize
 
-from fairlayer import MeanParity, ResidualMean, project
+from exact import exact_dot
+from fairlayer import MeanParity, ResidualMean, Status, project
 from fairlayer.cells import exact_sums
 from fairlayer.rows import Rows
 from fairlayer.solve.active_set import CONFLICT, SOLVED, solve_small
@@ -20,6 +18,8 @@ from fairlayer.solve.certify import aimed, all_hold, first_margins, shortfalls, 
 from fairlayer.solve.feasibility import least_excess
 from fairlayer.solve.fused import largest_magnitude, reach_and_magnitude
 from fairlayer.solve.newton import DONE, EVALUATE, INFEASIBLE, advance, is_contradiction, new_search, solve_active
+from formulas import Problem
+from oracle import matrix_form, project_reference
 
 SEEDS = range(25)
 
@@ -131,7 +131,7 @@ class TestNewton:
             np.full(3, -0.05),
             np.full(3, 0.05),
         )
-        outcome, y, search, evaluations = run_search(rows, z, groups, 0.0, 1.0)
+        outcome, y, _search, evaluations = run_search(rows, z, groups, 0.0, 1.0)
         assert outcome == DONE
         assert np.abs(y - project_reference(problem)).max() < 1e-9
         assert evaluations <= 15
@@ -269,6 +269,68 @@ def test_saturated_boxes(path):
         if not solution.satisfied:
             failed.append((seed, solution.status.name))
     assert not failed
+
+
+HARD = {
+    "equalities that imply each other": ([-40, 29, 87, -75], [[3, 3], [3, 0], [2, 1], [4, 3]], 0.0),
+    "z far wider than the box": (
+        [40, 149, -225, -134, 8, 12],
+        [[1, 0], [0, 1], [0, 0], [0, 0], [1, 1], [0, 1]],
+        0.1,
+    ),
+    "a kink at every turn": (
+        [-57, -35, 156, -76, 20, 52, 123, 77, 142],
+        [
+            [1, 0, 1, 3],
+            [0, 0, 0, 0],
+            [0, 4, 0, 3],
+            [0, 4, 4, 3],
+            [0, 0, 4, 2],
+            [0, 3, 4, 2],
+            [0, 1, 3, 0],
+            [1, 2, 3, 2],
+            [1, 2, 2, 2],
+        ],
+        0.01,
+    ),
+    "nearly all outputs at a bound": (
+        [-167, -154, -53, -106, 55, 65, -8, 12, 152, -36, 9, 32, -165, -21, 84],
+        [
+            [0, 0, 2, 1],
+            [0, 11, 2, 1],
+            [1, 1, 1, 2],
+            [0, 11, 0, 1],
+            [1, 1, 1, 0],
+            [3, 3, 4, 0],
+            [0, 3, 5, 4],
+            [1, 4, 4, 1],
+            [1, 1, 2, 2],
+            [1, 1, 5, 1],
+            [2, 10, 3, 0],
+            [2, 1, 0, 1],
+            [2, 10, 4, 2],
+            [3, 11, 4, 1],
+            [1, 3, 1, 0],
+        ],
+        1e-5,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HARD)
+def test_hard_problems(case):
+    """Small problems on which the search has failed, all feasible: a constant satisfies them."""
+    z, groups, tolerance = HARD[case]
+    problem = Problem(np.array(z, dtype=np.float64), [MeanParity(tolerance)], np.array(groups), (0.0, 1.0))
+    solution = project(problem.z, **problem.arguments())
+    assert solution.satisfied if tolerance > 0 else solution.status is Status.ROUNDED
+    # Too degenerate for the oracle: the multipliers prove the optimum instead.
+    A, lower, upper = matrix_form(problem)
+    spread = np.ptp(problem.z)
+    assert np.abs(solution.value - np.clip(problem.z - solution.multipliers @ A, 0.0, 1.0)).max() < 1e-9 * spread
+    values = A @ solution.value
+    assert (np.abs(values - upper)[solution.multipliers > 0] < 1e-9).all()
+    assert (np.abs(values - lower)[solution.multipliers < 0] < 1e-9).all()
 
 
 def test_the_oracle_agrees_with_a_general_solver():

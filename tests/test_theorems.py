@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+
 from conformance import BOUNDS, CASES, make_problem, rounding, solve
+from fairlayer import project
 from formulas import Problem
 from oracle import matrix_form
-
-from fairlayer import project
 
 every_case = pytest.mark.parametrize("case", CASES)
 

@@ -14,7 +14,7 @@ from measure import OtherWork
 from streams.scenarios import Scenario
 
 sys.path.append(str(Path(__file__).parents[2] / "tests" / "stream"))
-from postgres import NoServerError, running_server  # noqa: E402  (the server that the tests use)
+from postgres import NoServerError, running_server
 
 BATCHES = (1, 4, 16, 64, 256)
 

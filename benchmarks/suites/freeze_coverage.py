@@ -17,7 +17,6 @@ SETTINGS = (  # what is protected, tolerance, calibration rows, whether tightene
     ("sex", 0.02, 4000, False),
     ("sex", 0.10, 4000, True),
     ("sex and race", 0.02, 4000, False),
-    ("sex and race", 0.50, 16_000, True),
 )
 TITLE = """# The confidence of frozen shifts
 

@@ -17,7 +17,7 @@ from peers.environments import UnavailableError, packages_of, python_of
 from records import Target, figure, markdown_table, write_csv, write_settings
 from streams import clock, plot
 from streams.gaps import average_gap, pooled_gap
-from streams.methods import METHODS, Run, ledger, optimum, warm_ledger
+from streams.methods import METHODS, Run, ledger, optimum
 from streams.promise import Watch, provoke
 from streams.scenarios import Scenario
 

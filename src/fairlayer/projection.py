@@ -175,7 +175,8 @@ def _solve(z: Tensor, system: System, how: How, box: Box, extent: tuple[float, f
     rows = system.rows
     magnitude = _magnitude(rows, extent)
     excess, blamed = least_excess(rows, *cell_extremes(system, box))
-    if how.infeasible == "raise" and excess > 1e-9 * magnitude:
+    contradiction = excess > 1e-9 * magnitude  # less is within what the numbers at hand can tell
+    if contradiction and how.infeasible == "raise":
         names = [name for name, guilty in zip(system.view.names, blamed, strict=True) if guilty]
         raise InfeasibleError(names, excess, 0.5 * (rows.upper - rows.lower)[blamed] + excess)
     # Widen the rows by as little as makes them feasible, and a hair more, so that the solver has room.
@@ -183,9 +184,19 @@ def _solve(z: Tensor, system: System, how: How, box: Box, extent: tuple[float, f
         wider = excess + room * max(excess, magnitude)
         relaxed = system._replace(rows=rows._replace(lower=rows.lower - wider, upper=rows.upper + wider))
         result = solve(z, relaxed, box, extent, how.discrepancy, fused)
-        if result.outcome == DONE:
+        if result.outcome == DONE and contradiction:
             return Solved(relaxed, result, box, how.discrepancy, fused, wider)
+        if result.outcome == DONE:  # feasible, at a point that rounding cannot hit
+            missed = _missed(rows, result.statistics)
+            return Solved(system, result._replace(missed=missed), box, how.discrepancy, fused)
     raise FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
+
+
+def _missed(rows: Rows, statistics: np.ndarray) -> np.ndarray:
+    """By how much each row is missed."""
+    q = np.append(statistics, 0.0)  # minus = -1 reads the zero at the end
+    values = q[rows.plus] - q[rows.minus]
+    return np.maximum(values - rows.upper, rows.lower - values)
 
 
 def _magnitude(rows: Rows, extent: tuple[float, float]) -> float:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fairlayer.cells import NO_LABEL, Levels, assign_cells, exact_sums
+from fairlayer.cells import NO_LABEL, UNIT, Levels, assign_cells, exact_sums
 from fairlayer.constraints import Affine, Batch, Family, Grid, Key, as_numpy
 from fairlayer.errors import InputError
 from fairlayer.groups import Column, Label, Name, SoftGroup, read_groups
@@ -232,6 +232,7 @@ def _bind_plan(
         sums, error = np.empty(len(weight)), np.empty(len(weight))
         exact_sums(_as_numbers(targets), as_numpy(index).astype(np.int32), sample_weights, sums, error)
         offset = (sums @ M) * plan.residual
+        doubt = ((error + (len(sums) + 2) * UNIT * np.abs(sums)) @ np.abs(M)) * plan.residual
         if isinstance(targets, torch.Tensor) and targets.requires_grad:
             offset_tensor = _offset_tensor(M * plan.residual, index, weights, targets)
     tolerances = rules.tolerances()
@@ -239,6 +240,10 @@ def _bind_plan(
         limits: tuple[Any, ...] = (*view.limits(tolerances), None, None)
     else:
         limits = _mixed_limits(view, rules, tolerances)
+    if plan.any_residual:  # what rounding may have done to the targets' means is taken off the tolerance
+        off = doubt[view.plus] + np.where(view.minus >= 0, doubt[view.minus], 0.0)
+        off = np.minimum(off, 0.25 * (limits[1] - limits[0]))
+        limits = (limits[0] + off, limits[1] - off, *limits[2:])
     rows = Rows(M, offset, view.plus, view.minus, limits[0], limits[1])
     return System(index, count, weight, sample_weights, rows, view, limits[2], limits[3], offset_tensor)
 

@@ -2,11 +2,11 @@
 
     python tests/stream/soak.py [--kills 200] [--databases sqlite postgresql] [--seed 0] [--seconds 600]
 
-Two processes write to one stream. What a writer's `update` returns, it reports; that is what the world has seen. Again
-and again one of them gets SIGKILL, at a moment drawn at random, and a successor takes over at the first batch that was
-not reported, after sending its predecessor's last batches again, as a client would that knows no better. At the end,
-from the reports and the order in the log alone: every batch entered once, with the outputs reported; the pooled gap
-within the tolerance after every batch, in rational arithmetic; and the log proves the ledger.
+Several processes write to one stream. What a writer's `update` returns, it reports; that is what the world has seen.
+Again and again one of them gets SIGKILL, at a moment drawn at random, and a successor takes over at the first batch
+that was not reported, after sending its predecessor's last batches again, as a client would that knows no better. At
+the end, from the reports and the order in the log alone: every batch entered once, with the outputs reported; the
+pooled gap within the tolerance after every batch, in rational arithmetic; and the log proves the ledger.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from fairlayer import MeanParity, Stream
 
 TOLERANCE = 0.03
 BOUNDS = (-1.0, 2.0)
-WRITERS = 2
 LONGEST = 0.08  # seconds a writer may live
+KINDS = ("sqlite", "postgresql")
 AGAIN = 3  # batches that a successor sends again
 # Forked, so that a successor is at work within milliseconds: the time is for kills, not for imports.
 FORK = multiprocessing.get_context("fork")
@@ -113,19 +113,19 @@ def _write(location: str, writer: int, first: int, replies: Connection) -> None:
         index += 1
 
 
-def soak(location: str, kills: int, seed: int, deadline: float, progress: int = 0) -> Report:
+def soak(location: str, args: argparse.Namespace, progress: int = 50) -> Report:
     """Kill writers of the stream at `location`, then look for anything lost, counted twice or unfair."""
-    began = time.monotonic()
-    rng = np.random.default_rng(seed)
+    began, deadline = time.monotonic(), time.monotonic() + args.seconds
+    rng = np.random.default_rng(args.seed)
     report = Report()
     open_stream(location).close()
-    writers = [Writer(number) for number in range(WRITERS)]
+    writers = [Writer(number) for number in range(args.writers)]
     try:
         for writer in writers:
             writer.start(location)
-        while report.kills < kills and time.monotonic() < deadline:
+        while report.kills < args.kills and time.monotonic() < deadline:
             time.sleep(rng.uniform(0.0, LONGEST))
-            victim = writers[rng.integers(WRITERS)]
+            victim = writers[rng.integers(len(writers))]
             before = len(victim.reported)
             victim.kill()
             victim.listen(report.problems)
@@ -135,16 +135,20 @@ def soak(location: str, kills: int, seed: int, deadline: float, progress: int = 
             victim.start(location)
             for writer in writers:
                 writer.listen(report.problems)
-            if progress and report.kills % progress == 0:
+            if report.kills % progress == 0:
                 done = sum(len(writer.reported) for writer in writers)
                 print(f"   {report.kills} kills, {done} batches reported", flush=True)
+        while min(len(writer.reported) for writer in writers) < args.batches and time.monotonic() < deadline:
+            time.sleep(0.01)
+            for writer in writers:
+                writer.listen(report.problems)
     finally:
         for writer in writers:
             if writer.process is not None and writer.process.is_alive():
                 writer.kill()
             writer.listen(report.problems)
-    if report.kills < kills:
-        report.problems.append(f"only {report.kills} kills in the time given")
+    if report.kills < args.kills or min(len(writer.reported) for writer in writers) < args.batches:
+        report.problems.append("the time given was too short")
     _judge(location, writers, report)
     report.seconds = time.monotonic() - began
     return report
@@ -206,8 +210,10 @@ def _judge(location: str, writers: list[Writer], report: Report) -> None:
 
 @contextlib.contextmanager
 def database(kind: str) -> Iterator[str]:
-    """A fresh database, by its location."""
-    if kind == "postgresql":
+    """A fresh database, by its location; anything but the name of a kind is a location already."""
+    if kind not in KINDS:
+        yield kind
+    elif kind == "postgresql":
         with running_server() as url:
             yield url
     else:
@@ -218,7 +224,10 @@ def database(kind: str) -> Iterator[str]:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=200, help="per database")
-    parser.add_argument("--databases", nargs="+", default=["sqlite", "postgresql"], choices=["sqlite", "postgresql"])
+    parser.add_argument("--databases", nargs="+", default=KINDS, choices=KINDS)
+    parser.add_argument("--at", help="a path or URL, in place of fresh databases")
+    parser.add_argument("--writers", type=int, default=2)
+    parser.add_argument("--batches", type=int, default=0, help="that each writer must have reported at the end")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=600.0, help="at most, per database")
     args = parser.parse_args(argv)
@@ -227,11 +236,11 @@ def main(argv: list[str] | None = None) -> int:
         warm.update(*batch(0, 0))
         warm.close()
     failed = False
-    for kind in args.databases:
+    for kind in [args.at] if args.at else args.databases:
         print(f"== {kind}", flush=True)
         try:
             with database(kind) as location:
-                report = soak(location, args.kills, args.seed, time.monotonic() + args.seconds, progress=50)
+                report = soak(location, args)
         except NoServerError as error:
             print(f"{kind}: not run: {error}")
             failed = True

@@ -20,6 +20,7 @@ from fairlayer.compiled import compiled
 
 SOLVED, CONFLICT, EXHAUSTED = 0, 1, 2
 
+_ROUNDING = 1e6  # times the tolerance: a breach of a row that the active ones imply, too small to be a contradiction
 _DEPENDENT = 1e-12  # a row whose squared distance to the span of the active ones is this small a share of its own
 
 
@@ -109,7 +110,7 @@ def solve_small(H, b, plus, minus, lower, upper, tolerance, mu, active):
     multiplier = np.zeros(most + 1)  # |mu| of the active rows
     sign = np.zeros(most + 1)
     step = np.zeros(most + 1)
-    is_active = np.zeros(m, dtype=np.bool_)
+    is_active = np.zeros(m, dtype=np.bool_)  # or implied by the active rows, and off by rounding alone
     size = 0
     mu[:] = 0.0
 
@@ -153,6 +154,9 @@ def solve_small(H, b, plus, minus, lower, upper, tolerance, mu, active):
                 excess = value - upper[entering] if entering_sign > 0 else lower[entering] - value
                 full = max(excess, 0.0) / distance
             length = min(shortest, full)
+            if length == np.inf and entering_multiplier == 0.0 and worst <= _ROUNDING * tolerance:
+                is_active[entering] = True
+                break
             if length == np.inf:
                 mu[:] = 0.0
                 mu[entering] = entering_sign

@@ -14,7 +14,8 @@ import numpy as np
 from fairlayer.cells import UNIT, exact_sums
 from fairlayer.compiled import compiled
 from fairlayer.solve.certify import aimed, all_hold, first_margins, shortfalls, widen_margins
-from fairlayer.solve.newton import DONE, EVALUATE, advance, new_search, restart, solve_active, statistics
+from fairlayer.solve.dense import dense_multipliers
+from fairlayer.solve.newton import DONE, EVALUATE, advance, new_search, place_at, restart, solve_active, statistics
 
 MOST_REPAIRS = 12
 
@@ -197,7 +198,8 @@ def solve_fused(z, cell, weight, cell_count, cell_weight, lo, hi, least, most, r
     # Without a shift nothing is rounded: these are the sums of the output itself, should it need no change.
     take_sums(samples, search.shift, S, D)
     missed = _check(rows, out[:0], cell, weight, cell_count, cell_weight, magnitude, S)
-    tolerance = newton_tolerance(rows, cell_weight, magnitude, z.size)
+    # z - shift is rounded where z is large, however narrow the box that it is then clipped to.
+    tolerance = newton_tolerance(rows, cell_weight, max(magnitude, 0.1 * largest_magnitude(z)), z.size)
     margins = first_margins(rows, cell_weight, magnitude, unit, tolerance)
     aim = rows if all_hold(missed) else aimed(rows, margins)
     outcome = DONE
@@ -207,7 +209,10 @@ def solve_fused(z, cell, weight, cell_count, cell_weight, lo, hi, least, most, r
             take_sums(samples, search.shift, S, D)
             outcome = advance(aim, search, S, D, cell_weight, least, most, reach, tolerance)
         if outcome != DONE:
-            break
+            if not dense_multipliers(samples, cell_weight, aim, tolerance, search.direction):
+                break
+            outcome = DONE
+            place_at(aim, search, search.direction.copy())
         emit(samples, search.shift, out, S, D)
         missed = _check(rows, out, cell, weight, cell_count, cell_weight, largest_magnitude(out), S)
         if all_hold(missed) or not widen_margins(rows, margins, missed):

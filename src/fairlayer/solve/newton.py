@@ -310,6 +310,19 @@ def advance(rows, search, S, D, weight, least, most, reach, tolerance):
 
 
 @compiled
+def place_at(rows, search, mu):
+    """Put the search at given multipliers, found elsewhere."""
+    search.mu[:] = mu
+    search.direction[:] = 0.0
+    _place(rows, search, 1.0)
+    search.tally[_ACTIVE] = 0
+    for j in range(mu.size):
+        if mu[j] != 0.0 and search.tally[_ACTIVE] < search.active.size:
+            search.active[search.tally[_ACTIVE]] = j
+            search.tally[_ACTIVE] += 1
+
+
+@compiled
 def restart(search):
     """Go on from the multipliers reached, after the rows' bounds were moved."""
     search.tally[_STARTED] = 0

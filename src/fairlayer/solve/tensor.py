@@ -11,10 +11,11 @@ from torch import Tensor
 
 from fairlayer.bounds import Box
 from fairlayer.cells import UNIT, exact_sums
-from fairlayer.discrepancy import Discrepancy
+from fairlayer.discrepancy import Discrepancy, Squared
 from fairlayer.solve.certify import aimed, all_hold, first_margins, shortfalls, widen_margins
-from fairlayer.solve.fused import MOST_REPAIRS, newton_tolerance
-from fairlayer.solve.newton import DONE, EVALUATE, advance, new_search, restart, statistics
+from fairlayer.solve.dense import dense_multipliers
+from fairlayer.solve.fused import MOST_REPAIRS, Samples, gather, newton_tolerance
+from fairlayer.solve.newton import DONE, EVALUATE, advance, new_search, place_at, restart, statistics
 from fairlayer.solve.result import Result
 from fairlayer.system import System
 
@@ -48,9 +49,14 @@ def solve_tensor(
             missed = shortfalls(rows, S, error)
         return value, S, missed, magnitude
 
+    def plain() -> Samples:
+        """The samples as the compiled path has them."""
+        sides = (side.astype(np.float64) for side in (box.lo, box.hi))
+        return gather(exact.cpu().numpy(), index.int().cpu().numpy(), system.weights, *sides, system.samples)
+
     search = new_search(len(rows.plus), rows.M.shape[1], len(weight))
     value, S, missed, magnitude = emit(search.shift)
-    tolerance = newton_tolerance(rows, weight, magnitude, len(z))
+    tolerance = newton_tolerance(rows, weight, max(magnitude, 0.1 * float(exact.abs().max())), len(z))
     outcome = DONE
     if not all_hold(missed):
         margins = first_margins(rows, weight, magnitude, torch.finfo(z.dtype).eps / 2, tolerance)
@@ -63,7 +69,11 @@ def solve_tensor(
                 slopes = cell_sums(discrepancy.slope(exact, s, lo, hi))
                 outcome = advance(aim, search, sums, slopes, weight, *extremes, reach, tolerance)
             if outcome != DONE:
-                break
+                mu = np.zeros(len(rows.plus))
+                if not isinstance(discrepancy, Squared) or not dense_multipliers(plain(), weight, aim, tolerance, mu):
+                    break
+                outcome = DONE
+                place_at(aim, search, mu)
             value, S, missed, magnitude = emit(search.shift)
             if all_hold(missed) or not widen_margins(rows, margins, missed):
                 break

@@ -77,6 +77,8 @@ class Book:
             table = cells.levels.digit_table()
             for local in new.tolist():
                 labels = tuple(cells.levels.labels[j][digit] for j, digit in enumerate(table[local].tolist()))
+                for label in labels:
+                    _plain(label)  # refuses what cannot be kept, before anything is changed
                 known[local] = self.number(labels)
         return known[cells.cell]
 

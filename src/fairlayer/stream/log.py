@@ -30,13 +30,23 @@ class Entry(NamedTuple):
 
 
 def make_entry(
-    number: int, previous: str, batch_id: str | None, payload: dict[str, Any], emitted: bytes | None
+    number: int,
+    previous: str,
+    batch_id: str | None,
+    payload: dict[str, Any],
+    emitted: bytes | None,
+    state: bytes | None,
 ) -> Entry:
-    """Chain a new entry to the one before it."""
+    """Chain a new entry to the one before it. state: of the stream after it, where it is stored."""
     payload["time"] = datetime.now(UTC).isoformat()
-    payload["emitted"] = hashlib.sha256(emitted).hexdigest() if emitted is not None else None
+    payload["emitted"] = _hash(emitted)
+    payload["state"] = _hash(state)
     text = json.dumps(payload, separators=(",", ":"))
     return Entry(number, batch_id, text, emitted, previous, _digest(number, batch_id, text, previous))
+
+
+def _hash(data: bytes | None) -> str | None:
+    return hashlib.sha256(data).hexdigest() if data is not None else None
 
 
 def _digest(number: int, batch_id: str | None, payload: str, previous: str) -> str:
@@ -62,11 +72,16 @@ class Verification:
         return f"{self.entries} entries, {len(self.problems)} problems: " + "; ".join(self.problems)
 
 
-def verify_log(entries: Iterable[Entry], ledger: dict[str, list[float]], head: str) -> Verification:
-    """Compute the ledger again from its log, and compare. ledger: cell name -> what is recorded of it."""
+def verify_log(
+    entries: Iterable[Entry], ledger: dict[str, list[float]], head: str, state: bytes | None
+) -> Verification:
+    """Compute the ledger again from its log, and compare.
+
+    ledger: cell name -> what is recorded of it. head, state: the last hash and the state, as they are stored.
+    """
     problems: list[str] = []
     cells: dict[str, list[float]] = {}
-    previous, number = ORIGIN, 0
+    previous, number, last = ORIGIN, 0, None
     for entry in entries:
         number += 1
         where = f"entry {entry.number}"
@@ -78,16 +93,22 @@ def verify_log(entries: Iterable[Entry], ledger: dict[str, list[float]], head: s
         if entry.hash != _digest(entry.number, entry.batch_id, entry.payload, entry.previous):
             problems.append(f"{where} was changed")
         previous = entry.hash
-        payload = json.loads(entry.payload)
-        digest = hashlib.sha256(entry.emitted).hexdigest() if entry.emitted is not None else None
-        if digest != payload["emitted"]:
+        try:
+            payload = json.loads(entry.payload)
+            changes, outputs, last = dict(payload["cells"]), payload["emitted"], payload["state"]
+        except (ValueError, KeyError, TypeError):
+            problems.append(f"{where} cannot be read")
+            continue
+        if _hash(entry.emitted) != outputs:
             problems.append(f"the outputs of {where} were changed")
-        for name, (before, after) in payload["cells"].items():
+        for name, (before, after) in changes.items():
             if cells.get(name, _NOTHING) != before:
                 problems.append(f"{where} does not continue from the sums of cell {name} before it")
             cells[name] = after
     if previous != head:
         problems.append("entries at the end are missing: the ledger was written by a later one")
+    if _hash(state) != last:
+        problems.append("the stored state is not the one that the last entry left")
     differing = [name for name in cells | ledger if cells.get(name, _NOTHING) != ledger.get(name, _NOTHING)]
     problems += [f"the ledger's sums of cell {name} do not follow from the log" for name in differing]
     return Verification(number, head, tuple(problems[:20]))

@@ -14,8 +14,9 @@ from fairlayer.errors import InputError
 def read_outputs(z: Any) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
     """Outputs as a flat array, and how to give outputs back in the form they came."""
     is_tensor = isinstance(z, torch.Tensor)
-    array = z.detach().cpu().numpy() if is_tensor and z.dtype != torch.bfloat16 else np.asarray(z)
-    if array.dtype not in (np.float32, np.float64):
+    known = not is_tensor or z.dtype in (torch.float32, torch.float64)
+    array = np.asarray(z.detach().cpu() if is_tensor else z) if known else None
+    if array is None or array.dtype not in (np.float32, np.float64):
         raise InputError(f"z must hold float32 or float64; got {getattr(z, 'dtype', type(z).__name__)}.")
     shape = array.shape
     if array.ndim == 0 or array.ndim > 2 or (array.ndim == 2 and shape[1] != 1):

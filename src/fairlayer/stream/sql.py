@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 from fairlayer.stream.log import ORIGIN, Entry
@@ -118,7 +118,8 @@ class SqlStore:
         try:
             yield
         except BaseException:
-            self._execute("ROLLBACK")
+            with suppress(self._errors):  # a full disk or a lost connection has ended the transaction already
+                self._execute("ROLLBACK")
             raise
         self._execute("COMMIT")
 

@@ -76,9 +76,11 @@ class Stream:
         self._begin()
         if warm_start is not None:
             raw, _ = read_outputs(warm_start[0])
-            with self._whole():
-                if not self.ledger.account.numbers["samples"]:  # otherwise the stream has taught it already
+            with self._whole() as transaction:
+                numbers = self.ledger.account.numbers
+                if not numbers["samples"] and not numbers["taught"]:  # otherwise it has been taught already
                     self.ledger.teach(raw, warm_start[1])
+                    self._commit(transaction, None, {"kind": "warm start", "samples": len(raw), "cells": {}}, None)
 
     def _begin(self) -> None:
         self.ledger = Ledger(self.rules, self.tolerances, self.bounds)
@@ -133,6 +135,8 @@ class Stream:
             entry = None if label is None else transaction.find(label)
             if entry is not None:
                 return _replay(entry, raw, like)
+            if waiting:
+                _refuse_waiting(transaction, keys)
             cell = self.ledger.locate(n, groups, features, known)
             if n == 0:
                 nothing = np.zeros(0)
@@ -174,7 +178,11 @@ class Stream:
             if unknown:
                 transaction.add_pending(taken)
                 raise InputError(f"ids {unknown[:5]} are not waiting for a target: never decided, or observed before.")
-            changes = self.ledger.enter_targets([taken[key] for key in keys], values)
+            try:
+                changes = self.ledger.enter_targets([taken[key] for key in keys], values)
+            except InputError:
+                transaction.add_pending(taken)
+                raise
             self._commit(transaction, None, {"kind": "targets", "samples": len(keys), "cells": changes}, None)
 
     @contextmanager
@@ -204,8 +212,11 @@ class Stream:
 
     def verify(self) -> Verification:
         """Compute the ledger again from the log, and find any change."""
+        if self._transaction is None:
+            self._at = None  # what counts is what is stored, not what is in memory
         with self._whole() as transaction:
-            return verify_log(self._store.entries(), self.ledger.recorded(), transaction.head()[1])
+            stored = transaction.load()
+            return verify_log(self._store.entries(), self.ledger.recorded(), stored.hash, stored.block)
 
     def close(self) -> None:
         """Let go of files and connections. Using the stream again opens them again."""
@@ -265,9 +276,18 @@ class Stream:
 
     def _commit(self, transaction: Transaction, batch_id: str | None, payload: dict[str, Any], emitted: Any) -> None:
         number, previous = transaction.head()
-        entry = make_entry(number + 1, previous, batch_id, payload, emitted)
-        transaction.commit(self.ledger.to_bytes() if self._store.keeps_state else None, entry)
+        block = self.ledger.to_bytes() if self._store.keeps_state else None
+        entry = make_entry(number + 1, previous, batch_id, payload, emitted, block)
+        transaction.commit(block, entry)
         self._at = (entry.number, entry.hash)
+
+
+def _refuse_waiting(transaction: Transaction, keys: list[str]) -> None:
+    """An id names one decision: it is free again when its target has been observed."""
+    waiting = transaction.take_pending(keys)
+    transaction.add_pending(waiting)
+    if waiting:
+        raise InputError(f"ids {list(waiting)[:5]} are waiting for a target already: give every decision its own.")
 
 
 def _replay(entry: Entry, raw: np.ndarray, like: Any) -> Solution:

@@ -1,0 +1,121 @@
+"""What a certificate says, against what was emitted."""
+
+import json
+
+import numpy as np
+import pytest
+from arrivals import arrivals
+from pooled import Pool
+
+from fairlayer import EqualizedOdds, MeanParity, Stream
+
+
+def test_its_fields_are_what_was_emitted():
+    stream = Stream([MeanParity(0.04, name="fair"), MeanParity(0.3, over="age")], bounds=(0.0, 1.0), name="loans")
+    pool, age, changes, largest = Pool(), Pool(), [], 0.0
+    emitted, sex = [], []
+    for z, groups in arrivals(50, 5):
+        value = stream.update(z, groups).value
+        pool.add(value, groups)
+        age.add(value, {"age": groups["age"]})
+        changes += list(value - z)
+        emitted += list(value)
+        sex += list(groups["sex"])
+        largest = max(largest, float(pool.largest_gap()))
+    certificate = stream.certificate()
+    changes = np.abs(changes)
+    assert (certificate.stream, certificate.policy) == ("loans", "ledger")
+    assert (certificate.samples, certificate.batches) == (250, 50)
+    fair, second = certificate.constraints
+    assert (fair.constraint, fair.tolerance, second.constraint) == ("fair", 0.04, "mean parity")
+    assert fair.gap == pytest.approx(float(pool.largest_gap()), abs=1e-12)
+    assert second.gap == pytest.approx(float(age.largest_gap()), abs=1e-12)
+    assert fair.largest_gap == pytest.approx(largest, abs=1e-12)
+    assert fair.satisfied
+    assert certificate.satisfied
+    assert certificate.changed == (changes > 0).mean()
+    assert certificate.mean_change == pytest.approx(changes.mean())
+    assert certificate.mean_squared_change == pytest.approx((changes**2).mean())
+    assert certificate.largest_change == pytest.approx(changes.max())
+    assert certificate.excess == 0.0
+    assert certificate.hash == list(stream._store.entries())[-1].hash
+    means = {group.group: (group.count, group.mean) for group in certificate.groups}
+    members = np.array(sex) == 1
+    count, mean = means["fair, sex: 1"]
+    assert count == members.sum()
+    assert mean == pytest.approx(np.array(emitted)[members].mean())
+
+
+def test_it_is_plain_data_and_readable():
+    stream = Stream([MeanParity(0.04)])
+    for batch in arrivals(10, 12):
+        stream.update(*batch)
+    certificate = stream.certificate()
+    data = json.loads(json.dumps(certificate.to_dict()))
+    assert data["samples"] == 120
+    assert data["constraints"][0]["tolerance"] == 0.04
+    text = str(certificate)
+    for part in ("120 decisions in 10 batches", "within tolerance 0.04", "sex: 1", certificate.hash, "Lemma 3.1"):
+        assert part in text
+
+
+def test_before_anything_happened():
+    certificate = Stream([MeanParity(0.04)]).certificate()
+    assert (certificate.samples, certificate.groups, certificate.aggregate_bound) == (0, (), None)
+    assert certificate.satisfied
+    assert "0 decisions" in str(certificate)
+
+
+@pytest.mark.parametrize("policy", ["ledger", "primal-dual"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_bound_of_lemma_3_1_is_above_the_pooled_gap(policy, seed):
+    """Batches of 20 of two groups, each with both: shares and gaps vary, and the bound must cover it."""
+    rng = np.random.default_rng(seed)
+    stream, pool = Stream([MeanParity(0.1)], policy=policy, b_tau=10), Pool()
+    gaps, shares, means = [], [], []
+    for _ in range(40):
+        groups = np.zeros((20, 1), dtype=np.int64)
+        groups[: rng.integers(3, 15)] = 1
+        value = stream.update(rng.normal(groups[:, 0], 1.0), groups).value
+        pool.add(value, groups)
+        ones, zeros = value[groups[:, 0] == 1].mean(), value[groups[:, 0] == 0].mean()
+        gaps.append(abs(ones - zeros))
+        shares.append(groups.mean())
+        means += [abs(ones), abs(zeros)]
+    p = np.mean(shares)
+    deviation = max(np.max(shares) - p, p - np.min(shares))
+    lemma = max(gaps) + deviation * max(means) * (1 / p + 1 / (1 - p))
+    bound = stream.certificate().aggregate_bound
+    assert bound == pytest.approx(lemma)
+    assert bound >= pool.largest_gap()
+
+
+def test_the_lemma_is_silent_where_it_does_not_apply():
+    one_sided = Stream([MeanParity(0.1)])
+    one_sided.update(np.array([0.0, 1.0]), np.array([0, 1]))
+    assert one_sided.certificate().aggregate_bound is not None
+    one_sided.update(np.array([0.0, 1.0]), np.array([0, 0]))
+    assert one_sided.certificate().aggregate_bound is None
+    assert "Lemma" not in str(one_sided.certificate())
+    late = Stream([MeanParity(0.1)])
+    late.update(np.array([0.0]), np.array([0]))
+    late.update(np.array([0.0, 1.0]), np.array([0, 1]))
+    assert late.certificate().aggregate_bound is None
+
+
+def test_algorithm_1_has_fields_of_its_own():
+    batch = next(iter(arrivals(1, 12)))
+    ledger, soft = Stream([MeanParity(0.1)]), Stream([MeanParity(0.1)], policy="primal-dual")
+    for stream in (ledger, soft):
+        stream.update(*batch)
+    names = ("multiplier", "largest_multiplier", "accumulated_excess", "accumulated_excess_bound")
+    assert all(getattr(ledger.certificate(), name) is None for name in names)
+    assert all(isinstance(getattr(soft.certificate(), name), float) for name in names)
+
+
+def test_rows_that_wait_for_targets_are_not_called_satisfied_by_anything_measured():
+    stream = Stream([EqualizedOdds(0.1)])
+    stream.update(np.array([0.0, 1.0]), np.array([0, 1]), ids="ab")
+    assert stream.gaps() == {}
+    stream.observe("ab", [1.0, 1.0])
+    assert list(stream.gaps().values()) == [pytest.approx(-1.0)] or not stream.certificate().satisfied

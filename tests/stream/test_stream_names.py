@@ -1,0 +1,104 @@
+"""Names and labels are data: quotes, semicolons and any script pass through unharmed."""
+
+from datetime import date
+
+import numpy as np
+import pytest
+from pooled import Pool
+
+from fairlayer import InputError, MeanParity, Stream
+
+NAMES = [
+    "Robert'); DROP TABLE fairlayer_log;--",
+    'double " quote',
+    "%s ? {blob} %(x)s",
+    "åßç 漢字 🦔",
+    "line\nbreak\tand \\ slash",
+    " ",
+    "",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_streams_batches_attributes_and_groups(location, name):
+    other = Stream([MeanParity(0.1)], store=location, name="other")
+    other.update(np.array([0.0, 1.0]), np.array([0, 1]), batch_id=name)
+    constraint = MeanParity(0.1, name=name or None)
+    groups = {name: np.array([name, "b", name]), "x": np.array(["c", name, name])}
+    for _ in range(2):  # the second time it is a replay, in a stream opened anew
+        stream = Stream([constraint], store=location, name=name)
+        solution = stream.update(np.array([0.0, 1.0, 2.0]), groups, batch_id=name)
+        pool = Pool()
+        pool.add(solution.value, groups)
+        assert pool.keeps(0.1)
+        assert stream.certificate().samples == 3
+        assert stream.certificate().stream == name
+        assert stream.verify()
+        stream.close()
+    assert other.verify()
+    assert other.certificate().samples == 2
+
+
+LABELS = {
+    "strings": ["a", "b", "ä"],
+    "integers": [3, -1, 10**12],
+    "booleans": [True, False, True],
+    "floats": [0.5, 1.25, -0.0],
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_of_any_plain_kind_continue_after_reopening(location, kind):
+    labels = LABELS[kind]
+    memory = Stream([MeanParity(0.02)])
+    rng = np.random.default_rng(1)
+    for _ in range(15):
+        stream = Stream([MeanParity(0.02)], store=location)
+        n = int(rng.integers(1, 5))
+        z, groups = rng.random(n), {"g": np.array([labels[i] for i in rng.integers(0, 3, n)])}
+        assert stream.update(z, groups).value.tobytes() == memory.update(z, groups).value.tobytes()
+        stream.close()
+    assert len(stream.certificate().groups) == len(set(labels))
+    assert stream.certificate().groups == memory.certificate().groups
+
+
+def test_lists_frames_and_arrays_name_the_same_groups():
+    import pandas as pd
+
+    values = []
+    z = np.array([0.0, 1.0, 3.0])
+    for groups in (
+        {"g": ["a", "b", "b"]},
+        {"g": np.array(["a", "b", "b"], dtype=object)},
+        pd.DataFrame({"g": ["a", "b", "b"]}),
+        pd.DataFrame({"g": pd.Categorical(["a", "b", "b"], categories=["z", "b", "a"])}),
+    ):
+        stream = Stream([MeanParity(0.1)])
+        values.append(
+            [stream.update(z, groups).value.tobytes(), stream.update(z + 1, {"g": ["b", "a", "c"]}).value.tobytes()]
+        )
+        assert {group.group for group in stream.certificate().groups} == {f"mean parity, g: {label}" for label in "abc"}
+    assert all(one == values[0] for one in values)
+
+
+def test_columns_in_another_order_are_the_same_columns():
+    z, a, b = np.array([0.0, 1.0, 3.0]), np.array([0, 1, 1]), np.array(["x", "y", "x"])
+    one, two = Stream([MeanParity(0.1)]), Stream([MeanParity(0.1)])
+    for number in range(4):
+        one.update(z, {"a": a, "b": b})
+        two.update(z, {"a": a, "b": b} if number % 2 == 0 else {"b": b, "a": a})
+    assert one.gaps() == two.gaps()
+    assert len(two.ledger.book) == 3
+
+
+def test_labels_that_cannot_be_kept_are_refused_and_change_nothing(location):
+    for options in ({}, {"store": location}):
+        stream = Stream([MeanParity(0.1)], **options)
+        stream.update(np.array([0.0, 1.0]), {"g": np.array(["a", "b"], dtype=object)})
+        before = stream.certificate()
+        with pytest.raises(InputError, match="strings, numbers or booleans"):
+            stream.update(np.array([0.0]), {"g": np.array([date(2024, 1, 1)], dtype=object)})
+        assert stream.certificate() == before
+        stream.update(np.array([0.0, 1.0]), {"g": np.array(["a", "b"], dtype=object)})
+        assert stream.verify().entries == 2
+        assert stream.verify()

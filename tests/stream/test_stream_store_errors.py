@@ -1,0 +1,235 @@
+"""What goes wrong, and what is said. After an error nothing was counted, and the stream goes on."""
+
+import multiprocessing
+import os
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from arrivals import arrivals
+
+from fairlayer import Affine, FairlayerError, InputError, MeanParity, SoftGroup, Stream
+from fairlayer.stream import StoreError
+
+BATCHES = list(arrivals(6, 8))
+
+
+def make(store, **options):
+    return Stream([MeanParity(0.05)], store=store, **options)
+
+
+def test_other_settings(location):
+    make(location, bounds=(0, 1)).update(*BATCHES[0])
+    for options in ({"bounds": (0, 2)}, {"bounds": None}, {"bounds": (0, 1), "policy": "primal-dual"}):
+        with pytest.raises(StoreError, match="other settings"):
+            make(location, **options)
+    with pytest.raises(StoreError, match="another name"):
+        Stream([MeanParity(0.05, over="sex")], bounds=(0, 1), store=location)
+    assert make(location, bounds=(0, 1)).certificate().batches == 1
+
+
+def test_a_file_of_another_kind(tmp_path):
+    path = tmp_path / "letter.txt"
+    path.write_text("Dear Sir or Madam, " * 100)
+    with pytest.raises(StoreError, match="file of another kind"):
+        make(path)
+    assert path.read_text().startswith("Dear Sir")
+
+
+def test_a_missing_folder_and_a_folder(tmp_path):
+    with pytest.raises(StoreError, match="folder does not exist"):
+        make(tmp_path / "nowhere" / "stream.db")
+    with pytest.raises(StoreError, match="unable to open"):
+        make(tmp_path)
+
+
+def test_an_unknown_kind_of_store():
+    with pytest.raises(StoreError, match="mysql:// is not known"):
+        make("mysql://somewhere/db")
+
+
+@pytest.mark.parametrize(("version", "advice"), [(2, "update fairlayer"), (0, "release that wrote it")])
+def test_another_schema(tmp_path, version, advice):
+    stream = make(tmp_path / "a.db")
+    stream.update(*BATCHES[0])
+    stream.close()
+    with sqlite3.connect(tmp_path / "a.db") as connection:
+        connection.execute("UPDATE fairlayer_schema SET version = ?", (version,))
+    for attempt in (lambda: make(tmp_path / "a.db"), lambda: stream.update(*BATCHES[1])):
+        with pytest.raises(StoreError, match=advice):
+            attempt()
+
+
+def test_a_locked_database(tmp_path):
+    stream = make(tmp_path / "a.db", timeout=0.1)
+    stream.update(*BATCHES[0])
+    other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="raise `timeout`"):
+        stream.update(*BATCHES[1], batch_id="one")
+    with pytest.raises(StoreError, match="raise `timeout`"):
+        make(tmp_path / "a.db", timeout=0.1)
+    other.execute("ROLLBACK")
+    assert stream.certificate().batches == 1
+    stream.update(*BATCHES[1], batch_id="one")
+    assert stream.certificate().batches == 2
+    assert stream.verify()
+
+
+def test_a_locked_stream_in_postgresql(postgres):
+    import psycopg
+
+    stream, free = make(postgres, timeout=0.2), make(postgres, name="free", timeout=0.2)
+    stream.update(*BATCHES[0])
+    with psycopg.connect(postgres) as other:
+        other.execute("SELECT 1 FROM fairlayer_streams WHERE name = 'default' FOR UPDATE")
+        with pytest.raises(StoreError, match="raise `timeout`"):
+            stream.update(*BATCHES[1])
+        free.update(*BATCHES[1])  # another stream of the same database is not held up
+    stream.update(*BATCHES[1])
+    assert stream.certificate().batches == 2
+    assert stream.verify()
+
+
+def test_a_lost_connection_is_told_and_made_anew(postgres):
+    import psycopg
+
+    stream = make(postgres)
+    stream.update(*BATCHES[0])
+    with psycopg.connect(postgres, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+                      "AND datname = current_database()")  # fmt: skip
+    with pytest.raises(StoreError, match="not counted"):
+        stream.update(*BATCHES[1])
+    stream.update(*BATCHES[1])
+    assert stream.certificate().batches == 2
+    assert stream.verify()
+
+
+def test_a_server_that_is_not_there_and_a_password_that_is_not_shown():
+    with pytest.raises(StoreError) as caught:
+        make("postgresql://someone:secret@127.0.0.1:1/db")
+    assert "secret" not in str(caught.value)
+    assert "127.0.0.1" in str(caught.value)
+
+
+def fill(stream):
+    for number, batch in enumerate(BATCHES * 50):  # the room left in the pages there are lasts for a while
+        stream.update(*batch, batch_id="x" * 500 + str(number))
+
+
+def test_a_full_disk(tmp_path):
+    stream = make(tmp_path / "a.db")
+    stream.update(*BATCHES[0])
+    before = stream.certificate()
+    (pages,) = stream._store.connection.execute("PRAGMA page_count").fetchone()
+    stream._store.connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreError, match="free some space"):
+        fill(stream)
+    made = stream.certificate().batches
+    assert before.batches <= made < 1 + 50 * len(BATCHES)
+    stream.update(*BATCHES[1])  # connected anew, there is space again
+    assert stream.certificate().batches == made + 1
+    assert stream.verify()
+
+
+def _as_nobody(path, replies):
+    os.setgid(65534)
+    os.setuid(65534)
+    try:
+        make(path)
+    except Exception as error:  # whatever it is, the parent judges it
+        replies.put((type(error).__name__, str(error)))
+    else:
+        replies.put(("nothing", ""))
+
+
+@pytest.mark.parametrize("folder_mode", [0o755, 0o777])
+def test_a_file_that_cannot_be_written(folder_mode):
+    folder = Path(tempfile.mkdtemp())
+    try:
+        stream = make(folder / "a.db")
+        stream.update(*BATCHES[0])
+        stream.close()
+        (folder / "a.db").chmod(0o444)
+        folder.chmod(folder_mode)
+        if os.geteuid() != 0:
+            with pytest.raises(StoreError, match="cannot be written to"):
+                make(folder / "a.db")
+            return
+        fork = multiprocessing.get_context("fork")  # permissions do not bind the superuser: be someone else
+        replies = fork.Queue()
+        child = fork.Process(target=_as_nobody, args=(folder / "a.db", replies))
+        child.start()
+        kind, text = replies.get(timeout=60)
+        child.join()
+        assert kind == "StoreError"
+        assert "cannot be written to" in text
+    finally:
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((np.array([0.1, np.nan]), np.array([0, 1])), r"z\[1\] is nan"),
+        ((np.array([np.inf, 0.0]), np.array([0, 1])), r"z\[0\] is inf"),
+        ((np.array([0.1, 0.2]), np.array([0, 1, 1])), "3 entries for 2"),
+        ((np.zeros((2, 2)), np.array([0, 1])), "shape"),
+        ((np.float64(0.5), np.array([0])), "shape"),
+        ((np.array([1, 0]), np.array([0, 1])), "float32 or float64"),
+        ((torch.zeros(2, dtype=torch.bfloat16), np.array([0, 1])), "bfloat16"),
+        ((np.array([0.1, 0.2]), None), "groups is missing"),
+        ((np.array([0.1, 0.2]), {"other": [0, 1]}), "pass the same ones"),
+        ((np.array([0.1, 0.2]), {0: SoftGroup(np.full((2, 2), 0.5))}), "SoftGroup"),
+        ((np.array([0.1, 0.2]), np.array([[0, 1], [1, 0]])), "pass the same ones"),
+    ],
+)
+def test_wrong_batches_are_refused_and_change_nothing(tmp_path, arguments, message):
+    for store in (None, tmp_path / "a.db"):
+        stream = make(store)
+        stream.update(np.array([0.1, 0.9]), np.array([0, 1]))
+        before = stream.certificate()
+        with pytest.raises(InputError, match=message):
+            stream.update(*arguments)
+        assert stream.certificate() == before
+        assert stream.verify()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"policy": "best"}, "policy must be one of"),
+        ({"eta": 0.0}, "eta positive"),
+        ({"b_tau": -1}, "b_tau"),
+        ({"bounds": (1.0, 0.0)}, "bound"),
+        ({"bounds": (np.zeros(2), np.ones(2))}, "must be numbers"),
+        ({"warm_start": (np.array([np.nan]), np.array([0]))}, "finite"),
+    ],
+)
+def test_wrong_settings_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        Stream([MeanParity(0.05)], **options)
+
+
+@pytest.mark.parametrize(
+    "constraints", [[], Affine(np.eye(2), 0.0, 1.0), [MeanParity(torch.tensor(0.1, requires_grad=True))]]
+)
+def test_wrong_constraints_are_refused(constraints):
+    with pytest.raises(FairlayerError):
+        Stream(constraints)
+
+
+def test_a_closed_stream_opens_again(location):
+    stream = make(location)
+    stream.update(*BATCHES[0])
+    stream.close()
+    stream.update(*BATCHES[1])
+    stream.close()
+    assert stream.certificate().batches == 2
+    assert stream.verify()
