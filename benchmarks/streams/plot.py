@@ -25,6 +25,7 @@ STORES = {"memory": ("#000000", "o"), "SQLite": ("#0072B2", "s"), "PostgreSQL": 
 GRID = {"which": "major", "color": "#E2E2E2", "linewidth": 0.8}
 POINTS = 400  # of a line
 SHOWN = (4, 16, 64)
+LOWEST = 5e-4  # gaps below are of no interest
 
 
 def gaps_over_time(path: Path, drawn: Sequence[dict[str, Any]]) -> None:
@@ -51,6 +52,7 @@ def gaps_over_time(path: Path, drawn: Sequence[dict[str, Any]]) -> None:
                     scenario.tolerance, color="#9A9A9A", linewidth=1.2, label="tolerance", zorder=1
                 )
             axes.set(xscale="log", yscale="log")
+            axes.set_ylim(bottom=max(axes.get_ylim()[0], LOWEST))
             axes.set_title(f"b = {batch}, {'drifting' if drifts else 'stationary'}", loc="left", fontsize=10)
             axes.grid(**GRID)
             axes.spines[["top", "right"]].set_visible(False)
@@ -63,11 +65,18 @@ def gaps_over_time(path: Path, drawn: Sequence[dict[str, Any]]) -> None:
     plt.close(figure)
 
 
-def cost_and_speed(path: Path, rows: Sequence[dict[str, Any]], times: Sequence[dict[str, Any]]) -> None:
+def cost_and_speed(
+    path: Path,
+    rows: Sequence[dict[str, Any]],
+    times: Sequence[dict[str, Any]],
+    shown: tuple[int, bool],  # attributes and box of the streams that all methods decided
+    shortest: int,
+) -> None:
     """Change over the optimum's by batch size, and updates per second by store."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.8), layout="constrained")
     for method, (colour, line) in STYLES.items():
-        here = [row for row in rows if row["method"] == method and not row["drifts"]]
+        here = [row for row in rows if row["method"] == method and (row["attributes"], row["box"]) == shown]
+        here = [row for row in here if not row["drifts"] and row["samples"] > shortest]
         # One at a time a batch has no gap, and only the ledger equalises anything.
         sizes = sorted({row["batch"] for row in here if row["batch"] > 1 or method.startswith("ledger")})
         if sizes:
@@ -75,7 +84,7 @@ def cost_and_speed(path: Path, rows: Sequence[dict[str, Any]], times: Sequence[d
             left.plot(sizes, ratios, line, marker="o", markersize=4, color=colour, linewidth=2, label=method)
     left.axhline(1.0, color="#9A9A9A", linewidth=1.2, label="optimum in hindsight")
     left.set(xscale="log", xlabel="batch size", ylabel="mean squared change over the optimum's")
-    left.set_title("Change, whole stationary streams, mean", loc="left", fontsize=11)
+    left.set_title("Change, whole stationary streams, two attributes, box", loc="left", fontsize=11)
     for store, (colour, marker) in STORES.items():
         points = sorted((row["batch"], row["per_second"]) for row in times if row["store"] == store)
         if points:

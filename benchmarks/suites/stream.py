@@ -51,7 +51,13 @@ expected of single streams, by about 4 % here.
 
 {streams}
 
+## Gaps over time
+
+![Pooled and average gaps over time](stream-gaps.png)
+
 ## Updates per second, two attributes, box
+
+![Change and speed by batch size](stream-cost.png)
 
 {clock}
 """
@@ -91,7 +97,7 @@ def main(args: Namespace) -> list[Target]:
     write_csv(args.results / "stream.csv", rows)
     write_page(args, rows, times)
     plot.gaps_over_time(args.results / "stream-gaps.png", drawn)
-    plot.cost_and_speed(args.results / "stream-cost.png", rows, times)
+    plot.cost_and_speed(args.results / "stream-cost.png", rows, times, DRAWN, 0 if args.quick else SHORT)
     write_settings(
         args.results / "stream.json",
         args,

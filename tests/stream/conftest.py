@@ -12,7 +12,7 @@ from postgres import NoServerError, running_server
 def postgres_server() -> Iterator[str]:
     """The URL of a PostgreSQL server that lasts as long as the tests; they skip where there is none to be had."""
     try:
-        server = running_server()
+        server = running_server(durable=False)
         url = server.__enter__()
     except NoServerError as error:
         pytest.skip(f"no PostgreSQL: {error}")

@@ -24,8 +24,11 @@ class NoServerError(Exception):
 
 
 @contextmanager
-def running_server() -> Iterator[str]:
-    """The URL of a fresh server, which ends with the context."""
+def running_server(durable: bool = True) -> Iterator[str]:
+    """The URL of a fresh server, which ends with the context.
+
+    durable: whether commits wait for the disk. Where only clients die, never the machine, they need not.
+    """
     binaries = _binaries()
     account = _account()
     folder = Path(tempfile.mkdtemp(prefix="fairlayer-postgres-"))
@@ -39,7 +42,8 @@ def running_server() -> Iterator[str]:
         if made.returncode:
             raise NoServerError(f"initdb failed: {made.stderr.strip()}")
         port = _free_port()
-        settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "port": port}
+        settings: dict[str, object] = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "port": port}
+        settings["fsync"] = "on" if durable else "off"
         command = [binaries / "postgres", "-D", data]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
