@@ -38,10 +38,10 @@ PAGE = """# Streams
 
 Normal outputs, {samples:,} per stream, means of groups up to one standard deviation apart, shares from 20 % to
 50 %; the pooled tolerance is a twentieth of that distance. Drifting: half-way the gaps double and the level moves. With
-a box about 8 % of raw outputs lie outside. Warm start: 5000 earlier samples. Ratios are of the mean squared change to
+a box 7 to 15 % of raw outputs lie outside. Warm start: 5000 earlier samples. Ratios are of the mean squared change to
 that of the optimum in hindsight, over the whole stream, its second half and its first tenth. A stream's two halves
 differ by chance, and what the first half lacked the second must make up for: ratios below 1 and above are to be
-expected of single streams, by about 4 % here.
+expected of single streams.
 
 ## Ratios to the optimum, stationary streams: mean (worst)
 

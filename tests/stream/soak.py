@@ -233,7 +233,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:  # compiled once here, so that successors find it done
         warm = open_stream(str(Path(folder) / "warm.db"))
-        warm.update(*batch(0, 0))
+        for index in range(60):
+            warm.update(*batch(index % 2, index), batch_id=index)
         warm.close()
     failed = False
     for kind in [args.at] if args.at else args.databases:
