@@ -34,6 +34,7 @@ EVALUATE, DONE, INFEASIBLE, STALLED = 0, 1, 2, 3
 # taken to be `damping` times its weight: less after each full step, more after each cut one.
 _LEAST_DAMPING, _FIRST_DAMPING, _MOST_DAMPING = 1e-10, 1e-2, 1.0
 _MOST_EVALUATIONS = 2000
+_NEAR = 1e5  # times the tolerance: slopes are rounding alone, and steps are taken without looking at them
 _NEGLIGIBLE = 300.0  # times the tolerance: good enough once rounding stops progress
 
 # Places in Search.number
@@ -226,7 +227,8 @@ def _next_direction(rows, search, q, D, weight, reach, tolerance):
         search.direction[:] = target - search.mu
         search.trial[:] = search.mu
         number[_SLOPE_START] = _slope(rows, search, q, True)
-        if outcome == SOLVED and number[_SLOPE_START] < 0.0:
+        # So near the end the slope is rounding alone, and the step is still right.
+        if outcome == SOLVED and (number[_SLOPE_START] < 0.0 or number[_RESIDUAL] <= _NEAR * tolerance):
             break
         if number[_DAMPING] == _MOST_DAMPING:
             return DONE if number[_RESIDUAL] <= _NEGLIGIBLE * tolerance else STALLED
@@ -287,6 +289,8 @@ def advance(rows, search, S, D, weight, least, most, reach, tolerance):
     if count[_EVALUATIONS] > _MOST_EVALUATIONS:
         return STALLED
 
+    if residual <= _NEAR * tolerance:
+        return _next_direction(rows, search, q, D, weight, reach, tolerance)
     # Along the line the negated dual is convex: its slope tells on which side of the bottom the trial lies.
     slope, alpha = _slope(rows, search, q, False), number[_ALPHA]
     start = -number[_SLOPE_START]
