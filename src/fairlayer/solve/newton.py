@@ -289,7 +289,7 @@ def advance(rows, search, S, D, weight, least, most, reach, tolerance):
     if count[_EVALUATIONS] > _MOST_EVALUATIONS:
         return STALLED
 
-    if residual <= _NEAR * tolerance:
+    if residual <= _NEAR * tolerance or number[_SLOPE_START] >= 0.0:
         return _next_direction(rows, search, q, D, weight, reach, tolerance)
     # Along the line the negated dual is convex: its slope tells on which side of the bottom the trial lies.
     slope, alpha = _slope(rows, search, q, False), number[_ALPHA]
@@ -306,7 +306,8 @@ def advance(rows, search, S, D, weight, least, most, reach, tolerance):
     left, right = number[_LEFT], number[_RIGHT]
     if right - left <= 1e-15 * right:
         return STALLED
-    share = -number[_SLOPE_LEFT] / (number[_SLOPE_RIGHT] - number[_SLOPE_LEFT])
+    drop = number[_SLOPE_RIGHT] - number[_SLOPE_LEFT]
+    share = -number[_SLOPE_LEFT] / drop if drop > 0.0 else 0.5
     if count[_HALVINGS] % 2 == 0:  # every other time by half: a secant may creep past a kink
         share = 0.5
     _place(rows, search, left + min(max(share, 0.01), 0.99) * (right - left))
