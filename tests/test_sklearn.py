@@ -138,6 +138,22 @@ def test_calibration_makes_a_statement() -> None:
     assert mean_parity_difference(None, served, sensitive_features=test_A["sex"]) <= certificate.gap
 
 
+def test_a_stream_keeps_every_batch_and_all_together() -> None:
+    X, y, _, A = people()
+    model = FairClassifier([MeanParity(0.02)], random_state=0, max_epochs=5).fit(X, y, sensitive_features=A)
+    stream, parts = model.stream(each_batch=True), []
+    for start in range(0, len(X), 150):
+        rows = slice(start, start + 150)
+        part = stream.update(model.raw_outputs(X[rows]), A[rows]).value
+        assert mean_parity_difference(None, part, sensitive_features=A[rows]) <= 0.02 + 1e-12
+        parts.append(part)
+    assert mean_parity_difference(None, np.concatenate(parts), sensitive_features=A) <= 0.02 + 1e-12
+    assert mean_parity_difference(None, model.raw_outputs(X), sensitive_features=A) > 0.05
+    free = FairClassifier(method="unconstrained", random_state=0, max_epochs=2).fit(X, y, sensitive_features=A)
+    with pytest.raises(InputError, match="without a projection"):
+        free.stream()
+
+
 def test_fit_without_sensitive_features_says_so() -> None:
     X, y, _, A = people(300)
     with pytest.warns(UserWarning, match="no constraint is applied"):

@@ -65,15 +65,14 @@ def gaps_over_time(path: Path, drawn: Sequence[dict[str, Any]]) -> None:
     plt.close(figure)
 
 
-def cost_and_speed(
+def cost(
     path: Path,
     rows: Sequence[dict[str, Any]],
-    times: Sequence[dict[str, Any]],
     shown: tuple[int, bool],  # attributes and box of the streams that all methods decided
     shortest: int,
 ) -> None:
-    """Change over the optimum's by batch size, and updates per second by store."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.8), layout="constrained")
+    """Change over the optimum's by batch size."""
+    figure, axes = plt.subplots(figsize=(6.4, 4.8), layout="constrained")
     for method, (colour, line) in STYLES.items():
         here = [row for row in rows if row["method"] == method and (row["attributes"], row["box"]) == shown]
         here = [row for row in here if not row["drifts"] and row["samples"] > shortest]
@@ -81,22 +80,31 @@ def cost_and_speed(
         sizes = sorted({row["batch"] for row in here if row["batch"] > 1 or method.startswith("ledger")})
         if sizes:
             ratios = [mean(row["over_optimum"] for row in here if row["batch"] == size) for size in sizes]
-            left.plot(sizes, ratios, line, marker="o", markersize=4, color=colour, linewidth=2, label=method)
-    left.axhline(1.0, color="#9A9A9A", linewidth=1.2, label="optimum in hindsight")
-    left.set(xscale="log", xlabel="batch size", ylabel="mean squared change over the optimum's")
-    left.set_title("Change, whole stationary streams, two attributes, box", loc="left", fontsize=11)
+            axes.plot(sizes, ratios, line, marker="o", markersize=4, color=colour, linewidth=2, label=method)
+    axes.axhline(1.0, color="#9A9A9A", linewidth=1.2, label="optimum in hindsight")
+    axes.set(xscale="log", xlabel="batch size", ylabel="mean squared change over the optimum's")
+    axes.set_title("Change, whole stationary streams, two attributes, box", loc="left", fontsize=11)
+    _finish(figure, axes, sorted({row["batch"] for row in rows}), path)
+
+
+def speed(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Updates per second by store and batch size."""
+    figure, axes = plt.subplots(figsize=(6.4, 4.8), layout="constrained")
     for store, (colour, marker) in STORES.items():
-        points = sorted((row["batch"], row["per_second"]) for row in times if row["store"] == store)
+        points = sorted((row["batch"], row["per_second"]) for row in rows if row["store"] == store)
         if points:
-            right.plot(*zip(*points, strict=True), marker=marker, color=colour, linewidth=2, label=store)
-    right.set(xscale="log", yscale="log", xlabel="batch size", ylabel="updates per second")
-    right.set_title("Speed, two attributes, box; durable where stored", loc="left", fontsize=11)
-    for axes in (left, right):
-        sizes = sorted({row["batch"] for row in times})
-        axes.set_xticks(sizes, [str(size) for size in sizes])
-        axes.minorticks_off()
-        axes.grid(**GRID)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=9)
+            axes.plot(*zip(*points, strict=True), marker=marker, color=colour, linewidth=2, label=store)
+    axes.set(xscale="log", yscale="log", xlabel="batch size", ylabel="updates per second")
+    axes.set_title("Speed, two attributes, box; durable where stored", loc="left", fontsize=11)
+    _finish(figure, axes, sorted({row["batch"] for row in rows}), path)
+
+
+def _finish(figure: Any, axes: Any, sizes: Sequence[int], path: Path) -> None:
+    """What both figures by batch size share."""
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.minorticks_off()
+    axes.grid(**GRID)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=9)
     figure.savefig(path, dpi=150)
     plt.close(figure)

@@ -1,21 +1,17 @@
 """Streams: the ledger, Algorithm 1 (ours and the authors'), and projection batch by batch, on the same streams."""
 
-import json
-import subprocess
-import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import numpy as np
 
-from measure import busy
-from peers.environments import UnavailableError, packages_of, python_of
+from peers.environments import UnavailableError
 from records import Target, figure, markdown_table, write_csv, write_settings
-from streams import clock, plot
+from streams import plot
+from streams.authors_process import AUTHORS, run_authors
 from streams.gaps import average_gap, pooled_gap
 from streams.methods import METHODS, Run, ledger, optimum
 from streams.promise import Watch, provoke
@@ -25,8 +21,6 @@ BATCHES = (1, 4, 16, 64, 256)
 ATTRIBUTES = (1, 2, 5)
 SAMPLES = 20_000
 SHORT = 6000
-AUTHORS = "fairness-training, online step"
-AUTHORS_ENVIRONMENT = "fairness-training"
 DRAWN = (2, True)  # attributes and box of the figures over time
 STEPS = 1_000_000
 
@@ -55,18 +49,16 @@ expected of single streams.
 
 ![Pooled and average gaps over time](stream-gaps.png)
 
-## Updates per second, two attributes, box
+## Change by batch size, two attributes, box
 
-![Change and speed by batch size](stream-cost.png)
-
-{clock}
+![Change by batch size](stream-cost.png)
 """
 
 Row = dict[str, Any]
 
 
 def main(args: Namespace) -> list[Target]:
-    """Decide every stream by every method, then try to break the promise, then take times."""
+    """Decide every stream by every method, then try to break the promise."""
     rows: list[Row] = []
     drawn: list[dict[str, Any]] = []
     watches: list[Watch] = []
@@ -92,12 +84,10 @@ def main(args: Namespace) -> list[Target]:
         watches.append(watch)
         if len(watches) % 10 == 0:
             print(f"   promise: {sum(watch.steps for watch in watches):,} steps", flush=True)
-    times = clock.measure(args.seed, args.quick)
-    write_csv(args.results / "stream-times.csv", times)
     write_csv(args.results / "stream.csv", rows)
-    write_page(args, rows, times)
+    write_page(args, rows)
     plot.gaps_over_time(args.results / "stream-gaps.png", drawn)
-    plot.cost_and_speed(args.results / "stream-cost.png", rows, times, DRAWN, 0 if args.quick else SHORT)
+    plot.cost(args.results / "stream-cost.png", rows, DRAWN, 0 if args.quick else SHORT)
     write_settings(
         args.results / "stream.json",
         args,
@@ -110,7 +100,7 @@ def main(args: Namespace) -> list[Target]:
             "decided_in_rational_arithmetic": sum(watch.exact for watch in watches),
         },
     )
-    return [*promise_targets(watches), *cost_targets(rows, args), *time_targets(times, authors)]
+    return [*promise_targets(watches), *cost_targets(rows, args)]
 
 
 def scenarios(args: Namespace) -> Iterator[Scenario]:
@@ -175,36 +165,23 @@ def keep(drawn: list[dict[str, Any]], run: Run, groups: np.ndarray) -> None:
 
 def authors_runs(args: Namespace, rows: list[Row], drawn: list[dict[str, Any]]) -> dict[str, Any]:
     """The authors' package on some of the same streams; what it could not do, it says."""
-    try:
-        python = python_of(AUTHORS_ENVIRONMENT)
-    except UnavailableError as error:
-        return {"unavailable": str(error)}
-    known: dict[str, Any] = {"version": packages_of(AUTHORS_ENVIRONMENT).get("fairness-training")}
-    wanted = [
-        scenario
-        for scenario in scenarios(args)
-        if (scenario.attributes, scenario.box) == DRAWN and scenario.batch in (4, 16) and scenario.samples > SHORT
-    ]
-    for scenario in wanted:
-        with tempfile.TemporaryDirectory() as folder:
-            outputs = str(Path(folder) / "emitted.npy")
-            seconds = 3.0 if args.quick else 40.0
-            request = {"scenario": scenario.settings(), "seconds": seconds, "outputs": outputs}
-            command = [python, "-m", "streams.authors", json.dumps(request)]
-            done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=300)
-            if done.returncode:
-                known[scenario.name] = {"failure": done.stderr.strip().splitlines()[-1][:200]}
+    known: dict[str, Any] = {}
+    for scenario in scenarios(args):
+        if (scenario.attributes, scenario.box) == DRAWN and scenario.batch in (4, 16) and scenario.samples > SHORT:
+            try:
+                known[scenario.name], emitted = run_authors(scenario, 3.0 if args.quick else 40.0)
+            except UnavailableError as error:
+                known[scenario.name] = {"unavailable": str(error)}
                 continue
-            known[scenario.name] = json.loads(done.stdout)
-            run = Run(AUTHORS, scenario, np.load(outputs))
-        z, groups = scenario.draw()
-        rows.append(measure(run, z, groups, optimum(scenario)))
-        keep(drawn, run, groups)
-        print(f"   {scenario.name:<44} {AUTHORS} {known[scenario.name]['median_ms']:.1f} ms a step", flush=True)
+            z, groups = scenario.draw()
+            run = Run(AUTHORS, scenario, emitted)
+            rows.append(measure(run, z, groups, optimum(scenario)))
+            keep(drawn, run, groups)
+            print(f"   {scenario.name:<44} {AUTHORS}, {len(emitted):,} samples", flush=True)
     return known
 
 
-def write_page(args: Namespace, rows: list[Row], times: list[Row]) -> None:
+def write_page(args: Namespace, rows: list[Row]) -> None:
     """Tables for reading."""
     stationary = [row for row in rows if not row["drifts"]]
     ratio_rows = []
@@ -220,12 +197,10 @@ def write_page(args: Namespace, rows: list[Row], times: list[Row]) -> None:
     listed = [
         [*(row[name] for name in names[:5]), *(figure(row[name]) for name in names[5:]), above(row)] for row in rows
     ]
-    clock_rows = [[row["store"], row["batch"], figure(row["per_second"]), figure(row["median_us"])] for row in times]
     page = PAGE.format(
         samples=max(row["samples"] for row in rows),
         ratios=markdown_table(header, ratio_rows),
         streams=markdown_table([*names, "steps above tolerance"], listed),
-        clock=markdown_table(["store", "b", "updates per second", "median microseconds"], clock_rows),
     )
     (args.results / "stream.md").write_text(page)
 
@@ -282,22 +257,4 @@ def cost_targets(rows: list[Row], args: Namespace) -> list[Target]:
         if row["method"] == "ledger" and row["batch"] > 1
     ]
     targets.append(Target("ledger: total change over that of Algorithm 1, b > 1, worst", max(pairs), 1.0))
-    return targets
-
-
-def time_targets(times: list[Row], authors: dict[str, Any]) -> list[Target]:
-    by = {(row["store"], row["batch"]): row for row in times}
-    memory, sqlite = by["memory", 16], by["SQLite", 16]
-    doubt = busy(memory["other_cores"])
-    targets = [
-        Target("update in memory, b = 16, two attributes, microseconds", memory["median_us"], 150.0, busy=doubt),
-        Target(
-            "SQLite durable, batches per second, b = 16", sqlite["per_second"], 300.0, True, busy(sqlite["other_cores"])
-        ),
-    ]
-    theirs = authors.get(Scenario(16, *DRAWN, False, SAMPLES, 0).name, {})
-    if theirs.get("median_ms"):
-        ratio = 1e3 * theirs["median_ms"] / memory["median_us"]
-        doubt |= busy(theirs["other_cores"])
-        targets.append(Target("times faster than fairness-training's online step, b = 16", ratio, 100.0, True, doubt))
     return targets

@@ -21,6 +21,7 @@ from fairlayer.layer import FairLayer
 from fairlayer.model import FairModel
 from fairlayer.rules import Rules
 from fairlayer.solution import Status
+from fairlayer.stream import Stream
 from fairlayer.tabular import (
     are_columns,
     columns_of,
@@ -188,6 +189,23 @@ class FairEstimator(BaseEstimator):
         targets = None if y is None else self._targets(y)
         self.frozen_ = freeze(layer, raw, groups, targets=targets, features=features, confidence=confidence, **options)
         return self
+
+    def raw_outputs(self, X: Any) -> np.ndarray:
+        """What the network itself says, before anything makes it fair: probabilities for a classifier."""
+        check_is_fitted(self, "model_")
+        X, _ = self._read(X, None)
+        return self._raw(self.preprocessing_.transform(X))
+
+    def stream(self, store: Any = None, name: str = "default", **options: Any) -> Stream:
+        """A stream of decisions under the model's constraints: `stream.update(model.raw_outputs(X), groups)`.
+
+        Options are those of `fairlayer.Stream`.
+        """
+        check_is_fitted(self, "model_")
+        layer = _projection(self.model_.layer)
+        if layer is None:
+            raise InputError("There is nothing to keep in a stream: the model was fitted without a projection.")
+        return Stream(layer.rules.constraints, self.bounds_, store=store, name=name, **options)
 
     def _loss(self, output: Tensor, target: Tensor) -> Tensor:
         """What training minimises."""

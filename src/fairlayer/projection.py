@@ -26,7 +26,7 @@ from fairlayer.rows import Rows
 from fairlayer.rules import Rules
 from fairlayer.solution import BatchFacts, Facts, Solution
 from fairlayer.solve import cell_extremes, is_fused, solve
-from fairlayer.solve.feasibility import least_excess
+from fairlayer.solve.feasibility import least_excess, widened
 from fairlayer.solve.newton import DONE
 from fairlayer.solve.repeat import Template, remember, solve_again
 from fairlayer.system import System, bind
@@ -175,14 +175,12 @@ def _solve(z: Tensor, system: System, how: How, box: Box, extent: tuple[float, f
     rows = system.rows
     magnitude = _magnitude(rows, extent)
     excess, blamed = least_excess(rows, *cell_extremes(system, box))
-    contradiction = excess > 1e-9 * magnitude  # less is within what the numbers at hand can tell
+    contradiction = is_contradiction(excess, magnitude)
     if contradiction and how.infeasible == "raise":
         names = [name for name, guilty in zip(system.view.names, blamed, strict=True) if guilty]
         raise InfeasibleError(names, excess, 0.5 * (rows.upper - rows.lower)[blamed] + excess)
-    # Widen the rows by as little as makes them feasible, and a hair more, so that the solver has room.
-    for room in (1e-12, 1e-10, 1e-8, 1e-6):
-        wider = excess + room * max(excess, magnitude)
-        relaxed = system._replace(rows=rows._replace(lower=rows.lower - wider, upper=rows.upper + wider))
+    for wider, wide in widened(rows, excess, magnitude):
+        relaxed = system._replace(rows=wide)
         result = solve(z, relaxed, box, extent, how.discrepancy, fused)
         if result.outcome == DONE and contradiction:
             return Solved(relaxed, result, box, how.discrepancy, fused, wider)
@@ -190,6 +188,11 @@ def _solve(z: Tensor, system: System, how: How, box: Box, extent: tuple[float, f
             missed = _missed(rows, result.statistics)
             return Solved(system, result._replace(missed=missed), box, how.discrepancy, fused)
     raise FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
+
+
+def is_contradiction(excess: float, magnitude: float) -> bool:
+    """Whether rows that must give way by `excess` contradict each other; less is within what rounding can tell."""
+    return excess > 1e-9 * magnitude
 
 
 def _missed(rows: Rows, statistics: np.ndarray) -> np.ndarray:

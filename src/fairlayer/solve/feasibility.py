@@ -6,6 +6,8 @@ smallest uniform widening of all rows is a linear programme in G unknowns, whate
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from scipy.optimize import linprog
 
@@ -38,3 +40,10 @@ def least_excess(rows: Rows, least: np.ndarray, most: np.ndarray) -> tuple[float
     blamed[np.flatnonzero(above)[price[: above.sum()] > 1e-9]] = True
     blamed[np.flatnonzero(below)[price[above.sum() :] > 1e-9]] = True
     return max(float(answer.x[-1]), 0.0), blamed
+
+
+def widened(rows: Rows, excess: float, magnitude: float) -> Iterator[tuple[float, Rows]]:
+    """Rows wider by what makes them feasible and a hair more, so that the solver has room; ever more until it does."""
+    for room in (1e-12, 1e-10, 1e-8, 1e-6, 1e-4):
+        wider = excess + room * max(excess, magnitude)
+        yield wider, rows._replace(lower=rows.lower - wider, upper=rows.upper + wider)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,9 +19,18 @@ from fairlayer.constraints import UNKNOWN, Batch, Family, Grid, Key
 from fairlayer.errors import InputError
 from fairlayer.groups import Column, Label, Name, SoftGroup, read_groups
 from fairlayer.rules import Rules
+from fairlayer.stream.kernels import number_table
 from fairlayer.system import Plan
 
 LABELLED: Key = ("labelled",)
+
+
+class Table(NamedTuple):
+    """Numbers of cells by their labels, where these are integers: see `number_table`."""
+
+    start: np.ndarray  # (k,)
+    width: np.ndarray  # (k,)
+    number: np.ndarray  # (G,) int32
 
 
 class Book:
@@ -35,6 +44,7 @@ class Book:
         self.digits: list[tuple[int, ...]] = []
         self._numbers: dict[tuple[int, ...], int] = {}
         self._known: dict[Levels, np.ndarray] = {}
+        self._table: Table | None = None
         self._plan: Plan | None = None
 
     def __len__(self) -> int:
@@ -66,12 +76,22 @@ class Book:
             self.labels = [{} for _ in columns]
         return list(columns.values())
 
+    def look_up(self, groups: Any, n: int) -> np.ndarray | None:
+        """The number of each sample's cell, for a table of integers all met before; None for anything else."""
+        table = self._table
+        if table is None or not isinstance(groups, np.ndarray) or groups.dtype != np.int64:
+            return None
+        cell = np.empty(n, dtype=np.int32)
+        known = groups.shape == (n, len(table.start)) and number_table(groups, *table, cell)
+        return cell if known else None
+
     def locate(self, columns: Sequence[Column], n: int) -> np.ndarray:
         """The number of each sample's cell; new cells get new numbers."""
         cells = assign_cells(columns, n)
         known = self._known.get(cells.levels)
         if known is None:
             known = self._known[cells.levels] = np.full(len(cells.samples), -1, dtype=np.int32)
+            self._remember_table(columns, cells.levels, known)
         new = np.flatnonzero((known < 0) & (cells.samples > 0))
         if len(new):
             table = cells.levels.digit_table()
@@ -81,6 +101,16 @@ class Book:
                     _plain(label)  # refuses what cannot be kept, before anything is changed
                 known[local] = self.number(labels)
         return known[cells.cell]
+
+    def _remember_table(self, columns: Sequence[Column], levels: Levels, number: np.ndarray) -> None:
+        """Keep the widest table of integers for `look_up`, where its columns are all there is to know."""
+        plain = all(column.labels is None and column.matrix is not None for column in columns)
+        if not plain or levels.digits is not None or self.keys != tuple(("group", j) for j in self.names or ()):
+            return
+        if self._table is None or len(number) > len(self._table.number):
+            start = np.array([labels[0] for labels in levels.labels], dtype=np.int64)
+            width = np.array([len(labels) for labels in levels.labels], dtype=np.int64)
+            self._table = Table(start, width, number)
 
     def number(self, labels: Sequence[Label]) -> int:
         """The number of the cell with these labels, a new one if need be."""
@@ -148,7 +178,7 @@ class Book:
         self.labels = [{_label(label): v for v, label in enumerate(labels)} for labels in data["labels"]]
         self.digits = [tuple(digits) for digits in data["digits"]]
         self._numbers = {digits: number for number, digits in enumerate(self.digits)}
-        self._known, self._plan = {}, None
+        self._known, self._table, self._plan = {}, None, None
 
 
 def _only(family: Family, labelled: np.ndarray) -> Family:

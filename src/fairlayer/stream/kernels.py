@@ -28,6 +28,26 @@ def add_exactly(high, low, more):
 
 
 @compiled
+def number_table(table, start, width, number, cell):
+    """The number of each row's cell, where all of a table's labels were met before; False if not.
+
+    number: of each combination of labels, of which column j has width[j] from start[j] on; -1 where not met.
+    """
+    n, k = table.shape
+    for i in range(n):
+        at = 0
+        for j in range(k):
+            digit = table[i, j] - start[j]
+            if digit < 0 or digit >= width[j]:
+                return False
+            at = at * width[j] + digit
+        if number[at] < 0:
+            return False
+        cell[i] = number[at]
+    return True
+
+
+@compiled
 def pooled_rows(membership, sums, offset, batch_count, plus, minus, lower, upper):
     """The rows after the batch, as functions of its cell sums; only those the batch can move, and which they are.
 
@@ -58,6 +78,39 @@ def pooled_rows(membership, sums, offset, batch_count, plus, minus, lower, upper
 
 
 @compiled
+def with_batch_rows(rows, membership, offset, batch_count, plus, minus, lower, upper):
+    """`rows`, followed by those of the batch alone: the same differences, of means within it."""
+    G, K = membership.shape
+    M, constant = np.zeros((G, 2 * K)), np.zeros(2 * K)
+    M[:, :K], constant[:K] = rows.M, rows.offset
+    here = np.zeros(K, dtype=np.bool_)
+    for k in range(K):
+        weight = 0.0
+        for c in range(G):
+            weight += membership[c, k] * batch_count[c]
+        if weight > 0.0:
+            here[k] = True
+            constant[K + k] = offset[k] / weight
+            for c in range(G):
+                M[c, K + k] = membership[c, k] / weight
+    kept = np.empty(plus.size, dtype=np.int64)
+    size = 0
+    for j in range(plus.size):
+        if here[plus[j]] and (minus[j] < 0 or here[minus[j]]):
+            kept[size] = j
+            size += 1
+    kept = kept[:size]
+    return Rows(
+        M,
+        constant,
+        np.concatenate((rows.plus, plus[kept] + K)),
+        np.concatenate((rows.minus, np.where(minus[kept] < 0, minus[kept], minus[kept] + K))),
+        np.concatenate((rows.lower, lower[kept])),
+        np.concatenate((rows.upper, upper[kept])),
+    )
+
+
+@compiled
 def leader_shift(membership, price):
     """The leader's shift of each cell: the sum of its statistics' prices."""
     G, K = membership.shape
@@ -69,14 +122,19 @@ def leader_shift(membership, price):
 
 
 @compiled
-def ledger_step(z, cell, lo, hi, unit, sums, offset, membership, plus, minus, lower, upper, shift, out):
+def ledger_step(
+    z, cell, lo, hi, unit, sums, offset, batch_offset, membership, plus, minus, lower, upper, shift, each_batch, out
+):  # fmt: skip
     """Emit one batch into `out`: the leader's shift, then the nearest outputs that keep the pooled rows.
 
+    each_batch: keep the batch's own rows too.
     Returns (outcome, how far a row may be missed, multipliers of all rows, the rows moved, extremes of cell sums).
     """
     n, G = z.size, sums.shape[0]
     batch_count = count_cells(cell, G)
     rows, moved = pooled_rows(membership, sums, offset, batch_count, plus, minus, lower, upper)
+    if each_batch:
+        rows = with_batch_rows(rows, membership, batch_offset, batch_count, plus, minus, lower, upper)
     led = np.empty(n)
     for i in range(n):
         led[i] = z[i] - shift[cell[i]]

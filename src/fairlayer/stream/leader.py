@@ -1,7 +1,7 @@
 """The leader: the shift that would have been best for the raw stream so far, applied before the ledger repairs.
 
 The ledger alone repairs late, and distorts more than it must. The leader takes the stream to go on as it has been, for
-a quarter as long again as it has run, and solves the pooled projection over that future with the ledger as its offset:
+a tenth as long again as it has run, and solves the pooled projection over that future with the ledger as its offset:
 what has gone astray is brought back over that horizon rather than at once. It aims inside the tolerance by two standard
 deviations of the pooled gap, so that the repair seldom binds.
 
@@ -25,9 +25,10 @@ from fairlayer.stream.book import Book
 from fairlayer.stream.kernels import leader_shift, learn
 from fairlayer.system import Plan
 
-HORIZON = 0.25  # of the stream's length so far
+HORIZON = 0.1  # of the stream's length so far
+BLIND = 1.0  # the same, where targets come later: the shift then hits the wrong cells too, and haste would overshoot
 MARGIN = 2.0  # standard deviations of the pooled gap
-GROWTH = 1.02  # of the stream between two solves of the leader
+SOON = 0.1  # of the horizon between two solves of the leader
 BLOCK = 64.0  # samples after which a cell's latest block is first looked at for drift
 DRIFT = 6.0  # standard errors
 
@@ -66,14 +67,14 @@ def look_for_drift(past):
 
 
 @compiled
-def lead(membership, plus, minus, lower, upper, offset, sums, square, ring, ring_count, past, lo, hi):
+def lead(membership, plus, minus, lower, upper, offset, sums, square, ring, ring_count, past, lo, hi, future):
     """The leader's price of each statistic, and whether it could be found.
 
-    The prices of a cell's statistics add up to its shift.
+    `future` is how many samples the plan is for. The prices of a cell's statistics add up to its shift.
     """
     G, K = membership.shape
     price = np.zeros(K)
-    # The future: each cell's ring, moved to its mean, weighted to last a quarter of the stream.
+    # The future: each cell's ring, moved to its mean, weighted to last until the horizon.
     size, seen, emitted = 0, 0.0, 0.0
     mass, mean = np.zeros(G), np.zeros(G)
     for c in range(G):
@@ -85,7 +86,6 @@ def lead(membership, plus, minus, lower, upper, offset, sums, square, ring, ring
         emitted += sums[c, COUNT]
     if size == 0 or plus.size == 0:
         return price, True
-    future = max(HORIZON * emitted, 1.0)
     z, cell, weight = np.empty(size), np.empty(size, dtype=np.int32), np.empty(size)
     at = 0
     cell_weight, cell_count = np.zeros(G), np.zeros(G)
@@ -123,7 +123,7 @@ def lead(membership, plus, minus, lower, upper, offset, sums, square, ring, ring
         variance = noise[plus[j]]
         if minus[j] >= 0:
             variance += noise[minus[j]]
-        margin = min(MARGIN * np.sqrt(variance / (1.0 + 2.0 / HORIZON)), 0.5 * (upper[j] - lower[j]))
+        margin = min(MARGIN * np.sqrt(variance / (1.0 + 2.0 * emitted / future)), 0.5 * (upper[j] - lower[j]))
         low[j] += margin
         high[j] -= margin
     bound_low, bound_high = float(lo[0]), float(hi[0])
@@ -177,7 +177,7 @@ class Leader:
         """After a batch: look for drift, and solve again when the stream has grown enough."""
         numbers = self.account.numbers
         drifted = look_for_drift(self.account.cells["past"])
-        if drifted or numbers["samples"] >= GROWTH * numbers["led_at"]:
+        if drifted or numbers["samples"] >= (1.0 + SOON * HORIZON) * numbers["led_at"]:
             self.solve(box, tolerances)
 
     def solve(self, box: Box, tolerances: tuple[float, ...]) -> None:
@@ -185,6 +185,10 @@ class Leader:
         cells, plan = self.account.cells, self.book.plan
         known = (self.account.count + cells["ring_count"]) @ plan.membership > 0
         view = plan.view(known)
+        numbers = self.account.numbers
+        horizon = BLIND if (self.book.without_target() >= 0).any() else HORIZON
+        # Batches may be longer than the horizon; the prices serve at least until the next solve.
+        future = max(horizon * numbers["samples"], numbers["samples"] - numbers["led_at"], 1.0)
         price, found = lead(
             plan.membership,
             view.plus,
@@ -194,8 +198,9 @@ class Leader:
             *(cells[name] for name in ("sums", "square", "ring", "ring_count", "past")),
             box.lo,
             box.hi,
+            future,
         )
-        self.account.numbers["led_at"] = self.account.numbers["samples"]
+        numbers["led_at"] = numbers["samples"]
         if found:
             self.account.price = dict(zip(plan.labels, price.tolist(), strict=True))
             self._shift = None

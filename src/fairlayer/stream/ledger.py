@@ -22,7 +22,7 @@ from fairlayer.stream.kernels import learn, note_shares, pooled_gaps, settle
 from fairlayer.stream.leader import Leader
 from fairlayer.stream.policies import Outcome
 from fairlayer.stream.store import Pending
-from fairlayer.system import View
+from fairlayer.system import Plan, View
 
 _NO_SHARES = [1.0, 0.0, 0.0, 0.0, 0.0]  # of a row before its first batch, see kernels.note_shares
 
@@ -39,13 +39,16 @@ class Ledger:
         self.leader = Leader(self.book, self.account)
         self._cell_names: list[str] = []
         self._shares: tuple[View, np.ndarray] | None = None
+        self._full: tuple[Plan, View] | None = None  # the view of a plan once all its groups have samples
 
     # Entering
 
     def locate(self, n: int, groups: Any, features: Any, targets: Any) -> np.ndarray:
         """The cell of each sample of a batch, with room for it in the account."""
-        cell = self.book.locate(self.book.columns(n, groups, features, targets), n)
-        self.account.grow(len(self.book))
+        cell = self.book.look_up(groups, n)
+        if cell is None:
+            cell = self.book.locate(self.book.columns(n, groups, features, targets), n)
+            self.account.grow(len(self.book))
         return cell
 
     def enter(self, raw: np.ndarray, outcome: Outcome, cell: np.ndarray, targets: np.ndarray | None) -> None:
@@ -73,6 +76,7 @@ class Ledger:
         old = [decision.cell for decision in decisions]
         new = self._cells_with_targets(old, targets)
         self.account.grow(len(self.book))
+        self._full = None
         touched = np.unique([*old, *new])
         before = self.record(touched)
         cells = self.account.cells
@@ -121,10 +125,19 @@ class Ledger:
 
     # Asking
 
-    def view(self) -> View:
-        """The rows between groups that have samples."""
+    def view(self, arriving: np.ndarray | None = None) -> View:
+        """The rows between groups that have samples, or will have with those arriving, given by their cells."""
         plan = self.book.plan
-        return plan.view(self.account.count @ plan.membership > 0)
+        if self._full is None or self._full[0] is not plan:
+            count = self.account.count
+            if arriving is not None:
+                count = count + np.bincount(arriving, minlength=len(count))
+            present = count @ plan.membership > 0
+            view = plan.view(present)
+            if arriving is not None or not present.all():
+                return view
+            self._full = (plan, view)
+        return self._full[1]
 
     def gaps(self, view: View) -> np.ndarray:
         """Value of each pooled row."""
@@ -194,4 +207,4 @@ class Ledger:
         self.account, data = Account.from_bytes(block)
         self.book.load_data(data)
         self.leader = Leader(self.book, self.account)
-        self._cell_names, self._shares = [], None
+        self._cell_names, self._shares, self._full = [], None, None

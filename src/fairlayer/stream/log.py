@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 ORIGIN = hashlib.sha256(b"fairlayer stream").hexdigest()  # what the first entry refers to
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 _NOTHING = [0.0] * 5  # the sums of a cell before its first sample, see account.py
 
 
@@ -41,7 +42,7 @@ def make_entry(
     payload["time"] = datetime.now(UTC).isoformat()
     payload["emitted"] = _hash(emitted)
     payload["state"] = _hash(state)
-    text = json.dumps(payload, separators=(",", ":"))
+    text = _ENCODER.encode(payload)
     return Entry(number, batch_id, text, emitted, previous, _digest(number, batch_id, text, previous))
 
 
@@ -50,9 +51,8 @@ def _hash(data: bytes | None) -> str | None:
 
 
 def _digest(number: int, batch_id: str | None, payload: str, previous: str) -> str:
-    digest = hashlib.sha256(json.dumps([number, batch_id, previous]).encode())
-    digest.update(payload.encode())
-    return digest.hexdigest()
+    label = "null" if batch_id is None else json.dumps(batch_id)
+    return hashlib.sha256(f'[{number}, {label}, "{previous}"]{payload}'.encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fairlayer.bounds import Box
-from fairlayer.projection import project
+from fairlayer.projection import is_contradiction, project
 from fairlayer.rows import Rows
 from fairlayer.soft import soft_step
 from fairlayer.solution import Status
-from fairlayer.solve.feasibility import least_excess
+from fairlayer.solve.feasibility import least_excess, widened
 from fairlayer.solve.fused import reach_and_magnitude, solve_fused
 from fairlayer.solve.newton import DONE
 from fairlayer.stream.kernels import constant_step, ledger_step
@@ -43,23 +43,21 @@ class Outcome(NamedTuple):
 
 
 def keep_ledger(stream: Stream, batch: Incoming) -> Outcome:
-    """The leader's shift, then the nearest outputs that keep every pooled row."""
+    """The leader's shift, then the nearest outputs that keep every pooled row, and the batch's own if asked to."""
     raw, cell, box, targets = batch.raw, batch.cell, batch.box, batch.targets
     account, plan, shift = stream.ledger.account, stream.ledger.book.plan, stream.ledger.leader.shift()
-    size = len(account)
-    view = plan.view((account.count + np.bincount(cell, minlength=size)) @ plan.membership > 0)
+    view = stream.ledger.view(cell)
     lower, upper = view.limits(stream.tolerances)
-    offset = plan.no_offset
+    offset = own_offset = plan.no_offset
     if plan.any_residual:
-        known = account.target
         if targets is not None:
-            known = known + np.bincount(cell, weights=targets, minlength=size)
-        offset = (known @ plan.membership) * plan.residual
+            own_offset = (np.bincount(cell, weights=targets, minlength=len(account)) @ plan.membership) * plan.residual
+        offset = (account.target @ plan.membership) * plan.residual + own_offset
     out = np.empty_like(raw)
     unit = float(np.finfo(raw.dtype).eps) / 2
     outcome, worst, multipliers, rows, least, most = ledger_step(
-        raw, cell, box.lo, box.hi, unit, account.cells["sums"], offset, plan.membership, view.plus, view.minus,
-        lower, upper, shift, out,
+        raw, cell, box.lo, box.hi, unit, account.cells["sums"], offset, own_offset, plan.membership, view.plus,
+        view.minus, lower, upper, shift, stream.each_batch, out,
     )  # fmt: skip
     if outcome == DONE and worst <= 0.0:
         return Outcome(out, multipliers, Status.OPTIMAL)
@@ -89,17 +87,16 @@ def _least_violation(
     count = np.bincount(cell, minlength=len(extremes[0])).astype(np.float64)
     reach, magnitude = reach_and_magnitude(float(led.min()), float(led.max()), box.lowest, box.highest)
     unit = float(np.finfo(out.dtype).eps) / 2
-    for room in (1e-12, 1e-10, 1e-8, 1e-6, 1e-4):
-        wider = excess + room * max(excess, magnitude)
-        relaxed = rows._replace(lower=rows.lower - wider, upper=rows.upper + wider)
+    for wider, wide in widened(rows, excess, magnitude):  # noqa: B007
         end = solve_fused(
-            led, cell, np.empty(0), count, count, box.lo, box.hi, *extremes, reach, magnitude, unit, relaxed, out
+            led, cell, np.empty(0), count, count, box.lo, box.hi, *extremes, reach, magnitude, unit, wide, out
         )
         if end[0] == DONE:
             break
     else:
         out[:] = np.clip(led, box.lo, box.hi)
-    return Outcome(out, np.zeros(size), Status.RELAXED, wider)
+    status = Status.RELAXED if is_contradiction(excess, magnitude) else Status.ROUNDED
+    return Outcome(out, np.zeros(size), status, wider)
 
 
 def primal_dual(stream: Stream, batch: Incoming) -> Outcome:

@@ -37,6 +37,7 @@ class Stream:
     may share one. Durable before `update` returns.
     bounds: (lo, hi), numbers or None.
     warm_start: (raw, groups) of past data, from which the leader learns; they do not enter the ledger.
+    each_batch: keep the constraints within every batch as well, at the cost of larger changes; ledger only.
     timeout: seconds to wait for a stream that another process is writing to.
     """
 
@@ -51,6 +52,7 @@ class Stream:
         b_tau: int = 64,
         eta: float = 0.5,
         warm_start: tuple[Any, Any] | None = None,
+        each_batch: bool = False,
         timeout: float = 10.0,
     ):
         self.rules = Rules(constraints)
@@ -60,6 +62,8 @@ class Stream:
             raise InputError(f"policy must be one of {sorted(POLICIES)}; got {policy!r}.")
         if b_tau < 0 or not eta > 0:
             raise InputError(f"b_tau must be at least 0 and eta positive; got {b_tau!r} and {eta!r}.")
+        if each_batch and policy != "ledger":
+            raise InputError(f"each_batch needs policy='ledger'; got {policy!r}, which has its own rule for batches.")
         if any(isinstance(tolerance, torch.Tensor) for tolerance in self.rules.tolerances()):
             raise InputError("a stream's tolerances must be numbers: gradients do not flow through it.")
         box = read_bounds(bounds, 2, np.float64)
@@ -71,6 +75,7 @@ class Stream:
         self.name = name
         self.b_tau = b_tau
         self.eta = eta
+        self.each_batch = each_batch
         self.timeout = timeout
         self.location = None if store is None else str(store)
         self._begin()
@@ -103,6 +108,8 @@ class Stream:
         }
         if self.policy == "primal-dual":
             settings |= {"b_tau": self.b_tau, "eta": self.eta}
+        if self.each_batch:
+            settings["each_batch"] = True
         return json.dumps(settings)
 
     # Deciding
@@ -242,7 +249,18 @@ class Stream:
         self.ledger.load_bytes(state["ledger"])
 
     def __getstate__(self) -> dict[str, Any]:
-        settings = ("rules", "tolerances", "bounds", "policy", "name", "b_tau", "eta", "timeout", "location")
+        settings = (
+            "rules",
+            "tolerances",
+            "bounds",
+            "policy",
+            "name",
+            "b_tau",
+            "eta",
+            "each_batch",
+            "timeout",
+            "location",
+        )
         kept = {key: getattr(self, key) for key in settings}
         return {"settings": kept, "state": self.state_dict() if self.location is None else None}
 
