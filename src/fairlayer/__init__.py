@@ -1,5 +1,6 @@
 """fairlayer: a differentiable layer that makes a neural network's outputs provably fair."""
 
+from fairlayer.audit import audit
 from fairlayer.constraints import (
     Affine,
     ConditionalParity,
@@ -36,6 +37,7 @@ __all__ = [
     "Solution",
     "Status",
     "Stream",
+    "audit",
     "freeze",
     "project",
 ]

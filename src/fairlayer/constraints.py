@@ -136,6 +136,17 @@ def as_numpy(values: Any) -> np.ndarray:
     return (values.float() if values.dtype == torch.bfloat16 else values).numpy()  # numpy has no bfloat16
 
 
+def _text(value: Any) -> str:
+    """`repr`, but the same in every process: sets have an order of the day."""
+    if isinstance(value, set | frozenset):
+        return f"{{{', '.join(sorted(map(_text, value)))}}}"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {_text(entry)}' for key, entry in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__}({', '.join(map(_text, value))})"
+    return repr(value)
+
+
 @dataclass(frozen=True, eq=False)
 class GroupConstraint(Constraint):
     """Common to all fairness constraints: a tolerance, the groups compared, and a name for messages.
@@ -159,7 +170,7 @@ class GroupConstraint(Constraint):
     def key(self) -> str:
         """What the rows depend on, apart from the data and the tolerance."""
         settings = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "tolerance"}
-        return f"{type(self).__name__}{settings!r}"
+        return f"{type(self).__name__}{_text(settings)}"
 
     def groupings(self, names: Sequence[Name]) -> list[tuple[Name, ...]]:
         """What `over` asks for."""

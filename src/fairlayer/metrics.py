@@ -16,6 +16,8 @@ import numpy as np
 
 from fairlayer.groups import SoftGroup, read_groups
 
+__all__ = ["demographic_parity_difference", "equalized_odds_difference", "mean_parity_difference"]
+
 
 def mean_parity_difference(y_true: Any, y_pred: Any, *, sensitive_features: Any) -> float:
     """Largest difference of mean predictions between groups of one sensitive feature. y_true is not looked at."""

@@ -76,7 +76,7 @@ def project(
         array = np.asarray(z)
         if array.dtype not in (np.float16, np.float32, np.float64):
             raise InputError(f"z must hold floats; got an array of {array.dtype}.")
-        z = torch.from_numpy(np.ascontiguousarray(array))
+        z = torch.from_numpy(np.require(array, requirements=["C", "W"]))  # PyTorch has no read-only tensors
     _check(z, rules, targets, how)
     if z.ndim == 2 and rules.only_affine:
         solution = _project_each(z, rules, how, weights)

@@ -2,8 +2,9 @@
 
 The ledger alone repairs late, and distorts more than it must. The leader takes the stream to go on as it has been, for
 a tenth as long again as it has run, and solves the pooled projection over that future with the ledger as its offset:
-what has gone astray is brought back over that horizon rather than at once. It aims inside the tolerance by two standard
-deviations of the pooled gap, so that the repair seldom binds.
+what has gone astray is brought back over that horizon rather than at once. It aims inside the tolerance by some
+standard deviations of the pooled gap, so that the repair seldom binds: by more of them for small batches, on whose few
+samples a repair falls.
 
 What "as it has been" means: per cell, the exact mean of all raw outputs since the last drift, and the shape of the
 last 256 of them. Drift is looked for in the latest block of a cell's samples, an eighth as long as all before it, at
@@ -27,7 +28,7 @@ from fairlayer.system import Plan
 
 HORIZON = 0.1  # of the stream's length so far
 BLIND = 1.0  # the same, where targets come later: the shift then hits the wrong cells too, and haste would overshoot
-MARGIN = 2.0  # standard deviations of the pooled gap
+MARGIN = 0.55  # standard deviations of the pooled gap, times sqrt(2 log(1 + samples / batch size squared))
 SOON = 0.1  # of the horizon between two solves of the leader
 BLOCK = 64.0  # samples after which a cell's latest block is first looked at for drift
 DRIFT = 6.0  # standard errors
@@ -67,10 +68,11 @@ def look_for_drift(past):
 
 
 @compiled
-def lead(membership, plus, minus, lower, upper, offset, sums, square, ring, ring_count, past, lo, hi, future):
+def lead(membership, plus, minus, lower, upper, offset, sums, square, ring, ring_count, past, lo, hi, future, margin):
     """The leader's price of each statistic, and whether it could be found.
 
-    `future` is how many samples the plan is for. The prices of a cell's statistics add up to its shift.
+    The plan is for `future` samples, and keeps away from the tolerances by `margin` standard deviations of the pooled
+    gap. The prices of a cell's statistics add up to its shift.
     """
     G, K = membership.shape
     price = np.zeros(K)
@@ -123,9 +125,9 @@ def lead(membership, plus, minus, lower, upper, offset, sums, square, ring, ring
         variance = noise[plus[j]]
         if minus[j] >= 0:
             variance += noise[minus[j]]
-        margin = min(MARGIN * np.sqrt(variance / (1.0 + 2.0 * emitted / future)), 0.5 * (upper[j] - lower[j]))
-        low[j] += margin
-        high[j] -= margin
+        away = min(margin * np.sqrt(variance / (1.0 + 2.0 * emitted / future)), 0.5 * (upper[j] - lower[j]))
+        low[j] += away
+        high[j] -= away
     bound_low, bound_high = float(lo[0]), float(hi[0])
     least, most = np.zeros(G), np.zeros(G)
     for c in range(G):
@@ -188,7 +190,10 @@ class Leader:
         numbers = self.account.numbers
         horizon = BLIND if (self.book.without_target() >= 0).any() else HORIZON
         # Batches may be longer than the horizon; the prices serve at least until the next solve.
-        future = max(horizon * numbers["samples"], numbers["samples"] - numbers["led_at"], 1.0)
+        samples = numbers["samples"]
+        future = max(horizon * samples, samples - numbers["led_at"], 1.0)
+        batch = samples / numbers["batches"] if samples else 1.0
+        margin = MARGIN * np.sqrt(2.0 * np.log1p(samples / batch**2))
         price, found = lead(
             plan.membership,
             view.plus,
@@ -199,8 +204,9 @@ class Leader:
             box.lo,
             box.hi,
             future,
+            margin,
         )
-        numbers["led_at"] = numbers["samples"]
+        numbers["led_at"] = samples
         if found:
             self.account.price = dict(zip(plan.labels, price.tolist(), strict=True))
             self._shift = None

@@ -1,4 +1,4 @@
-"""What fairlayer does, in a minute: project a batch, train through the layer, keep a stream fair."""
+"""First steps in Python: project a batch, train through the layer, keep a stream fair."""
 
 from __future__ import annotations
 

@@ -1,0 +1,176 @@
+"""The figures that the README and the pages quote, as tables made from benchmarks/results."""
+
+import json
+from collections.abc import Callable
+from statistics import mean
+from typing import Any
+
+from pages import ROOT, read_csv, table
+
+RESULTS = ROOT / "benchmarks" / "results"
+BUSY = "measured beside other work"  # the note of a row that was not timed on a quiet machine
+
+WORST = {  # columns of which the largest entry is shown
+    "gap_violation": "gap above tolerance",
+    "box_violation": "outside the box",
+    "gradient_error": "gradient off by",
+}
+
+Row = dict[str, str]
+
+
+def number(value: str | float, digits: int = 3) -> str:
+    """A figure with a few significant digits, without an exponent where it can be avoided."""
+    if value == "":
+        return "-"
+    amount = float(value)
+    if amount == 0 or 1e-3 <= abs(amount) < 1e9:
+        return f"{float(f'{amount:.{digits}g}'):,.10g}"
+    return f"{amount:.0e}"
+
+
+def peers() -> str:
+    """fairlayer and other software on the same problem: times by batch size, and the worst that came out."""
+    rows = [row for row in read_csv(RESULTS / "peers.csv") if row["k"] == "2" and row["box"] == "True"]
+    sizes = sorted({int(row["n"]) for row in rows})
+    lines = []
+    for name in dict.fromkeys(row["peer"] for row in rows):
+        mine = [row for row in rows if row["peer"] == name]
+        version = next((row["version"] for row in mine if row["version"]), "")
+        label = name if name.startswith(("fairlayer", "floor")) else f"{name} ({version})" if version else name
+        times = [next((_time(row) for row in mine if row["n"] == str(n)), "-") for n in sizes]
+        lines.append([label, *times, *(_worst(mine, what) for what in WORST)])
+    header = ["milliseconds", *(f"n = {n:,}" for n in sizes), *WORST.values()]
+    notes = (
+        "Forward and backward of one batch, two attributes, box [0, 1], new groups in every call (but where a name "
+        "says fixed). `-`: too slow, too large, or could not be run; `benchmarks/results/peers.csv` says which. The "
+        "last three columns are the worst over all sizes, of the numbers returned."
+    )
+    if any(row["note"] == BUSY for row in rows):
+        notes += " \\*: measured beside other work."
+    return f"{table(header, lines)}\n\n{notes}"
+
+
+def _time(row: Row) -> str:
+    text = number(row["forward_backward_ms"])
+    return f"{text}*" if row["note"] == BUSY and text != "-" else text
+
+
+def _worst(rows: list[Row], what: str) -> str:
+    values = [float(row[what]) for row in rows if row[what]]
+    return number(f"{max(values):.0e}", 1) if values else "-"
+
+
+def measured() -> str:
+    """What the layer costs, and how often it broke a promise."""
+    floor = {row["n"]: row for row in read_csv(RESULTS / "floor.csv")}
+    ratios = ", ".join(f"{number(row['ratio'], 2)} at n = {int(n):,}" for n, row in floor.items())
+    share = read_csv(RESULTS / "share.csv")[0]
+    largest = max(read_csv(RESULTS / "scaling.csv"), key=lambda row: int(row["n"]))
+    violations = json.loads((RESULTS / "violations.json").read_text())
+    return table(
+        ("what", "measured"),
+        [
+            ("forward + backward of the layer over that of clamp on the same tensor, in times", ratios),
+            (
+                f"share of the layer in a training step of the paper's network, batch {int(share['n']):,}",
+                f"{100 * float(share['share']):.1f} %",
+            ),
+            (
+                f"peak memory of one call at n = {int(largest['n']):,}, over the size of z",
+                number(largest["forward_backward_memory"]),
+            ),
+            (
+                f"{violations['problems']:,} random problems: rows or bounds broken without the status saying so",
+                number(_target("broken rows or bounds")),
+            ),
+            (
+                "the same: answers marked as rounded although an exact one exists",
+                number(_target("problems left unsolved")),
+            ),
+            (
+                f"{int(float(_target('ledger: steps looked at'))):,} steps of streams: pooled gaps above the tolerance",
+                number(_target("ledger: steps with")),
+            ),
+        ],
+    )
+
+
+def _target(what: str) -> str:
+    """What was measured of a figure that has a limit, by the beginning of its name."""
+    return next(row["measured"] for row in read_csv(RESULTS / "targets.csv") if row["what"].startswith(what))
+
+
+def adult() -> str:
+    """Estimators on the Adult data beside other methods, means over seeds."""
+    rows = read_csv(RESULTS / "adult.csv")
+    columns = {
+        "accuracy": "accuracy",
+        "auc": "AUC",
+        "gap": "gap of means, test set",
+        "batch_gap": "worst batch of 1,000",
+        "decision_gap": "gap of decisions",
+    }
+    lines = []
+    for method in dict.fromkeys(row["method"] for row in rows):
+        mine = [row for row in rows if row["method"] == method]
+        lines.append([method, *(number(mean(float(row[name]) for row in mine)) for name in columns)])
+    return table(("method", *columns.values()), lines)
+
+
+def stream() -> str:
+    """Pooled gaps of the policies, batches of four, one attribute, no box, no drift."""
+    rows = [
+        row
+        for row in read_csv(RESULTS / "stream.csv")
+        if (row["batch"], row["attributes"], row["box"], row["drifts"]) == ("4", "1", "False", "False")
+    ]
+    header = ("method", "pooled gap at the end", "batches after which it was above 0.05", "change over the optimum")
+    lines = [
+        (
+            row["method"],
+            number(row["pooled_gap"]),
+            f"{int(row['steps_above']):,} of {int(row['steps']):,}",
+            number(row["over_optimum"]),
+        )
+        for row in rows
+        if row["seed"] == rows[0]["seed"]
+    ]
+    return table(header, lines)
+
+
+def freeze() -> str:
+    """How often the statement of a frozen model was wrong, and how cautious it is."""
+    header = ("protected", "tolerance", "calibration rows", "statements", "wrong", "mean stated gap", "mean true gap")
+    rows = [row for row in read_csv(RESULTS / "freeze_coverage.csv") if row["tightened"] == "False"]
+    lines: list[list[Any]] = [
+        [
+            row["protected"],
+            row["tolerance"],
+            f"{int(row['rows']):,}",
+            row["draws"],
+            row["wrong"],
+            number(row["mean_stated_gap"]),
+            number(row["mean_true_gap"]),
+        ]
+        for row in rows
+    ]
+    return table(header, lines)
+
+
+def audit() -> str:
+    """An audit of a file as it grows."""
+    rows = read_csv(RESULTS / "audit.csv")
+    header = ("rows", "file, MB", "seconds", "peak memory, MB", "of two cores, taken by other work")
+    names = ("file_mb", "seconds", "peak_mb", "other_cores")
+    return table(header, ([f"{int(row['n']):,}", *(number(row[name]) for name in names)] for row in rows))
+
+
+FIGURES: dict[str, Callable[[], str]] = {
+    "adult": adult,
+    "audit": audit,
+    "freeze": freeze,
+    "measured": measured,
+    "peers": peers,
+    "stream": stream,
+}

@@ -1,0 +1,41 @@
+"""`python -m experiments NAME [--profile PROFILE] [--resume | --replace] [--jobs N] [--folder FOLDER]`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+from experiments.runner import NAMES, RESULTS, refresh_claims, run
+from fairlayer.errors import FairlayerError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run an experiment, or write the table of claims anew."""
+    parser = argparse.ArgumentParser(prog="python -m experiments", description="Run an experiment of the paper.")
+    parser.add_argument("name", choices=[*NAMES, "claims"], help="claims: only write the table of claims anew")
+    parser.add_argument("--profile", default="paper")
+    parser.add_argument("--resume", action="store_true", help="go on with what is there")
+    parser.add_argument("--replace", action="store_true", help="begin anew where there is something")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
+    parser.add_argument("--folder", type=Path, default=RESULTS)
+    chosen = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # to be asked to stop is an interrupt, too
+    try:
+        if chosen.name == "claims":
+            refresh_claims(chosen.folder)
+        else:
+            options = {name: getattr(chosen, name) for name in ("resume", "replace", "jobs", "folder")}
+            print(run(chosen.name, chosen.profile, **options))
+    except FairlayerError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("Interrupted; --resume goes on from here.", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+"""The function `audit`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from fairlayer.audit.description import calibration_curves, changes, describe, histograms
+from fairlayer.audit.facts import Facts, read_roles
+from fairlayer.audit.files import sample_file, tally_file
+from fairlayer.audit.findings import find
+from fairlayer.audit.intervals import LEAST_TO_RESAMPLE
+from fairlayer.audit.result import Audit, Finding, Settings
+from fairlayer.audit.samples import Samples, read_samples, tally_samples
+from fairlayer.audit.tally import Range, Tally
+from fairlayer.audit.tradeoff import trade_off
+from fairlayer.constraints import Affine, Constraint
+from fairlayer.errors import InputError
+from fairlayer.rules import Rules
+from fairlayer.tables import Table, is_table
+
+TRADEOFF_ROWS = 200_000  # of a file; of more, a sample is taken
+
+
+def audit(
+    predictions: Any,  # (n,) array, tensor or series; or the path of a CSV or Parquet file
+    groups: Any,
+    constraints: Sequence[Constraint] | Constraint | Rules,
+    targets: Any = None,  # (n,)
+    *,
+    features: Any = None,
+    weights: Any = None,  # (n,)
+    raw: Any = None,  # (n,)
+    prediction: str | None = None,
+    target: str | None = None,
+    weight: str | None = None,
+    bounds: tuple[float, float] | None = None,
+    threshold: float = 0.5,
+    confidence: float = 0.95,
+    bootstrap: int = 1000,
+    seed: int = 0,
+    tradeoff: bool = True,
+    history: Mapping[str, Sequence[float]] | None = None,
+    comparison: Sequence[Mapping[str, Any]] = (),
+    memory: str = "1GB",
+) -> Audit:
+    """Judge predictions against constraints, group by group.
+
+    Arrays: groups as for `project` (columns by name, a frame, an array), missing labels being a group of their own;
+    targets and features where a constraint needs them, or for error rates and calibration; raw: outputs before the
+    fairness layer, for who was changed and by how much.
+
+    A file: predictions is its path, and columns are named: groups=["sex", "race"], prediction="p", and where there are
+    any target="y", weight="w", raw="z"; features are columns by their own names. It is read in passes and may be larger
+    than memory; `memory` is what the reader may use.
+
+    bounds: range of the outputs, [0, 1] where all lie in it and what is observed otherwise; intervals depend on it.
+    threshold: outputs at it or above are decisions 1. confidence: of every interval by itself. bootstrap: number of
+    resamples, 0 for none. tradeoff: whether to project the outputs at several tolerances to see what that costs.
+    history, comparison: kept for the report, see `Audit`.
+    """
+    rules = constraints if isinstance(constraints, Rules) else Rules(constraints)
+    _check(rules, bounds, threshold, confidence, bootstrap)
+    if is_table(predictions):
+        _only_arrays(targets=targets, features=features, weights=weights)
+        columns = {"groups": groups, "prediction": prediction, "target": target, "weight": weight, "raw": raw}
+        tally, samples = _load_file(predictions, columns, rules, threshold, tradeoff, seed, memory)
+    else:
+        _only_files(prediction=prediction, target=target, weight=weight)
+        if rules.needs_targets is not None and targets is None:
+            raise InputError(f"targets is missing: {rules.needs_targets} compares with them; pass targets=...")
+        read = read_samples(predictions, groups, targets, features, weights, raw)
+        tally, samples = tally_samples(read, rules, threshold), read if tradeoff else None
+
+    span = _span(tally, bounds)
+    findings, not_compared, empty = find(tally, rules, span, confidence, bootstrap, seed)
+    reports = [report for key in tally.attributes for report in describe(tally, [key], span, confidence)]
+    return Audit(
+        findings=tuple(findings),
+        not_compared=not_compared,
+        empty=empty,
+        overall=describe(tally, [], span, confidence)[0],
+        groups=tuple(reports),
+        intersections=tuple(describe(tally, tally.attributes, span, confidence)) if len(tally.attributes) > 1 else (),
+        calibration=tuple(calibration_curves(tally, confidence)),
+        histograms=tuple(histograms(tally)),
+        changes=tuple(changes(tally)),
+        tradeoff=() if samples is None else tuple(trade_off(samples, rules, span, threshold)),
+        settings=Settings(
+            samples=tally.samples,
+            source=Path(predictions).name if is_table(predictions) else "arrays",
+            attributes=tuple(str(key[1]) for key in tally.attributes),
+            constraints=tuple(map(_written, rules.constraints)),
+            confidence=confidence,
+            bootstrap=bootstrap,
+            seed=seed,
+            threshold=threshold,
+            bounds=(tally.outputs.low, tally.outputs.high) if span is None else (span.low, span.high),
+            weighted=weights is not None or weight is not None,
+            targets=tally.targets,
+            versions={name: metadata.version(name) for name in ("fairlayer", "torch", "numpy")},
+        ),
+        notes=tuple(_notes(tally, span, findings, samples, confidence, bootstrap)),
+        history={str(name): tuple(map(float, values)) for name, values in (history or {}).items()},
+        comparison=tuple(dict(row) for row in comparison),
+    )
+
+
+def _load_file(
+    path: str | Path, columns: Mapping[str, Any], rules: Rules, threshold: float, sample: bool, seed: int, memory: str
+) -> tuple[Tally, Samples | None]:
+    """The tally of a file, and some of its rows where a sample is wanted."""
+    with Table(path, memory) as table:
+        roles = read_roles(table, **columns)
+        facts = Facts(table, roles, rules)
+        tally = tally_file(table, roles, facts, rules, threshold)
+        return tally, sample_file(table, roles, facts, rules, TRADEOFF_ROWS, seed) if sample else None
+
+
+def _check(rules: Rules, bounds: Any, threshold: float, confidence: float, bootstrap: int) -> None:
+    if not rules.constraints:
+        raise InputError("constraints is empty: say what to audit, for instance [MeanParity(0.05)].")
+    if any(isinstance(constraint, Affine) for constraint in rules.constraints):
+        raise InputError("Affine rows are about these very outputs, not about groups: measure them with `project`.")
+    if not 0.0 < confidence < 1.0:
+        raise InputError(f"confidence must be between 0 and 1, such as 0.95; got {confidence!r}.")
+    if not math.isfinite(threshold):
+        raise InputError(f"threshold must be a finite number; got {threshold!r}.")
+    if bootstrap != int(bootstrap) or bootstrap < 0:
+        raise InputError(f"bootstrap must be a number of resamples, 0 for none; got {bootstrap!r}.")
+    if bounds is not None and not (len(bounds) == 2 and -math.inf < bounds[0] < bounds[1] < math.inf):
+        raise InputError(f"bounds must be two finite numbers, the lower one first; got {bounds!r}.")
+
+
+def _only_arrays(**given: Any) -> None:
+    for argument, value in given.items():
+        if value is not None:
+            remedy = "columns are found by their names" if argument == "features" else f"pass {argument[:-1]}='column'"
+            raise InputError(f"{argument} goes with arrays, but predictions is the path of a file: {remedy}.")
+
+
+def _only_files(**given: Any) -> None:
+    for argument, value in given.items():
+        if value is not None:
+            remedy = "leave it out" if argument == "prediction" else f"pass {argument}s=..."
+            raise InputError(f"{argument} names a column of a file, but predictions is no path: {remedy}.")
+
+
+def _span(tally: Tally, bounds: tuple[float, float] | None) -> Range | None:
+    """The range that outputs are taken to have: as stated, [0, 1], or None for what is observed."""
+    if bounds is not None:
+        span = Range(*map(float, bounds))
+        if tally.outputs.low < span.low or tally.outputs.high > span.high:
+            raise InputError(
+                f"bounds is {tuple(span)}, but predictions range from {tally.outputs.low:g} to {tally.outputs.high:g}: "
+                "widen it."
+            )
+        return span
+    return Range(0.0, 1.0) if tally.outputs.low >= 0.0 and tally.outputs.high <= 1.0 else None
+
+
+def _notes(
+    tally: Tally,
+    span: Range | None,
+    findings: Sequence[Finding],
+    samples: Samples | None,
+    confidence: float,
+    resamples: int,
+) -> list[str]:
+    """What a reader should know that the numbers do not say."""
+    notes = []
+    if span is None:
+        notes.append(
+            "Outputs do not lie in [0, 1] and no bounds are given: intervals take the range that was observed, "
+            f"[{tally.outputs.low:.6g}, {tally.outputs.high:.6g}], for the possible one."
+        )
+    if len(findings) >= 20:
+        notes.append(
+            f"Of {len(findings)} intervals, about {(1 - confidence) * len(findings):.0f} miss the truth by chance: a "
+            "single violated row among so many proves little."
+        )
+    small = sum(finding.smallest < LEAST_TO_RESAMPLE for finding in findings)
+    if resamples and small:
+        which = "One gap has" if small == 1 else f"{small} gaps have"
+        notes.append(f"{which} no bootstrap interval: a group of it has fewer than {LEAST_TO_RESAMPLE} samples.")
+    if tally.targets is None:
+        notes.append("Without targets there are no error rates and no calibration.")
+    elif tally.targets == "classes":
+        notes.append("Targets are classes, not numbers: there are no error rates and no calibration.")
+    if tally.changes is None:
+        notes.append("Without raw outputs it is not known who was changed.")
+    if samples is not None and len(samples.y) < tally.samples:
+        notes.append(f"The trade-off was computed on {len(samples.y):,} rows drawn at random.")
+    return notes
+
+
+def _written(constraint: Constraint) -> str:
+    """The constraint as Python would write it, without what is left at its default."""
+    parts = [f"{float(constraint.tolerance):g}"]
+    parts += [
+        f"{name}={value!r}"
+        for name in ("over", "name", "regions")
+        if (value := getattr(constraint, name, None)) is not None
+    ]
+    return f"{type(constraint).__name__}({', '.join(parts)})"

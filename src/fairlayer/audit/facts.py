@@ -1,0 +1,136 @@
+"""What must be known of a file before sums are taken: which column is what, its range, and that nothing is missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fairlayer.audit.samples import reach_of, refuse_missing
+from fairlayer.audit.tally import MOST_GROUPS, Range, check_cells
+from fairlayer.constraints import EqualizedOdds
+from fairlayer.errors import InputError
+from fairlayer.rules import Rules
+from fairlayer.tables import Table, number, quote
+
+
+class Roles(NamedTuple):
+    """Which column is what."""
+
+    groups: tuple[str, ...]
+    prediction: str
+    target: str | None
+    weight: str | None
+    raw: str | None
+
+
+def read_roles(table: Table, groups: Any, prediction: str | None, target: Any, weight: str | None, raw: Any) -> Roles:
+    """The columns named by the arguments, all of which the file must have."""
+    if groups is None or isinstance(groups, Mapping):
+        raise InputError("groups must name columns of the file, for instance groups=['sex'].")
+    names = [groups] if isinstance(groups, str) else list(groups)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InputError(f"groups must name columns of the file, for instance groups=['sex']; got {groups!r}.")
+    if prediction is None:
+        raise InputError(f"prediction is missing: name the column of predictions, one of {list(table.columns)[:20]}.")
+    for value, argument in ((target, "target"), (weight, "weight"), (raw, "raw")):
+        if value is not None and not isinstance(value, str):
+            raise InputError(f"{argument} must name a column of the file; got {type(value).__name__}.")
+    for name in names:
+        table.require(name, "groups")
+    for name, argument in ((prediction, "prediction"), (target, "target"), (weight, "weight"), (raw, "raw")):
+        if name is not None:
+            table.require(name, argument)
+    return Roles(tuple(dict.fromkeys(names)), prediction, target, weight, raw)
+
+
+class Facts:
+    """What must be known before sums are taken: ranges, what targets are, and that nothing is missing."""
+
+    def __init__(self, table: Table, roles: Roles, rules: Rules):
+        letters = {"y": roles.prediction, "t": roles.target, "w": roles.weight, "z": roles.raw}
+        self.numbers = {letter: name for letter, name in letters.items() if name is not None}
+        found = {name: values[0] for name, values in table.query(self._sql(roles)).items()}
+        self.rows = int(found["n"])
+        if self.rows == 0:
+            raise InputError(f"{str(table.path)!r} has no rows: there is nothing to audit.")
+        self.targets = self._kind_of_targets(found, roles, rules)
+        for letter, name in self.numbers.items():
+            if letter != "t" or self.targets != "classes":
+                refuse_missing(f"column {name!r}", self.rows - int(found[f"n_{letter}"]), self.rows)
+        self.ranges = {
+            letter: Range(float(found[f"low_{letter}"]), float(found[f"high_{letter}"]))
+            for letter in self.numbers
+            if letter != "t" or self.targets != "classes"
+        }
+        if "w" in self.ranges and (self.ranges["w"].low < 0 or self.ranges["w"].high <= 0):
+            raise InputError(f"column {roles.weight!r} must hold weights of at least 0, and not all of them 0.")
+        self.residuals = Range(float(found["low_r"]), float(found["high_r"])) if "t" in self.ranges else None
+        self.largest_change = float(found["largest_change"]) if "z" in self.ranges else 0.0
+        self.reach = reach_of(self.ranges["y"], self.ranges.get("z"))
+        for j, name in enumerate(roles.groups):
+            if int(found[f"labels_{j}"]) > 2 * MOST_GROUPS:  # an estimate; the exact number is checked later
+                raise InputError(
+                    f"groups names column {name!r}, which has about {int(found[f'labels_{j}']):,} different entries, "
+                    f"more than {MOST_GROUPS}: it looks like a number or a name. Make groups of it, or leave it out."
+                )
+        check_cells(int(found["cells"]) // 2)  # an estimate as well
+
+    def _sql(self, roles: Roles) -> str:
+        labels = [f"g{j}" for j in range(len(roles.groups))]
+        asked = ["count(*) AS n", f"approx_count_distinct(hash({', '.join(labels)})) AS cells"]
+        asked += [f"approx_count_distinct({label}) AS labels_{j}" for j, label in enumerate(labels)]
+        for letter in self.numbers:
+            asked += [f"count({letter}) AS n_{letter}", f"min({letter}) AS low_{letter}"]
+            asked += [f"max({letter}) AS high_{letter}"]
+        if "t" in self.numbers:
+            asked += ["min(y - t) AS low_r", "max(y - t) AS high_r", "count(target) AS n_target"]
+            asked += ["count_if(t <> 0 AND t <> 1) AS beyond", "approx_count_distinct(target) AS classes"]
+        if "z" in self.numbers:
+            asked += ["max(abs(y - z)) AS largest_change"]
+        values = [f"{number(name)} AS {letter}" for letter, name in self.numbers.items()]
+        values += [f"{quote(roles.target)} AS target"] if roles.target is not None else []
+        values += [f"{quote(name)} AS g{j}" for j, name in enumerate(roles.groups)]
+        return f"SELECT {', '.join(asked)} FROM (SELECT {', '.join(values)} FROM data)"
+
+    def _kind_of_targets(self, found: Mapping[str, Any], roles: Roles, rules: Rules) -> str | None:
+        if "t" not in self.numbers:
+            if rules.needs_targets is not None:
+                raise InputError(f"target is missing: {rules.needs_targets} compares with it; name its column.")
+            return None
+        refuse_missing(f"column {roles.target!r}", self.rows - int(found["n_target"]), self.rows)
+        if int(found["n_t"]) < self.rows:
+            kind = "classes"
+        elif int(found["beyond"]) == 0:
+            kind = "binary"
+        else:
+            kind = "numeric"
+        for constraint in rules.constraints:
+            if kind == "classes" and getattr(constraint, "residual", False):
+                raise InputError(
+                    f"column {roles.target!r} holds entries that are no numbers, of which {rules.needs_targets} cannot "
+                    "take residuals."
+                )
+            most = getattr(constraint, "most_classes", math.inf)
+            if isinstance(constraint, EqualizedOdds) and constraint.regions is None and found["classes"] > 2 * most:
+                raise InputError(
+                    f"column {roles.target!r} has about {int(found['classes']):,} values, too many to be classes: give "
+                    "EqualizedOdds intervals of the target, for instance regions=[(None, 0.5), (0.5, None)]."
+                )
+        return kind
+
+    def scales(self, sums: Sequence[str]) -> dict[str, float]:
+        """The power of two that takes terms of each sum to 62 bits; sums that are equal without weights only once."""
+        size = {letter: known.magnitude for letter, known in self.ranges.items()}
+        size |= {"r": self.residuals.magnitude if self.residuals else 0.0, "d": 1.0, "x": 1.0, "f": 1.0}
+        size |= {"c": self.largest_change, "a": self.largest_change}
+        scales = {}
+        for name in sums:
+            spelled = self.spelled(name)
+            exponent = math.frexp(math.prod(size[letter] for letter in spelled))[1]
+            scales[spelled] = 2.0 ** min(62 - exponent, 1000)
+        return scales
+
+    def spelled(self, name: str) -> str:
+        """The factors of a sum; weights that are all 1 are none."""
+        return name if "w" in self.numbers else name.replace("w", "")

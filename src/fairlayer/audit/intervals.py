@@ -1,0 +1,137 @@
+"""Intervals for the population's means, gaps and rates, from counts and moments.
+
+*Analytic.* A group of n samples gets one more sample at either end of the range [lo, hi], as Agresti & Caffo (2000) do
+for differences of proportions; for these n + 2, the rest is Welch's interval by Student's distribution. It is what
+keeps a tiny group honest: three equal outputs have no variance, but with the two that are added the interval is wide,
+and it narrows only as n grows.
+
+*Bootstrap.* Entries of the tally are drawn again, a Poisson number of times each (the Poisson bootstrap, which is the
+usual one with a total that is random too); what varies within an entry is added as a normal number with the entry's own
+variance. So the samples themselves are not needed, and 10^8 of them cost as much as 10^4. Percentiles of the gap.
+
+Weights: samples are independent, and a weight says how many of the population a sample stands for; n is replaced by
+(sum w)^2 / sum w^2 (Kish 1965).
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+from scipy.special import stdtrit
+
+from fairlayer.audit.result import Rate
+from fairlayer.audit.tally import Range, Tally
+
+LEAST_TO_RESAMPLE = 10  # samples of a group, below which a bootstrap shows less variation than there is
+LEAST_TO_OBSERVE = 30  # samples in all, below which their range says little about the possible one
+_DRAWS_AT_ONCE = 4_000_000
+
+
+def quantile_of(confidence: float) -> float:
+    """The number of standard errors that a two-sided interval reaches to either side."""
+    return NormalDist().inv_cdf(0.5 + 0.5 * confidence)
+
+
+def effective_count(weight: np.ndarray, squared: np.ndarray) -> np.ndarray:
+    """Samples of weight 1 that say as much: (sum w)^2 / sum w^2."""
+    return np.divide(weight**2, squared, out=np.zeros_like(weight), where=squared > 0)
+
+
+def cautious_means(
+    n: np.ndarray,  # (K,) samples, effective ones where there are weights
+    mean: np.ndarray,  # (K,)
+    variance: np.ndarray,  # (K,) of the samples, over n
+    low: np.ndarray,  # (K,) range
+    high: np.ndarray,  # (K,)
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean with one sample added at either end of the range, and the variance of that mean."""
+    n_more = n + 2.0
+    centre = (n * mean + low + high) / n_more
+    spread = n * (variance + (mean - centre) ** 2) + (low - centre) ** 2 + (high - centre) ** 2
+    return centre, spread / n_more**2
+
+
+def welch(
+    n: np.ndarray,  # (K,) as for `cautious_means`
+    centre: np.ndarray,  # (K,)
+    variance: np.ndarray,  # (K,)
+    mean: np.ndarray,  # (K,) as measured
+    plus: np.ndarray,  # (m,)
+    minus: np.ndarray,  # (m,) -1 for no second group
+    confidence: float,
+) -> np.ndarray:
+    """(2, m): intervals of the differences of two means, or of one; what was measured is never outside."""
+    second = minus >= 0
+
+    def difference(values: np.ndarray) -> np.ndarray:
+        return values[plus] - np.where(second, values[minus], 0.0)
+
+    both = variance[plus] + np.where(second, variance[minus], 0.0)
+    parts = variance**2 / (n + 1.0)
+    freedom = both**2 / np.maximum(parts[plus] + np.where(second, parts[minus], 0.0), 1e-300)
+    half = stdtrit(np.maximum(freedom, 1.0), 0.5 + 0.5 * confidence) * np.sqrt(both)
+    measured, middle = difference(mean), difference(centre)
+    return np.stack([np.minimum(middle - half, measured), np.maximum(middle + half, measured)])
+
+
+def wilson(successes: float, weight: float, n: float, count: int, z: float) -> Rate:
+    """A share with the interval of Wilson (1927). n: effective number of samples."""
+    if weight <= 0 or n <= 0:
+        return Rate(None, 0.0, 1.0, count)
+    p = min(max(successes / weight, 0.0), 1.0)
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return Rate(p, max(0.0, min(p, centre - half)), min(1.0, max(p, centre + half)), count)
+
+
+def possible_outputs(tally: Tally, stated: Range | None) -> Range | None:
+    """The range to add samples at the ends of: as stated, or else as observed where there is enough to observe."""
+    return stated if stated is not None else _observed(tally.outputs, tally.samples)
+
+
+def possible_residuals(tally: Tally, stated: Range | None) -> Range | None:
+    """The same for outputs less targets, which lie in the range of the outputs as a rule."""
+    residuals = tally.residuals
+    if residuals is None:
+        return None
+    if stated is not None and residuals.magnitude <= stated.width:
+        return Range(-stated.width, stated.width)
+    return _observed(residuals, tally.samples)
+
+
+def _observed(observed: Range, samples: int) -> Range | None:
+    return observed if samples >= LEAST_TO_OBSERVE and observed.width > 0 else None
+
+
+def resample(
+    count: np.ndarray,  # (E,) samples of each entry
+    weight: np.ndarray,  # (E,) sum of w
+    total: np.ndarray,  # (E,) sum of w q, q the quantity whose means are compared
+    within: np.ndarray,  # (E,) variance over samples of the entry of w (q - mean of its cell)
+    cell: np.ndarray,  # (E,) non-decreasing
+    membership: np.ndarray,  # (G, K) which cells belong to which group
+    resamples: int,
+    seed: int,
+) -> np.ndarray:
+    """(resamples, K): means of the groups, drawn again; nan where none of a group was drawn."""
+    rng = np.random.default_rng(seed)
+    starts = np.flatnonzero(np.r_[True, cell[1:] != cell[:-1]])
+    mean_weight, mean_total, deviation = weight / count, total / count, np.sqrt(np.maximum(within, 0.0))
+    at_once = max(1, _DRAWS_AT_ONCE // len(count))
+    means = []
+    for start in range(0, resamples, at_once):
+        drawn = rng.poisson(count, size=(min(at_once, resamples - start), len(count))).astype(np.float64)
+        noise = rng.standard_normal(drawn.shape) * deviation * np.sqrt(drawn)
+        sums = np.add.reduceat(drawn * mean_total + noise, starts, axis=1) @ membership
+        weights = np.add.reduceat(drawn * mean_weight, starts, axis=1) @ membership
+        means.append(np.divide(sums, weights, out=np.full_like(sums, np.nan), where=weights > 0))
+    return np.concatenate(means)
+
+
+def percentiles(values: np.ndarray, confidence: float) -> np.ndarray:
+    """(2, m): the middle part of each column that holds a share `confidence` of it."""
+    tail = 0.5 * (1.0 - confidence)
+    quantile = np.nanquantile if np.isnan(values).any() else np.quantile
+    return quantile(values, [tail, 1.0 - tail], axis=0)

@@ -1,0 +1,301 @@
+"""What an audit found. Plain data: numbers, text and tuples of them, so that it goes to JSON and back unchanged.
+
+Two questions are answered apart. *Do these data keep the constraint?* is arithmetic: `Finding.holds`, exact. *What do
+they say about the population they were drawn from?* is statistics: `Finding.verdict`, from an interval. A group of
+three samples can hold to the last digit and is still undecided: it never reads as fair.
+
+Names of groups come from the data. They are kept as they are; whoever writes HTML, Markdown or SQL escapes them.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fairlayer.audit.plain import from_plain, to_plain
+
+Interval = tuple[float, float]
+
+
+class Verdict(enum.StrEnum):
+    """What the data say about the population, at the confidence of the audit."""
+
+    SATISFIED = "satisfied"
+    VIOLATED = "violated"
+    UNDECIDED = "undecided"
+
+    @property
+    def sentence(self) -> str:
+        """What a reader is told."""
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    Verdict.SATISFIED: "The whole interval of the gap lies within the tolerance.",
+    Verdict.VIOLATED: "The whole interval of the gap lies beyond the tolerance.",
+    Verdict.UNDECIDED: "Not decidable from so few samples: the interval of the gap reaches to both sides of the "
+    "tolerance, or there is none.",
+}
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A share of samples with its Wilson interval. value is None where there are no samples to take it of."""
+
+    value: float | None
+    lower: float
+    upper: float
+    count: int  # samples that it is a share of
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row of a constraint: two groups compared, or one group with its target."""
+
+    constraint: str  # its name, or what it is called: "mean parity"
+    kind: str  # class of the constraint: "MeanParity"
+    row: str  # as everywhere in fairlayer: "mean parity, sex: f - m"
+    where: str  # the part before the groups: "mean parity, sex"
+    groups: tuple[str, ...]  # labels compared, ("f", "m"); one where a group is held against its target
+    counts: tuple[int, ...]  # samples of each
+    means: tuple[float, ...]  # of the output, or of output less target for residual constraints
+    gap: float  # signed: first mean less second
+    tolerance: float
+    holds: bool  # whether |gap| <= tolerance in these very data, in exact arithmetic
+    interval: Interval | None  # of the population's gap, analytic; None where nothing can be said
+    bootstrap: Interval | None  # the same, resampled; None where a group is too small to resample, or not asked for
+    verdict: Verdict  # about the population, from `interval`
+
+    @property
+    def excess(self) -> float:
+        """By how much |gap| passes the tolerance; negative within."""
+        return abs(self.gap) - self.tolerance
+
+    @property
+    def smallest(self) -> int:
+        """Samples of the smaller group."""
+        return min(self.counts)
+
+    @property
+    def samples_to_decide(self) -> int | None:
+        """About how many samples of the smaller group would decide, were the gap to stay as it is.
+
+        None where it is decided already, and where no number would do: the gap is just at its tolerance.
+        """
+        if self.verdict is not Verdict.UNDECIDED or self.interval is None:
+            return None
+        half, margin = 0.5 * (self.interval[1] - self.interval[0]), abs(self.excess)
+        if margin < 1e-3 * half:
+            return None
+        needed = max(self.smallest + 1, math.ceil(self.smallest * (half / margin) ** 2))
+        digits = 10 ** max(0, len(str(needed)) - 2)  # two are all that an estimate deserves
+        return -(-needed // digits) * digits
+
+    @property
+    def statement(self) -> str:
+        """Both answers in one sentence."""
+        here = "holds in these data" if self.holds else "is broken in these data"
+        if self.verdict is not Verdict.UNDECIDED:
+            return f"{here}; {self.verdict.value} for the population"
+        few = f"{self.smallest:,} sample{'s' if self.smallest != 1 else ''} in the smaller group"
+        needed = self.samples_to_decide
+        more = f"; about {needed:,} would decide" if needed is not None else ""
+        return f"{here}; undecided for the population ({few}{more})"
+
+
+@dataclass(frozen=True)
+class GroupReport:
+    """What is known of one group, of one attribute or of several together.
+
+    All but counts and rates of predictions is None without targets; rates of errors also where targets are not 0 and 1.
+    """
+
+    attributes: tuple[str, ...]  # ("sex",), ("sex", "race"), or () for everybody
+    labels: tuple[str, ...]  # ("f",)
+    count: int
+    share: float  # of the weight, which is 1 per sample unless weights are given
+    mean: float
+    mean_interval: Interval | None
+    deviation: float  # standard deviation
+    decision_rate: Rate  # predictions at the threshold or above
+    target_mean: float | None = None  # the base rate, where targets are 0 and 1
+    bias: float | None = None  # mean of prediction less target
+    root_mean_squared_error: float | None = None
+    accuracy: Rate | None = None
+    true_positive_rate: Rate | None = None
+    false_positive_rate: Rate | None = None
+    precision: Rate | None = None
+    calibration_error: float | None = None  # mean |prediction - target| over the bins of `calibration`, by weight
+
+    @property
+    def name(self) -> str:
+        """For a table: "sex: f", "sex & race: f & black", "everybody"."""
+        return f"{' & '.join(self.attributes)}: {' & '.join(self.labels)}" if self.attributes else "everybody"
+
+
+@dataclass(frozen=True)
+class CalibrationBin:
+    """Predictions of one group in [lower, upper), and the targets that came with them."""
+
+    attribute: str  # "" for everybody
+    label: str
+    lower: float
+    upper: float
+    count: int
+    mean_prediction: float
+    mean_target: float
+    interval: Interval | None  # of the mean target
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Distribution of one group's outputs: counts between `edges`, one fewer than there are edges."""
+
+    attribute: str  # "" for everybody
+    label: str
+    edges: tuple[float, ...]  # the same for all groups
+    after: tuple[float, ...]  # counts (or weights) of predictions
+    before: tuple[float, ...] | None  # of raw outputs, where they are given
+
+
+@dataclass(frozen=True)
+class Change:
+    """How far predictions of one group are from the raw outputs; positive where the prediction is higher."""
+
+    attribute: str  # "" for everybody
+    label: str
+    count: int
+    changed: float  # share of samples whose prediction differs from the raw output
+    mean: float  # of prediction less raw output, over all samples
+    mean_absolute: float
+    lowest: float
+    highest: float
+    quantiles: dict[str, float]  # "0.05", "0.25", "0.5", "0.75", "0.95"
+    flipped: float  # share of samples whose decision at the threshold differs
+
+
+@dataclass(frozen=True)
+class TradeoffPoint:
+    """What projecting these outputs onto the constraints would cost, were all tolerances this."""
+
+    tolerance: float
+    gap: float  # largest |gap| after projecting
+    mean_change: float  # absolute
+    root_mean_squared_change: float
+    accuracy: float | None  # of decisions at the threshold, where targets are 0 and 1
+    root_mean_squared_error: float | None  # against the targets
+
+
+@dataclass(frozen=True)
+class Settings:
+    """With what the audit was made."""
+
+    samples: int
+    source: str  # "arrays", or the path of a file
+    attributes: tuple[str, ...]
+    constraints: tuple[str, ...]  # as Python would write them
+    confidence: float
+    bootstrap: int  # resamples
+    seed: int
+    threshold: float
+    bounds: Interval  # range that outputs are taken to have
+    weighted: bool
+    targets: str | None  # "binary", "numeric", "classes", or None without
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result of `audit`. `str` and `table()` are for a terminal, `to_html` and `to_card` for a reader."""
+
+    findings: tuple[Finding, ...]  # those that pass their tolerance most come first
+    not_compared: tuple[str, ...]  # groups that are absent, and so are in no row
+    empty: tuple[str, ...]  # constraints without any row, as fewer than two groups have samples
+    overall: GroupReport
+    groups: tuple[GroupReport, ...]  # of every attribute by itself
+    intersections: tuple[GroupReport, ...]  # of all attributes together; empty where there is only one
+    calibration: tuple[CalibrationBin, ...]  # empty without numeric targets
+    histograms: tuple[Histogram, ...]
+    changes: tuple[Change, ...]  # empty without raw outputs
+    tradeoff: tuple[TradeoffPoint, ...]
+    settings: Settings
+    notes: tuple[str, ...] = ()  # what could not be computed, and what a reader should know
+    history: dict[str, tuple[float, ...]] = field(default_factory=dict)  # training history: name -> one value per epoch
+    comparison: tuple[dict[str, Any], ...] = ()  # rows of a table that compares methods: method, accuracy, gap, ...
+
+    @property
+    def satisfied(self) -> bool:
+        """Whether these very data keep every constraint, in exact arithmetic, and each compares something.
+
+        It is about these data. What they say about the population is `verdict`.
+        """
+        return bool(self.findings) and not self.empty and all(finding.holds for finding in self.findings)
+
+    @property
+    def verdict(self) -> Verdict:
+        """About the population: violated if a row is, satisfied if all rows are and nothing was left uncompared."""
+        verdicts = {finding.verdict for finding in self.findings}
+        if Verdict.VIOLATED in verdicts:
+            return Verdict.VIOLATED
+        if verdicts == {Verdict.SATISFIED} and not self.not_compared and not self.empty:
+            return Verdict.SATISFIED
+        return Verdict.UNDECIDED
+
+    @property
+    def worst(self) -> Finding | None:
+        """The row that passes its tolerance most, or is nearest to it."""
+        return max(self.findings, key=lambda finding: finding.excess, default=None)
+
+    @property
+    def headline(self) -> str:
+        """The result in two sentences."""
+        from fairlayer.audit.text import headline
+
+        return headline(self)
+
+    def table(self, rows: int = 20) -> str:
+        """Findings and groups as plain text, at most `rows` lines of each kind."""
+        from fairlayer.audit.text import table
+
+        return table(self, rows)
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, with `satisfied` and `verdict` in it; numbers that are not finite are None."""
+        return {"satisfied": self.satisfied, "verdict": self.verdict.value, **to_plain(self)}
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """The result as JSON, also written to `path` where one is given."""
+        text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Audit:
+        """The result again, from what `to_dict` gave."""
+        return from_plain(cls, data)
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> Audit:
+        """The result again, from a file that `to_json` wrote."""
+        return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+
+    def to_html(self, path: str | Path) -> Path:
+        """One self-contained page with plots."""
+        from fairlayer.report.page import write_html
+
+        return write_html(self, path)
+
+    def to_card(self, path: str | Path) -> Path:
+        """A model card in Markdown."""
+        from fairlayer.report.card import write_card
+
+        return write_card(self, path)

@@ -1,0 +1,156 @@
+"""The tally: all that an audit knows of the samples, whether they came as arrays or from a file.
+
+Samples with the same labels (of every attribute, region and class that is looked at) form a *cell*; the outputs of a
+cell are counted in *bins*. For every bin of every cell, an *entry*, sums are kept:
+
+    sums["wwy"][e] = sum of w w y over the samples of entry e,
+
+each letter a quantity: w weight, y output, t target, r = y - t, d decision (1 where y >= threshold, else 0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlayer.cells import exact_sums
+from fairlayer.constraints import Grid, Key
+from fairlayer.errors import InputError
+from fairlayer.groups import Column, Label
+
+BINS = 200  # of the outputs; a multiple of the bins of histograms and calibration curves
+CLASS: Key = ("class",)  # the column of targets that are 0 and 1
+OUTPUT_SUMS = ("w", "ww", "wy", "wyy", "wwy", "wwyy", "d", "wd")
+TARGET_SUMS = ("wt", "wtt", "wr", "wrr", "wwr", "wwrr")
+MOST_GROUPS = 400  # of one attribute or one intersection that a constraint compares
+MOST_CELLS = 10_000
+
+
+CHANGE_BINS = 500  # to either side of no change
+
+
+class Range(NamedTuple):
+    """From the least to the greatest."""
+
+    low: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        """The difference."""
+        return self.high - self.low
+
+    @property
+    def magnitude(self) -> float:
+        """The largest absolute value."""
+        return max(abs(self.low), abs(self.high))
+
+
+@dataclass(frozen=True, eq=False)
+class ChangeTally:
+    """How predictions differ from raw outputs: bins of the change c = y - raw, and bins of the raw outputs, by cell.
+
+    The change 0 has a bin of its own. Sums as in `Tally`, with c the change, a its absolute value, x 1 where it is not
+    0, and f 1 where the decision differs.
+    """
+
+    cell: np.ndarray  # (E,)
+    bin: np.ndarray  # (E,) ordered as the changes are
+    count: np.ndarray
+    lowest: np.ndarray
+    highest: np.ndarray
+    sums: dict[str, np.ndarray]
+    raw_cell: np.ndarray  # (F,)
+    raw_bin: np.ndarray
+    raw_weight: np.ndarray
+
+
+CHANGE_SUMS = ("w", "wc", "wa", "wx", "wf")
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """Cells, their labels, and the sums of their entries."""
+
+    attributes: tuple[Key, ...]  # keys of the protected attributes in `columns`
+    columns: Mapping[Key, Column]  # label of each cell in everything that is looked at; all columns have labels
+    cell: np.ndarray  # (E,) of each entry
+    bin: np.ndarray  # (E,)
+    count: np.ndarray  # (E,) samples
+    sums: dict[str, np.ndarray]  # (E,) each
+    outputs: Range  # as observed
+    residuals: Range | None
+    reach: Range  # what the bins range over: outputs, raw outputs, and [0, 1] where all lie in it
+    targets: str | None  # "binary", "numeric" or "classes"
+    changes: ChangeTally | None = None
+
+    @property
+    def samples(self) -> int:
+        """How many there are."""
+        return int(self.count.sum())
+
+    @property
+    def cells(self) -> int:
+        """How many there are, none of them empty."""
+        return len(next(iter(self.columns.values())).values) if self.columns else 1
+
+    def number(self, keys: Sequence[Key]) -> tuple[list[tuple[Label, ...]], np.ndarray]:
+        """The combinations of labels in these columns that have samples, and which of them each cell belongs to."""
+        if not keys:
+            return [()], np.zeros(self.cells, dtype=np.int64)
+        codes = np.stack([np.asarray(self.columns[key].values) for key in keys], axis=1)
+        found, of_cell = np.unique(codes, axis=0, return_inverse=True)
+        labels = [[self.columns[key].labels[v] for v in found[:, j]] for j, key in enumerate(keys)]  # type: ignore[index]
+        return list(zip(*labels, strict=True)), of_cell.reshape(-1)
+
+    def total(self, what: str, of_entry: np.ndarray, size: int) -> np.ndarray:
+        """Sums of entries that share a number."""
+        values = self.count.astype(np.float64) if what == "" else self.sums[what]
+        return add_up(values, of_entry, size)
+
+    def grid(self, keys: Sequence[Key]) -> tuple[Grid, np.ndarray]:
+        """The cells as constraints see them, of which only these columns matter; and which of them an entry is in."""
+        found, of_cell = self.number(keys)
+        members = {}
+        for j, key in enumerate(keys):
+            labels = self.columns[key].labels or ()
+            code = {label: v for v, label in enumerate(labels)}
+            digits = np.array([code[combination[j]] for combination in found], dtype=np.int64)
+            members[key] = [(label, (digits == v).astype(np.float64)) for v, label in enumerate(labels)]
+        return Grid(members, len(found)), of_cell[self.cell]
+
+
+def add_up(values: np.ndarray, index: np.ndarray, size: int) -> np.ndarray:
+    """Sums of the values that share an index, in twice the precision."""
+    sums, error = np.zeros(size), np.zeros(size)
+    exact_sums(np.ascontiguousarray(values, dtype=np.float64), index.astype(np.int32), np.empty(0), sums, error)
+    return sums
+
+
+def bin_of(values: np.ndarray, reach: Range) -> np.ndarray:
+    """The bin of each output; the last one is closed at its upper end."""
+    if reach.width <= 0:
+        return np.zeros(len(values), dtype=np.int64)
+    return np.clip(np.floor((values - reach.low) * (BINS / reach.width)), 0, BINS - 1).astype(np.int64)
+
+
+def check_labels(columns: Mapping[Key, Column]) -> None:
+    """Refuse attributes that are no groups but numbers or names of individuals."""
+    for key, column in columns.items():
+        if key[0] == "group" and len(column.labels or ()) > MOST_GROUPS:
+            raise InputError(
+                f"groups[{column.name!r}] has {len(column.labels or ()):,} labels, more than {MOST_GROUPS}: it looks "
+                "like a number or a name. Make groups of it, for instance age bands, or leave it out."
+            )
+
+
+def check_cells(size: int) -> None:
+    """Refuse more combinations of labels than a report can be about."""
+    if size > MOST_CELLS:
+        raise InputError(
+            f"The attributes have {size:,} combinations of labels, more than {MOST_CELLS:,}: pass fewer attributes, or "
+            "coarser groups."
+        )

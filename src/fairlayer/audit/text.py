@@ -1,0 +1,115 @@
+"""A result as plain text, for a terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from fairlayer.audit.result import Audit, Finding, GroupReport, Interval, Rate, Verdict
+
+
+def headline(result: Audit) -> str:
+    """What holds in these data, and what that says about the population."""
+    broken = sum(not finding.holds for finding in result.findings)
+    if not result.findings:
+        return "Nothing is compared: fewer than two groups have samples."
+    rows = len(result.findings)
+    if broken:
+        first = f"{_of(broken, rows)} broken in these {result.settings.samples:,} samples."
+    elif result.empty:
+        first = f"Not every constraint compares something: {'; '.join(result.empty)} has no row."
+    else:
+        first = f"Every gap is within its tolerance in these {result.settings.samples:,} samples."
+    counts = Counter(finding.verdict for finding in result.findings)
+    verdicts = [f"{counts[v]} {v.value}" for v in Verdict if counts[v]]
+    listed = ", ".join(verdicts) if rows > 1 else verdicts[0].split()[1]
+    few = " (too few samples to tell)" if counts[Verdict.UNDECIDED] else ""
+    return f"{first} About the population, with confidence {result.settings.confidence:g}: {listed}{few}."
+
+
+def _of(part: int, whole: int) -> str:
+    if whole == 1:
+        return "The gap is"
+    return f"{part} of {whole} gaps {'is' if part == 1 else 'are'}"
+
+
+def table(result: Audit, rows: int) -> str:
+    """The headline, the findings, the groups, and the notes."""
+    parts = [headline(result)]
+    if result.findings:
+        shown = [_finding(finding) for finding in result.findings[:rows]]
+        header = ["gap between", "samples", "means", "gap", "tolerance", "interval", "in these data", "population"]
+        parts.append(_columns(header, shown) + _more(len(result.findings), rows, "gaps"))
+    groups = [result.overall, *result.groups]
+    header = ["group", "samples", "share", "mean", "decisions", *_target_header(result)]
+    parts.append(_columns(header, [_group(group) for group in groups[:rows]]) + _more(len(groups), rows, "groups"))
+    if result.changes:
+        everybody = result.changes[0]
+        parts.append(
+            f"Changed from the raw outputs: {everybody.changed:.1%} of samples, by {everybody.mean_absolute:.4g} on "
+            f"average over all, from {everybody.lowest:.4g} to {everybody.highest:.4g}."
+        )
+    if result.not_compared:
+        listed = "; ".join(result.not_compared[:rows])
+        parts.append(f"Not compared: {listed}{_more(len(result.not_compared), rows, 'others')}")
+    parts += [f"Note: {note}" for note in result.notes]
+    return "\n\n".join(parts)
+
+
+def _finding(finding: Finding) -> tuple[str, ...]:
+    verdict = finding.verdict.value
+    if finding.verdict is Verdict.UNDECIDED:
+        verdict += f" ({finding.smallest:,} samples)" if finding.smallest != 1 else " (1 sample)"
+    return (
+        finding.row,
+        " / ".join(f"{count:,}" for count in finding.counts),
+        " / ".join(f"{mean:.4g}" for mean in finding.means),
+        f"{finding.gap:+.4g}",
+        f"{finding.tolerance:g}",
+        _interval(finding.interval),
+        "holds" if finding.holds else "BROKEN",
+        verdict,
+    )
+
+
+def _interval(interval: Interval | None) -> str:
+    return "-" if interval is None else f"[{interval[0]:+.4g}, {interval[1]:+.4g}]"
+
+
+def _target_header(result: Audit) -> tuple[str, ...]:
+    if result.settings.targets == "binary":
+        return "base rate", "accuracy", "TPR", "FPR"
+    return ("mean target", "bias", "RMSE") if result.settings.targets == "numeric" else ()
+
+
+def _group(group: GroupReport) -> tuple[str, ...]:
+    cells = [group.name, f"{group.count:,}", f"{group.share:.1%}", f"{group.mean:.4g}", _rate(group.decision_rate)]
+    if group.accuracy is not None:
+        cells += [f"{group.target_mean:.3g}", _rate(group.accuracy)]
+        cells += [_rate(group.true_positive_rate), _rate(group.false_positive_rate)]
+    elif group.bias is not None:
+        cells += [f"{group.target_mean:.4g}", f"{group.bias:+.4g}", f"{group.root_mean_squared_error:.4g}"]
+    return tuple(cells)
+
+
+def _rate(rate: Rate | None) -> str:
+    if rate is None or rate.value is None:
+        return "-"
+    return f"{rate.value:.3f} [{rate.lower:.3f}, {rate.upper:.3f}]"
+
+
+def _more(total: int, shown: int, what: str) -> str:
+    return f"\n... and {total - shown} more {what}" if total > shown else ""
+
+
+def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Aligned columns. Control characters in names that come from data are shown, not sent to the terminal."""
+    lines = [header, *[[_printable(cell) for cell in row] for row in rows]]
+    widths = [max(len(line[j]) for line in lines) for j in range(len(header))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

@@ -1,0 +1,16 @@
+"""The command `fairlayer`: one module per command, each of which imports what is slow only when it runs."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line; what `fairlayer` on a terminal calls."""
+    try:
+        from fairlayer.cli.app import app
+    except ImportError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        sys.exit("fairlayer: the command line needs typer and rich: pip install 'fairlayer[cli]'.")
+    app(prog_name="fairlayer")

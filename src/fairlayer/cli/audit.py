@@ -1,0 +1,107 @@
+"""`fairlayer audit`: are the predictions in a file fair?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlayer.cli import options
+from fairlayer.cli.files import check_output, open_source
+from fairlayer.cli.terminal import note, say
+from fairlayer.errors import InputError
+
+
+def audit(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file of any size.")],
+    prediction: Annotated[str, typer.Option(metavar="COLUMN", help="The column of predictions: scores, or 0 and 1.")],
+    protected: options.Protected,
+    parity: options.Parity = None,
+    odds: options.Odds = None,
+    residuals: options.Residuals = None,
+    conditional: options.Conditional = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="What came true; needed for --odds and --residuals.")
+    ] = None,
+    raw: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Predictions before they were made fair: who was changed?")
+    ] = None,
+    weight: Annotated[str | None, typer.Option(metavar="COLUMN", help="What each row counts.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where to write the report, a page of its own such as report.html; report.json is written beside it.",
+        ),
+    ] = None,
+    card: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write a model card in Markdown.")] = None,
+    facts: options.Facts = None,
+    threshold: Annotated[float, typer.Option(help="Predictions at it or above are decisions 1.")] = 0.5,
+    confidence: Annotated[float, typer.Option(help="Of every interval by itself.")] = 0.95,
+    bootstrap: Annotated[int, typer.Option(metavar="TIMES", min=0, help="Resamples for intervals; 0 for none.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
+) -> int:
+    """Judge predictions, group by group.
+
+    Every gap comes with an interval and a verdict about the population; a group of a few rows never reads as fair. The
+    exit code is about the rows of the file: 0 if they keep every constraint, 1 if not.
+
+    `fairlayer audit out.csv --prediction probability --protected sex --parity 0.02 -o report.html`
+    """
+    wanted = options.Wanted(parity, odds, residuals, conditional or ())
+    if wanted.needs_target and target is None:
+        raise InputError(f"{wanted.needs_target} compares predictions with what came true: add --target COLUMN.")
+    _check_outputs(data, output, card)
+    if facts is not None and card is None:
+        raise InputError("--facts is for the model card: add --card FILE.")
+    source = open_source(data)
+    attributes = options.read_attributes(protected, source)
+    for name, option in ((prediction, "--prediction"), (target, "--target"), (raw, "--raw"), (weight, "--weight")):
+        if name is not None:
+            source.check(name, option)
+
+    from fairlayer.audit import audit as run
+    from fairlayer.cli.columns import FileColumns, with_groups
+    from fairlayer.cli.reporting import digest, read_facts, write_reports
+
+    told = read_facts(facts)
+    with FileColumns(source) as columns:
+        constraints = wanted.constraints(columns)
+        columns.check_groups(attributes)
+        columns.check_number(prediction, "--prediction")
+    named = [name for name in (prediction, target, raw, weight) if name is not None]
+    with with_groups(source, attributes, [*named, *wanted.conditional_columns(source)]) as path:
+        result = run(
+            path,
+            [attribute.column for attribute in attributes],
+            constraints,
+            prediction=prediction,
+            target=target,
+            raw=raw,
+            weight=weight,
+            threshold=threshold,
+            confidence=confidence,
+            bootstrap=bootstrap,
+            seed=seed,
+        )
+    result = replace(result, settings=replace(result.settings, source=data.name))
+    say(str(result))
+    if output is not None or card is not None:
+        provenance = {"data, SHA-256": digest(data)}
+        written = write_reports(result, page=output, card=card, facts=told, provenance=provenance)
+        note(f"Wrote {', '.join(map(str, written))}.")
+    return 0 if result.satisfied else 1
+
+
+def _check_outputs(data: Path, output: Path | None, card: Path | None) -> None:
+    if output is not None:
+        if output.suffix.lower() not in (".html", ".htm"):
+            raise InputError(f"-o: {output} must end in .html: the report is a page.")
+        check_output(output, data)
+        check_output(output.with_suffix(".json"), data)
+    if card is not None:
+        check_output(card, data, option="--card")

@@ -1,0 +1,38 @@
+"""`fairlayer bench`: the benchmarks."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fairlayer.cli import checkout
+from fairlayer.errors import InputError
+
+
+def bench(
+    suites: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SUITE]...", help="Which to run, such as floor or scaling; all where none is named."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes and few repeats: does it run?")] = False,
+    sizes: Annotated[
+        list[int] | None, typer.Option(metavar="N", help="A batch size in place of the usual; may be repeated.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random problems.")] = 20_000,
+) -> int:
+    """Run the benchmarks; what they measure is written to benchmarks/results/.
+
+    Needs a checkout of the repository.
+
+    `fairlayer bench floor --quick`
+    """
+    root = checkout.find("benchmarks")
+    known = sorted(path.stem for path in (root / "benchmarks" / "suites").glob("[!_]*.py"))
+    for name in suites or ():
+        if name not in known:
+            raise InputError(f"There is no suite {name!r}; there are {', '.join(known)}.")
+    options = [*(["--quick"] if quick else []), "--seed", str(seed)]
+    if sizes:
+        options += ["--sizes", *map(str, sizes)]
+    return checkout.run(root, ["benchmarks/run.py", *(suites or ()), *options])

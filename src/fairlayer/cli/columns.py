@@ -1,0 +1,137 @@
+"""Columns of a file that is too large to read: what the options need to know of them, by queries."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from fairlayer.cli.files import Source, connect, named, plain_errors
+from fairlayer.cli.options import Attribute
+from fairlayer.cli.schema import MISSING_MARKS
+from fairlayer.errors import InputError
+from fairlayer.tables import MISSING, Table, number, quote, text
+
+
+class FileColumns:
+    """The columns of a file, as `Wanted.constraints` asks for them."""
+
+    def __init__(self, source: Source):
+        self.source = source
+        self._table = Table(source.path)
+
+    def __enter__(self) -> FileColumns:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._table.close()
+
+    def is_number(self, column: str) -> bool:
+        """Whether every entry that is not missing is a number, and there is one."""
+        asked = f"count({quote(column)}) AS entries, count({number(column)}) AS numbers"
+        found = self._one(f"SELECT {asked} FROM data")
+        return found["entries"] == found["numbers"] > 0
+
+    def quartiles(self, column: str) -> str:
+        """Cut points that make four parts of about the same size, as the options take them."""
+        found = self._one(f"SELECT approx_quantile({number(column)}, [0.25, 0.5, 0.75]) AS cuts FROM data")
+        return ",".join(f"{cut:g}" for cut in sorted(set(found["cuts"])))
+
+    def values(self, column: str, most: int | None) -> list[str]:
+        """The different values as text, sorted, a missing one among them; one more than `most` where there are more."""
+        limit = "" if most is None else f" LIMIT {most + 1}"
+        found = self._table.query(f"SELECT DISTINCT {_label(column)} AS entry FROM data ORDER BY 1{limit}")
+        return [str(entry) for entry in found["entry"].tolist()]
+
+    def check_number(self, column: str, option: str) -> None:
+        """Refuse a column in which an entry is missing or is no finite number."""
+        found = self._one(f"SELECT count(*) AS n, count({number(column)}) AS known FROM data")
+        if found["known"] < found["n"]:
+            wrong = self._one(
+                f"SELECT row_number() OVER () AS place, {text(column)} AS entry FROM data "
+                f"QUALIFY {number(column)} IS NULL LIMIT 1"
+            )
+            entry = "no entry" if wrong["entry"] is None else repr(str(wrong["entry"]))
+            count = int(found["n"] - found["known"])
+            raise InputError(
+                f"{option}: column {column!r} has {count:,} entries that are no numbers, the first in row "
+                f"{int(wrong['place']):,} ({entry}): leave these rows out, or name another column."
+            )
+
+    def check_groups(self, attributes: Sequence[Attribute]) -> None:
+        """Refuse an attribute with one group only."""
+        for attribute in attributes:
+            if attribute.cuts:
+                continue
+            label = _label(attribute.column)
+            found = self._one(f"SELECT min({label}) AS low, max({label}) AS high FROM data")
+            if found["low"] == found["high"]:
+                raise InputError(
+                    f"--protected: column {attribute.column!r} has one group only, {str(found['low'])!r}: there is "
+                    "nobody to compare."
+                )
+
+    def _one(self, sql: str) -> dict[str, Any]:
+        """The first row of a result; None for missing entries."""
+        found = self._table.query(sql)
+        return {name: values[:1].tolist()[0] for name, values in found.items()}
+
+
+def _label(column: str) -> str:
+    """A column as text, `missing` where there is no entry."""
+    return f"coalesce({text(column)}, '{MISSING}')"
+
+
+@contextmanager
+def with_groups(source: Source, attributes: Sequence[Attribute], others: Sequence[str]) -> Iterator[Path]:
+    """The file; where cut points make groups of numbers, a temporary one with those columns made and `others` kept."""
+    if not any(attribute.cuts for attribute in attributes):
+        yield source.path
+        return
+    parameters: dict[str, Any] = dict(source.parameters)
+    asked = []
+    for attribute in attributes:
+        if attribute.column in others:
+            raise InputError(
+                f"--protected: column {attribute.column!r} has another role too: leave out its cut points."
+            )
+        value = _cut_sql(attribute, parameters) if attribute.cuts else _as_read(source, attribute.column, parameters)
+        asked.append(f"{value} AS {named(attribute.column)}")
+    rest = dict.fromkeys(name for name in others if name not in [attribute.column for attribute in attributes])
+    asked += [f"{_as_read(source, name, parameters)} AS {named(name)}" for name in rest]
+    with tempfile.TemporaryDirectory(prefix="fairlayer-") as folder:
+        path = Path(folder) / "table.parquet"
+        sql = f"COPY (SELECT {', '.join(asked)} FROM {source.relation}) TO $target (FORMAT parquet)"
+        with plain_errors(source.path), connect() as connection:
+            connection.execute(sql, {**parameters, "target": str(path)})
+        yield path
+
+
+def _as_read(source: Source, name: str, parameters: dict[str, Any]) -> str:
+    """A column with nothing where an entry of a CSV file marks a missing one."""
+    if not source.is_csv:
+        return quote(name)
+    parameters["marks"] = sorted(MISSING_MARKS)
+    return f"CASE WHEN list_contains($marks, {quote(name)}) THEN NULL ELSE {quote(name)} END"
+
+
+def _cut_sql(attribute: Attribute, parameters: dict[str, Any]) -> str:
+    """The group that cut points put a number in."""
+
+    def parameter(value: Any) -> str:
+        name = f"p{len(parameters)}"
+        parameters[name] = value
+        return f"${name}"
+
+    value = number(attribute.column)
+    *inner, last = attribute.groups
+    cases = [
+        f"WHEN {value} < {parameter(cut)} THEN {parameter(group)}"
+        for cut, group in zip(attribute.cuts, inner, strict=True)
+    ]
+    return f"CASE WHEN {value} IS NULL THEN NULL {' '.join(cases)} ELSE {parameter(last)} END"

@@ -1,0 +1,283 @@
+"""Tables in files, in and out. Whatever is written appears whole or not at all.
+
+`fairlayer.tables` reads files to measure them. Here every entry of a CSV file is text as it stands, so that what a
+command does not change can be written again as it was.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairlayer.errors import InputError
+from fairlayer.tables import _take_text_as_text
+
+CSV = (".csv", ".tsv", ".txt")
+PARQUET = (".parquet", ".pq")
+
+
+def duckdb() -> Any:
+    """The library, or a sentence on how to get it."""
+    try:
+        import duckdb as library
+    except ImportError as error:
+        raise InputError("Files are read with DuckDB: pip install 'fairlayer[cli]'.") from error
+    return library
+
+
+def named(column: str) -> str:
+    """What stands after AS to give a column this name; `fairlayer.tables.quote` is for columns that are read."""
+    return '"' + column.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that can be read: where it is, and the columns it has."""
+
+    path: Path
+    columns: dict[str, str]  # name -> DuckDB's type; text for those of a CSV file, unless others are asked for
+
+    @property
+    def relation(self) -> str:
+        """What stands after FROM, under the name `data`; takes `parameters`."""
+        if self.is_csv:
+            return f"read_csv($path, {_dialect(self.path)}, auto_detect=false, columns=$columns) AS data"
+        return "read_parquet($path) AS data"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Of the relation."""
+        return {"path": str(self.path), **({"columns": self.columns} if self.is_csv else {})}
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether types are not in the file."""
+        return is_csv(self.path)
+
+    def check(self, name: str, option: str) -> str:
+        """A column that an option names, or a sentence on which the file has."""
+        if name not in self.columns:
+            raise InputError(f"{option}: {self.path} has no column {name!r}. {_nearest(name, self.columns)}")
+        return name
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """Did you mean ...?"""
+    lower = {entry.lower(): entry for entry in known}
+    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
+    if close:
+        return f"Did you mean {lower[close[0]]!r}?"
+    listed = list(lower.values())
+    more = f" and {len(listed) - 12} more" if len(listed) > 12 else ""
+    return f"It has {', '.join(map(repr, listed[:12]))}{more}."
+
+
+def is_csv(path: Path) -> bool:
+    """Whether a file is text by its name; otherwise it is Parquet."""
+    return not path.name.lower().endswith(PARQUET)
+
+
+def check_format(path: Path, option: str = "") -> None:
+    """Refuse files of other kinds, by their names."""
+    if not path.name.lower().endswith(CSV + PARQUET):
+        where = f"{option}: " if option else ""
+        raise InputError(f"{where}{path} is neither CSV nor Parquet by its name: use a name in .csv or .parquet.")
+
+
+def _dialect(path: Path) -> str:
+    """How a CSV file is written; nothing is left to the reader's guess, which may skip lines that it does not like."""
+    return f"""header=true, skip=0, delim='{_separator(path)}', quote='"', escape='"'"""
+
+
+def _separator(path: Path) -> str:
+    """What separates the columns of a CSV file: the candidate that its first line has most of."""
+    with path.open("rb") as file:
+        header = file.readline()
+    return max(",;\t|", key=lambda candidate: header.count(candidate.encode()))
+
+
+def _header(path: Path) -> list[str]:
+    """The names in the first line of a CSV file."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            names = next(csv.reader(file, delimiter=_separator(path)), [])
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not in UTF-8: save it so.") from error
+    names = [name or f"column{j}" for j, name in enumerate(names)]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{path} has two columns {name!r}: rename one.")
+    return names
+
+
+@contextmanager
+def connect(memory: str = "1GB") -> Iterator[Any]:
+    """A database in memory, of bounded size; what does not fit goes to a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="fairlayer-") as spill:
+        settings = {
+            "memory_limit": memory,
+            "temp_directory": spill,
+            "preserve_insertion_order": True,
+            "autoinstall_known_extensions": False,  # reading a file needs no network
+            "autoload_known_extensions": False,
+        }
+        connection = duckdb().connect(":memory:", config=settings)
+        _take_text_as_text(connection)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+
+@contextmanager
+def plain_errors(path: Path) -> Iterator[None]:
+    """Turn what DuckDB says of a file into one sentence."""
+    try:
+        yield
+    except duckdb().Error as error:
+        if "unicode" in str(error).lower() or "utf-8" in str(error).lower():
+            raise InputError(f"{path} is not in UTF-8: save it so.") from error
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise InputError(f"{path} cannot be read: {' '.join(lines[:3])}") from error
+
+
+def open_source(path: Path, *, as_text: bool = True) -> Source:
+    """Look at a file: that it is there, that it is a table, and which columns it has.
+
+    as_text: take every entry of a CSV file as text, so that it can be written again as it was; otherwise numbers and
+    dates get their types.
+    """
+    check_format(path)
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: name a CSV or Parquet file.")
+    if not path.exists():
+        raise InputError(f"{path} does not exist. {_neighbour(path)}".strip())
+    if not os.access(path, os.R_OK):
+        raise InputError(f"{path} cannot be read: you have no permission.")
+    if path.stat().st_size == 0:
+        raise InputError(f"{path} is empty: it needs a header and rows.")
+    with plain_errors(path), connect() as connection:
+        source = Source(path, _columns(path, as_text, connection))
+        sql = f"SELECT count(*) FROM (SELECT 1 FROM {source.relation} LIMIT 1)"
+        if not connection.execute(sql, source.parameters).fetchone()[0]:
+            raise InputError(f"{path} has a header but no rows.")
+    return source
+
+
+def _columns(path: Path, as_text: bool, connection: Any) -> dict[str, str]:
+    """Names and types of the columns."""
+    if is_csv(path) and as_text:
+        return dict.fromkeys(_header(path), "VARCHAR")
+    relation = "read_parquet($path)"
+    if is_csv(path):  # types are those of all rows, and words such as "yes" and "no" stay what they are
+        kinds = "['BIGINT', 'DOUBLE', 'DATE', 'TIMESTAMP', 'VARCHAR']"
+        relation = f"read_csv($path, {_dialect(path)}, sample_size=-1, auto_type_candidates={kinds})"
+    described = connection.execute(f"DESCRIBE SELECT * FROM {relation}", {"path": str(path)}).fetchall()
+    names = _header(path) if is_csv(path) else [row[0] for row in described]
+    return dict(zip(names, [row[1] for row in described], strict=True))
+
+
+def _neighbour(path: Path) -> str:
+    """A file of nearly that name in the same folder."""
+    folder = path.parent
+    if not folder.is_dir():
+        return f"There is no folder {folder}."
+    names = [entry.name for entry in folder.iterdir() if entry.is_file()]
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f"Did you mean {folder / close[0]}?" if close else ""
+
+
+def read_frame(source: Source) -> Any:
+    """The whole table as a frame: text from CSV, as it stands in the file; types as they are from Parquet."""
+    with plain_errors(source.path), connect("8GB") as connection:
+        return connection.execute(f"SELECT * FROM {source.relation}", source.parameters).df()
+
+
+def write_frame(frame: Any, path: Path) -> None:
+    """Write a frame as CSV or Parquet, whole or not at all."""
+    with replacing(path) as temporary:
+        save_frame(frame, temporary)
+
+
+def save_frame(frame: Any, path: Path) -> None:
+    """Write a frame as CSV or Parquet, by the name of the file."""
+    if is_csv(path):
+        frame.to_csv(path, index=False, sep=_delimiter(path))
+        return
+    with connect("8GB") as connection:
+        connection.register("frame", frame)
+        connection.execute("COPY (SELECT * FROM frame) TO $target (FORMAT parquet)", {"target": str(path)})
+
+
+def copy_options(path: Path) -> str:
+    """How COPY ... TO writes a file of this name."""
+    return f"FORMAT csv, HEADER true, DELIMITER '{_delimiter(path)}'" if is_csv(path) else "FORMAT parquet"
+
+
+def _delimiter(path: Path) -> str:
+    """What separates the columns of a CSV file to be written."""
+    return "\t" if ".tsv" in path.name.lower() else ","
+
+
+def check_output(path: Path, *inputs: Path, option: str = "-o") -> None:
+    """Refuse a place that cannot be written to, before any work."""
+    if path.is_dir():
+        raise InputError(f"{option}: {path} is a folder: name a file.")
+    if any(path.exists() and path.samefile(source) for source in inputs if source.exists()):
+        raise InputError(f"{option}: {path} is the input itself: name another file.")
+    check_parent(path, option)
+
+
+def check_parent(path: Path, option: str = "-o") -> None:
+    """Refuse a file or folder that could not be made where it is to be."""
+    parent = path.absolute().parent
+    if not parent.is_dir():
+        raise InputError(f"{option}: there is no folder {parent} to write {path.name} to: make it first.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(f"{option}: {parent} cannot be written to: you have no permission.")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path`, which takes its place when the block ends well and vanishes otherwise."""
+    number, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.absolute().parent)
+    os.close(number)
+    temporary = Path(name)
+    temporary.chmod(0o666 & ~_umask())
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """The same for a folder. What was there before goes only when the new one is whole."""
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.absolute().parent))
+    temporary.chmod(0o777 & ~_umask())
+    try:
+        yield temporary
+        if path.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.absolute().parent))
+            path.replace(old / "old")
+            temporary.replace(path)
+            shutil.rmtree(old)
+        else:
+            temporary.replace(path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,295 @@
+"""`fairlayer fit`: from a table to a fair model, a report and a model card."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairlayer.cli import options
+from fairlayer.cli.files import check_parent, open_source, read_frame, replacing_folder
+from fairlayer.cli.terminal import note, say, show_table
+from fairlayer.errors import InputError
+
+if TYPE_CHECKING:
+    from fairlayer.audit import Audit
+    from fairlayer.cli.learning import Part, Setting
+    from fairlayer.cli.schema import Schema
+
+FEWEST_ROWS = 40
+COLUMNS, TRAINING = "What the columns mean, where it is not inferred right", "Training"
+PAGE, CARD = "report.html", "model-card.md"
+FILES = ("model.safetensors", "model.json", PAGE, "report.json", CARD)
+
+
+class TaskName(StrEnum):
+    """What to learn."""
+
+    CLASSIFICATION = "classification"
+    REGRESSION = "regression"
+
+
+class MethodName(StrEnum):
+    """How the model is made fair."""
+
+    LAYER = "layer"
+    PROJECTION = "projection"
+    PENALTY = "penalty"
+    LAGRANGIAN = "lagrangian"
+    UNCONSTRAINED = "unconstrained"
+
+
+def fit(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file with one row per sample.")],
+    target: Annotated[str, typer.Option(metavar="COLUMN", help="What to predict: two classes, or numbers.")],
+    protected: options.Protected,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="The model folder to write; it is replaced.")
+    ],
+    parity: options.Parity = None,
+    odds: options.Odds = None,
+    residuals: options.Residuals = None,
+    conditional: options.Conditional = None,
+    bounds: options.Bounds = None,
+    facts: options.Facts = None,
+    task: Annotated[
+        TaskName | None,
+        typer.Option(rich_help_panel=COLUMNS, help="Classification or regression, where the target leaves it open."),
+    ] = None,
+    positive: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VALUE",
+            rich_help_panel=COLUMNS,
+            help="The class whose probability is predicted, against all others.",
+        ),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            rich_help_panel=COLUMNS,
+            help="A column to leave out of the features; may be given more than once.",
+        ),
+    ] = None,
+    hide_protected: Annotated[
+        bool,
+        typer.Option(
+            "--hide-protected", rich_help_panel=COLUMNS, help="Leave the protected columns out of the features."
+        ),
+    ] = False,
+    merge_rare: Annotated[
+        int,
+        typer.Option(
+            metavar="ROWS",
+            min=0,
+            rich_help_panel=COLUMNS,
+            help="Join groups of fewer rows than this into one, 'other'.",
+        ),
+    ] = 0,
+    method: Annotated[
+        MethodName | None,
+        typer.Option(
+            rich_help_panel=TRAINING,
+            help="How to train. Default: `layer`, through the projection; `lagrangian` with --odds.",
+        ),
+    ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare", rich_help_panel=TRAINING, help="Train the other methods too, and show them side by side."
+        ),
+    ] = False,
+    test: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            rich_help_panel=TRAINING,
+            help="Share of the rows that is kept from training, for the report.",
+        ),
+    ] = 0.2,
+    epochs: Annotated[
+        int, typer.Option(min=1, rich_help_panel=TRAINING, help="Most passes over the data; training stops early.")
+    ] = 200,
+    seed: Annotated[
+        int, typer.Option(min=0, rich_help_panel=TRAINING, help="Of the split, the network and the batches.")
+    ] = 0,
+) -> int:
+    """Train a fair model on a table.
+
+    Classes or numbers, types of columns, missing entries and rare categories are inferred, and said. The model is
+    judged on rows that it has not seen. The folder holds `model.safetensors` and `model.json`, `report.html`,
+    `report.json` and `model-card.md`.
+
+    `fairlayer fit people.csv --target income --protected sex --protected race --parity 0.02 -o model/`
+    """
+    wanted = options.Wanted(parity, odds, residuals, conditional or ())
+    box = options.read_bounds(bounds)
+    if not 0.0 < test < 1.0:
+        raise InputError(f"--test: the share must lie between 0 and 1; got {test:g}.")
+    _check_folder(output)
+    source = open_source(data)
+    attributes = options.read_attributes(protected, source)
+    for name, option in [(target, "--target"), *((name, "--ignore") for name in ignore or ())]:
+        source.check(name, option)
+    if target in [attribute.column for attribute in attributes]:
+        raise InputError(f"--target: column {target!r} is protected too: it cannot be both.")
+
+    from fairlayer.cli.learning import Part, Setting, split
+    from fairlayer.cli.reporting import digest, read_facts, write_reports
+    from fairlayer.cli.schema import FrameColumns, infer
+    from fairlayer.folder import save
+
+    told = read_facts(facts)
+    schema, frame, notes = infer(
+        read_frame(source),
+        source,
+        target=target,
+        attributes=attributes,
+        ignore=ignore or (),
+        keep=wanted.conditional_columns(source),
+        hide_protected=hide_protected,
+        task=None if task is None else task.value,
+        positive=positive,
+        merge_rare=merge_rare,
+    )
+    if len(frame) < FEWEST_ROWS:
+        raise InputError(f"{data} has {len(frame)} rows with a target: at least {FEWEST_ROWS} are needed to learn.")
+    classify = schema.task == "classification"
+    if classify and box not in (None, (0.0, 1.0)):
+        raise InputError("--bounds: probabilities lie between 0 and 1; leave the option out for classes.")
+    constraints = wanted.constraints(FrameColumns(source, frame))
+    _check_regions(constraints, schema, frame, wanted)
+    chosen = _choose(method, constraints)
+    setting = Setting(constraints, classify, box, seed, epochs, verbose=sys.stderr.isatty())
+    whole = Part(schema.inputs(frame), _targets(frame, schema), schema.groups(frame))
+    train, held = split(whole, test, seed)
+    if not len(held):
+        raise InputError(f"--test: {test:g} of {len(whole)} rows leaves none for the report: raise it.")
+    _introduce(schema, len(whole), notes)
+    audit, model = _learn(setting, chosen, train, held, compare)
+    with replacing_folder(output) as temporary:
+        save(model, temporary, table={"schema": schema.to_data(), "data": data.name, "seed": seed, "test": test})
+        write_reports(
+            audit,
+            page=temporary / PAGE,
+            card=temporary / CARD,
+            title=f"Fairness of {schema.target}",
+            facts={**_facts(schema, data, chosen, len(train), len(held), seed, notes), **told},
+            provenance={"data": data.name, "data, SHA-256": digest(data)},
+        )
+    say(str(audit))
+    if audit.comparison:
+        show_table(list(audit.comparison[0]), [list(row.values()) for row in audit.comparison], "On the rows held out")
+    note(f"Wrote {output}: {', '.join(FILES)}.")
+    return 0 if audit.satisfied else 1
+
+
+def _check_folder(output: Path) -> None:
+    """A new folder, an empty one, or one that holds a model and nothing else."""
+    if output.exists() and not output.is_dir():
+        raise InputError(f"-o: {output} is a file: name a folder for the model.")
+    if output.is_dir():
+        for path in output.iterdir():
+            if path.name not in FILES:
+                raise InputError(f"-o: {output} holds other files than a model, {path.name!r}: name a new folder.")
+    check_parent(output)
+
+
+def _choose(method: MethodName | None, constraints: Any) -> str:
+    """The layer, unless a constraint compares rows of like target: then no output can be projected."""
+    from fairlayer.cli.learning import is_by_target
+
+    by_target = is_by_target(constraints)
+    if method is None:
+        return "lagrangian" if by_target else "layer"
+    if by_target and method in (MethodName.LAYER, MethodName.PROJECTION):
+        raise InputError(f"--method {method} cannot keep --odds, as targets are unknown when predicting: leave it out.")
+    return method.value
+
+
+def _introduce(schema: Schema, rows: int, notes: list[str]) -> None:
+    """Say what was inferred."""
+    what = f"the probability of {schema.target} = {schema.positive}" if schema.positive else schema.target
+    note(f"{rows:,} rows, {len(schema.features)} features; predicts {what} ({schema.task}).")
+    for text in notes:
+        note(f"  {text}")
+
+
+def _check_regions(constraints: Any, schema: Schema, frame: Any, wanted: options.Wanted) -> None:
+    """Refuse regions that cannot be told for every row."""
+    from fairlayer.cli.schema import numbers, quartiles
+
+    for name in [name for c in constraints if type(c).__name__ == "ConditionalParity" for name in c.regions]:
+        if name in schema.numbers and numbers(frame[name], name).isna().any():
+            raise InputError(f"--conditional: column {name!r} has missing entries: fill them in, or drop these rows.")
+        if name not in schema.features:
+            raise InputError(f"--conditional: column {name!r} is not among the features: do not --ignore it.")
+    by_class = any(type(c).__name__ == "EqualizedOdds" and c.regions is None for c in constraints)
+    if by_class and schema.task == "regression":
+        cuts = quartiles(frame[schema.target])
+        example = f"--odds {wanted.odds}:{cuts}"
+        raise InputError(f"--odds: {schema.target} holds numbers: give cut points, such as {example}.")
+
+
+def _targets(frame: Any, schema: Schema) -> Any:
+    """Targets as numbers: 1 for the class predicted, 0 for the rest."""
+    from fairlayer.cli.schema import numbers, text_labels
+
+    column = frame[schema.target]
+    if schema.task == "classification":
+        return (text_labels(column) == schema.positive).astype("float64")
+    return numbers(column, schema.target).to_numpy()
+
+
+def _learn(setting: Setting, method: str, train: Part, held: Part, compare: bool) -> tuple[Audit, Any]:
+    """Fit, compare with the other methods where asked for, and audit on the rows held out."""
+    from fairlayer.audit import audit
+    from fairlayer.cli.learning import TITLES, is_by_target, outputs, trial
+
+    possible = [name for name in TITLES if name not in ("layer", "projection") or not is_by_target(setting.constraints)]
+    comparison, fitted = [], {}
+    for name in possible if compare else [method]:
+        note(f"Training: {TITLES[name]} ...")
+        fitted[name], row = trial(setting, name, train, held)
+        comparison.append(row)
+    model = fitted[method]
+    result = audit(
+        outputs(model, held.X, held.groups),
+        held.groups,
+        list(setting.constraints),
+        targets=held.y,
+        features=held.X,
+        raw=model.raw_outputs(held.X),
+        history=model.history_,
+        comparison=comparison if compare else (),
+        seed=setting.seed,
+    )
+    return result, model
+
+
+def _facts(
+    schema: Schema, data: Path, method: str, train: int, held: int, seed: int, notes: list[str]
+) -> dict[str, str]:
+    """What the model card says beyond the audit."""
+    from fairlayer import __version__
+    from fairlayer.cli.learning import TITLES
+
+    return {
+        "date": datetime.date.today().isoformat(),
+        "type": f"{schema.task} by a network with two hidden layers; fairness by: {TITLES[method]}; "
+        f"fairlayer {__version__}",
+        "training data": f"{train:,} rows of {data.name}, with {len(schema.features)} features",
+        "evaluation data": f"{held:,} rows of {data.name} kept from training, drawn with seed {seed} in the shares of "
+        "the groups",
+        "preprocessing": " ".join(
+            [
+                "Missing numbers become the median and are marked; categories have a column each, missing ones too.",
+                *notes,
+            ]
+        ),
+    }

@@ -1,0 +1,153 @@
+"""Training as `fit`, `--compare` and the demo do it: parts of a table, estimators by method, scores."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from fairlayer.constraints import GroupConstraint
+from fairlayer.estimator import FairEstimator
+from fairlayer.gaps import Gaps, measure
+from fairlayer.rules import Rules
+from fairlayer.sklearn import FairClassifier, FairRegressor
+from fairlayer.training import AugmentedLagrangian, Penalty, select_strength
+
+STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # of the penalty, in standard deviations of the target
+CURVATURES = (1.0, 10.0)  # of the augmented Lagrangian
+TITLES = {
+    "unconstrained": "unconstrained",
+    "projection": "projection afterwards",
+    "penalty": "penalty",
+    "lagrangian": "augmented Lagrangian",
+    "layer": "fairness layer",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some rows of a table: features, targets as numbers, and the labels of every protected attribute."""
+
+    X: Any
+    y: np.ndarray  # (n,) float64; 0 and 1 for classes
+    groups: dict[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def rows(self, positions: np.ndarray) -> Part:
+        """Some of them."""
+        groups = {name: labels[positions] for name, labels in self.groups.items()}
+        return Part(self.X.iloc[positions].reset_index(drop=True), self.y[positions], groups)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all methods of a comparison share."""
+
+    constraints: Sequence[GroupConstraint]
+    classify: bool
+    bounds: Any = None
+    seed: int = 0
+    epochs: int = 200
+    patience: int = 8
+    verbose: bool = False
+
+    def estimator(self, method: Any) -> FairEstimator:
+        """An estimator, not yet fitted."""
+        options = {
+            "method": method,
+            "random_state": self.seed,
+            "max_epochs": self.epochs,
+            "patience": self.patience,
+            "verbose": self.verbose,
+        }
+        if self.classify:
+            return FairClassifier(list(self.constraints), **options)
+        return FairRegressor(list(self.constraints), bounds=self.bounds, **options)
+
+    def fit(self, method: Any, part: Part) -> FairEstimator:
+        """A fitted estimator."""
+        y = part.y.astype(np.int64) if self.classify else part.y
+        return self.estimator(method).fit(part.X, y, sensitive_features=part.groups)
+
+    def measure(self, outputs: np.ndarray, part: Part) -> Gaps:
+        """The rows of the constraints, in exact arithmetic."""
+        return measure(outputs, Rules(list(self.constraints)), part.groups, part.y, part.X)
+
+
+def split(part: Part, share: float, seed: int) -> tuple[Part, Part]:
+    """Two parts, the second with about `share` of the rows of every combination of labels; no label only in it."""
+    n = len(part)
+    random = np.random.default_rng(seed)
+    labels_of_row = np.stack([labels.astype(str) for labels in part.groups.values()])
+    _, combination = np.unique(labels_of_row, axis=1, return_inverse=True)
+    order = np.lexsort((random.random(n), combination.reshape(-1)))
+    held = np.zeros(n, dtype=bool)
+    held[order[np.unique((np.arange(round(share * n)) / share).astype(int))]] = True
+    for labels in part.groups.values():
+        for label in set(labels.tolist()) - set(labels[~held].tolist()):
+            held[labels == label] = False
+    return part.rows(np.flatnonzero(~held)), part.rows(np.flatnonzero(held))
+
+
+def outputs(model: FairEstimator, X: Any, groups: Any) -> np.ndarray:
+    """Probabilities of the second class, or predictions."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Some groups are absent")
+        if isinstance(model, FairClassifier):
+            return model.predict_proba(X, sensitive_features=groups)[:, 1]
+        return model.predict(X, sensitive_features=groups)
+
+
+def is_by_target(constraints: Sequence[GroupConstraint]) -> bool:
+    """Whether a constraint compares rows of like target, which is unknown when predicting."""
+    return any(constraint.needs_targets and not constraint.residual for constraint in constraints)
+
+
+def scores(setting: Setting, predicted: np.ndarray, part: Part) -> dict[str, Any]:
+    """How good, and how fair, outputs are."""
+    gaps = setting.measure(predicted, part)
+    error = float(np.sqrt(np.mean((predicted - part.y) ** 2)))
+    quality: dict[str, Any] = {"rmse": error}
+    if setting.classify:
+        quality = {"accuracy": float(((predicted > 0.5) == (part.y > 0.5)).mean()), "rmse": error}
+    return {**quality, "gap": gaps.largest, "verdict": "satisfied" if gaps.satisfied else "violated"}
+
+
+def fit_method(setting: Setting, method: str, train: Part) -> FairEstimator:
+    """Fit by the name of a method; what a penalty or a Lagrangian needs is chosen on a tenth of the rows."""
+    if method not in ("penalty", "lagrangian"):
+        return setting.fit(method, train)
+    used, held = split(train, 0.1, setting.seed)
+    fitted: dict[float, FairEstimator] = {}
+    scale = 1.0 if setting.classify else float(train.y.std()) or 1.0
+
+    def attempt(value: float) -> Any:
+        make: Any = (
+            partial(Penalty, strength=value / scale)
+            if method == "penalty"
+            else partial(AugmentedLagrangian, curvature=value / scale, rate=0.1 / scale)
+        )
+        fitted[value] = setting.fit(make, used)
+        predicted = outputs(fitted[value], held.X, held.groups)
+        gaps = setting.measure(predicted, held)
+        return SimpleNamespace(loss=float(np.mean((predicted - held.y) ** 2)), gap=gaps.largest, excess=gaps.excess)
+
+    grid = STRENGTHS if method == "penalty" else CURVATURES
+    return fitted[select_strength(attempt, grid, rule="smallest", fallback="gap", lazy=True).strength]
+
+
+def trial(setting: Setting, method: str, train: Part, test: Part) -> tuple[FairEstimator, dict[str, Any]]:
+    """Fit a method, and judge it on rows it has not seen: the model, and a row of a table."""
+    began = time.perf_counter()
+    model = fit_method(setting, method, train)
+    seconds = round(time.perf_counter() - began, 1)
+    found = scores(setting, outputs(model, test.X, test.groups), test)
+    return model, {"method": TITLES[method], **found, "seconds": seconds}

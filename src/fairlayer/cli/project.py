@@ -1,0 +1,232 @@
+"""`fairlayer project`: make the scores of a whole table fair, whatever its size."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairlayer.cli import options
+from fairlayer.cli.files import (
+    Source,
+    check_format,
+    check_output,
+    connect,
+    copy_options,
+    is_csv,
+    open_source,
+    plain_errors,
+    replacing,
+)
+from fairlayer.cli.terminal import note, say, show_table, steps
+from fairlayer.errors import FairlayerError, InfeasibleError, InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fairlayer.cli.cells import Cells
+    from fairlayer.cli.columns import FileColumns
+    from fairlayer.constraints import GroupConstraint
+    from fairlayer.outofcore import Shifts
+    from fairlayer.solution import Facts
+    from fairlayer.system import System
+
+VECTORS = 256  # of 2,048 rows, read at a time
+MOST_ROWS_SHOWN = 30
+
+
+def project(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file of any size.")],
+    score: Annotated[
+        str, typer.Option("--score", "--prediction", metavar="COLUMN", help="The column of scores to make fair.")
+    ],
+    protected: options.Protected,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to write the table, as CSV or Parquet."),
+    ],
+    parity: options.Parity = None,
+    odds: options.Odds = None,
+    residuals: options.Residuals = None,
+    conditional: options.Conditional = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="What came true; needed for --odds and --residuals.")
+    ] = None,
+    bounds: options.Bounds = None,
+    keep_raw: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Keep the scores as they were in a column of this name.")
+    ] = None,
+) -> int:
+    """Move scores as little as possible so that the constraints hold over the whole table, in exact arithmetic.
+
+    All other columns and the order of the rows are kept. The table is read in passes, a part at a time, so it may be
+    larger than memory; scores and groups are kept on disk beside the output meanwhile, 12 bytes per row. What was
+    written is read again and checked. From CSV to Parquet, columns of numbers and dates get their types.
+
+    `fairlayer project scores.parquet --score p --protected sex --parity 0.02 --bounds 0 1 -o fair.parquet`
+    """
+    wanted = options.Wanted(parity, odds, residuals, conditional or ())
+    box = options.read_bounds(bounds)
+    if wanted.needs_target and target is None:
+        raise InputError(f"{wanted.needs_target} compares scores with what came true: add --target COLUMN.")
+    if wanted.odds is not None and wanted.residuals is not None:
+        raise InputError("--odds and --residuals cannot be projected onto together: choose one.")
+    check_format(output, "-o")
+    check_output(output, data)
+    source = open_source(data, as_text=is_csv(output))  # types are not for CSV, but they are for Parquet
+    attributes = options.read_attributes(protected, source)
+    for name, option in ((score, "--score"), (target, "--target")):
+        if name is not None:
+            source.check(name, option)
+    if keep_raw is not None and keep_raw in source.columns:
+        raise InputError(f"--keep-raw: {data} has a column {keep_raw!r} already: choose another name.")
+
+    from fairlayer.cli.cells import Cells
+    from fairlayer.cli.columns import FileColumns
+
+    with FileColumns(source) as columns:
+        constraints = wanted.constraints(columns)
+        columns.check_number(score, "--score")
+        columns.check_groups(attributes)
+        _check_numbers(columns, constraints, target)
+    cells = Cells(source, score, attributes, constraints, target)
+    with steps(4, "Reading") as progress:
+        with tempfile.TemporaryDirectory(prefix=".fairlayer-", dir=output.absolute().parent) as folder:
+            kept = _Kept(Path(folder))
+            system = cells.bind(kept.fill(cells))
+            shifts = kept.solve(system, cells, box, progress)
+        progress.next("Writing")
+        with replacing(output) as temporary:
+            _write(cells, shifts, temporary, keep_raw)
+            progress.next("Checking what was written")
+            facts = _check_written(cells, system, temporary, keep_raw)
+            if facts.missed.max(initial=0.0) > 0.0 >= shifts.facts.missed.max(initial=0.0):
+                raise FairlayerError(f"{output} does not hold what was computed; nothing was kept. Please report it.")
+    _show(facts, shifts, int(system.weight.sum()))
+    note(f"Wrote {output}.")
+    return 0 if facts.missed.max(initial=0.0) <= 0.0 else 1
+
+
+def _check_numbers(columns: FileColumns, constraints: Sequence[GroupConstraint], target: str | None) -> None:
+    """Refuse columns that a constraint takes for numbers and that lack some."""
+    for constraint in constraints:
+        regions: Any = getattr(constraint, "regions", None)
+        if constraint.residual or (constraint.needs_targets and regions):
+            columns.check_number(str(target), "--target")
+        elif regions:
+            for name, listed in regions.items():
+                if isinstance(listed[0], tuple):
+                    columns.check_number(name, "--conditional")
+
+
+class _Kept:
+    """Scores and codes of all rows, in two files."""
+
+    def __init__(self, folder: Path):
+        self.scores = folder / "scores"
+        self.codes = folder / "codes"
+
+    def fill(self, cells: Cells) -> Any:
+        """Write them in one pass over the table, and count."""
+        import numpy as np
+
+        from fairlayer.cells import UNIT, exact_sums
+        from fairlayer.cli.cells import Counts
+        from fairlayer.tables import number
+
+        rows = np.zeros(cells.size, dtype=np.int64)
+        targets, error = np.zeros((2, cells.size))
+        more = [f"{number(str(cells.target))} AS t"] if cells.needs_target_sums else []
+        with self.scores.open("wb") as scores, self.codes.open("wb") as codes:
+            for frame in cells.rows(cells.source, *more, vectors=VECTORS):
+                z = np.ascontiguousarray(frame["z"], dtype=np.float64)
+                code = np.ascontiguousarray(frame["code"], dtype=np.int32)
+                z.tofile(scores)
+                code.tofile(codes)
+                rows += np.bincount(code, minlength=cells.size)
+                if more:
+                    some, doubt = np.empty((2, cells.size))
+                    exact_sums(np.ascontiguousarray(frame["t"], dtype=np.float64), code, np.zeros(0), some, doubt)
+                    targets += some
+                    error += doubt + UNIT * np.abs(targets)
+        return Counts(rows, targets, 2.0 * error + 4.0 * UNIT * np.abs(targets))
+
+    def chunks(self, cells: Cells) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Scores and cells, some rows at a time."""
+        import numpy as np
+
+        count = 2048 * VECTORS
+        with self.scores.open("rb") as scores, self.codes.open("rb") as codes:
+            while len(z := np.fromfile(scores, np.float64, count)):
+                yield z, cells.cell_of_code[np.fromfile(codes, np.int32, count)]
+
+    def solve(self, system: System, cells: Cells, bounds: Any, progress: Any) -> Shifts:
+        """The projection, as a shift per cell."""
+        from fairlayer.outofcore import project_chunks
+
+        passes = 0
+
+        def start() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            nonlocal passes
+            passes += 1
+            progress.detail(f"pass {passes}")
+            return self.chunks(cells)
+
+        progress.next("Solving")
+        try:
+            shifts = project_chunks(start, system, bounds)
+        except InfeasibleError as error:
+            raise InputError(
+                f"No scores satisfy these rows together: {'; '.join(error.rows[:5])}. Raise the tolerances by "
+                f"{error.excess:.4g}, or widen --bounds."
+            ) from error
+        progress.detail("")
+        return shifts
+
+
+def _write(cells: Cells, shifts: Shifts, path: Path, keep_raw: str | None) -> None:
+    """Write the table with its scores moved."""
+    parameters = {
+        **cells.parameters,
+        **cells.source.parameters,
+        "shift": shifts.shift[cells.cell_of_code].tolist(),
+        "lo": shifts.lo,
+        "hi": shifts.hi,
+        "target": str(path),
+    }
+    with plain_errors(cells.source.path), connect() as connection:
+        connection.execute(f"COPY ({cells.copy_sql(keep_raw)}) TO $target ({copy_options(path)})", parameters)
+
+
+def _check_written(cells: Cells, system: System, path: Path, keep_raw: str | None) -> Facts:
+    """The rows of what is in the file."""
+    import numpy as np
+
+    from fairlayer.outofcore import certify_chunks
+
+    names = [*cells.source.columns, *([] if keep_raw is None else [keep_raw])]
+    written = Source(path, dict.fromkeys(names, "VARCHAR"))
+
+    def chunks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for frame in cells.rows(written, vectors=VECTORS):
+            code = frame["code"].to_numpy()
+            yield np.ascontiguousarray(frame["z"], dtype=np.float64), cells.cell_of_code[code]
+
+    return certify_chunks(chunks, system)
+
+
+def _show(facts: Facts, shifts: Shifts, n: int) -> None:
+    import numpy as np
+
+    order = np.argsort(-np.abs(facts.gaps))[:MOST_ROWS_SHOWN]
+    tolerance = 0.5 * (facts.system.upper - facts.system.lower)
+    rows = [[facts.rows[j], float(facts.gaps[j]), float(tolerance[j])] for j in order.tolist()]
+    show_table(["row", "gap", "tolerance"], rows)
+    say(facts.status.value)
+    say(
+        f"{shifts.changed:,} of {n:,} scores were changed, by {shifts.total_change / n:.4g} on average over all and by "
+        f"{shifts.largest_change:.4g} at most."
+    )

@@ -1,0 +1,69 @@
+"""Reports of an audit as files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fairlayer.cli.files import replacing
+from fairlayer.errors import InputError
+
+if TYPE_CHECKING:
+    from fairlayer.audit import Audit
+
+
+def write_reports(
+    audit: Audit,
+    *,
+    page: Path | None = None,
+    card: Path | None = None,
+    title: str = "Fairness audit",
+    facts: Mapping[str, str] | None = None,
+    provenance: Mapping[str, str] | None = None,
+) -> list[Path]:
+    """Write an HTML page with JSON of the same name beside it, and a model card; return what was written."""
+    from fairlayer.report.card import write_card
+    from fairlayer.report.page import write_html
+
+    written = []
+    if page is not None:
+        with replacing(page) as temporary:
+            write_html(audit, temporary, title=title, provenance=provenance)
+        data = page.with_suffix(".json")
+        with replacing(data) as temporary:
+            audit.to_json(temporary)
+        written += [page, data]
+    if card is not None:
+        with replacing(card) as temporary:
+            write_card(audit, temporary, facts)
+        written.append(card)
+    return written
+
+
+def read_facts(path: Path | None) -> dict[str, str]:
+    """What a JSON file says that a model card has a place for."""
+    from fairlayer.report.card import FACTS
+
+    if path is None:
+        return {}
+    if not path.is_file():
+        raise InputError(f"--facts: {path} does not exist.")
+    try:
+        facts = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise InputError(f"--facts: {path} is not JSON: {error}.") from error
+    if not isinstance(facts, dict):
+        raise InputError(f'--facts: {path} must hold names and texts, such as {{"name": "Loans"}}.')
+    for name in facts:
+        if name not in FACTS:
+            raise InputError(f"--facts: {path} has {name!r}; a card has a place for {', '.join(FACTS)}.")
+    return {name: str(value) for name, value in facts.items()}
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

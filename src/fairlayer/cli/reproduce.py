@@ -1,0 +1,57 @@
+"""`fairlayer reproduce`: the paper's experiments."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlayer.cli import checkout
+from fairlayer.errors import InputError
+
+
+class Profile(StrEnum):
+    """How much of an experiment to run."""
+
+    PAPER = "paper"
+    MEDIUM = "medium"
+    QUICK = "quick"
+
+
+def reproduce(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="An experiment: employee, loan, synthetic, fairface, celeba or beyond."),
+    ],
+    profile: Annotated[
+        Profile, typer.Option(help="`paper`: as published. `medium`: less of it. `quick`: only to see that it runs.")
+    ] = Profile.PAPER,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what an earlier run left.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Begin anew where there are results.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 2,
+) -> int:
+    """Run an experiment of the paper and set its results beside the published ones.
+
+    Needs a checkout of the repository. Data are found as for `fairlayer datasets`.
+
+    `fairlayer reproduce loan --profile quick`
+    """
+    root = checkout.find("experiments")
+    known = _names(root)
+    if name not in known:
+        raise InputError(f"There is no experiment {name!r}; there are {', '.join(known)}.")
+    flags = ["--resume"] * resume + ["--replace"] * replace
+    return checkout.run(root, ["-m", "experiments", name, "--profile", profile.value, "--jobs", str(jobs), *flags])
+
+
+def _names(root: Path) -> tuple[str, ...]:
+    """The experiments of a checkout."""
+    sys.path.insert(0, str(root))
+    try:
+        return importlib.import_module("experiments.runner").NAMES
+    finally:
+        sys.path.remove(str(root))

@@ -1,0 +1,312 @@
+"""What the columns of a table mean to a model: inferred by `fit`, kept in the model folder, applied by `predict`.
+
+Text is read as it stands in the file, and each column is either numbers or categories. Protected attributes are labels,
+always as text, so that 1 in a CSV file and 1 in a Parquet file are the same group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from fairlayer.cli.files import Source
+from fairlayer.cli.options import Attribute
+from fairlayer.errors import InputError
+from fairlayer.tables import MISSING
+
+# What pandas takes for a missing entry in a CSV file; among numbers, "?" as well.
+# fmt: off
+MISSING_MARKS = frozenset([
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null",
+])
+# fmt: on
+OTHER = "other"  # the label of groups that were joined
+MOST_LABELS = 50  # of a protected attribute
+ALL_DIFFER = 30  # rows from which on a column of text that never repeats is taken to name them, and left out
+
+Task = Literal["classification", "regression"]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """A protected attribute as the model knows it. merge: labels not known become `other`."""
+
+    attribute: Attribute
+    known: tuple[str, ...]
+    merge: bool
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns of a table: what is predicted, from what, and who is to be treated alike."""
+
+    target: str
+    task: Task
+    positive: str | None  # the class whose probability is predicted
+    negative: str | None  # the other class, where there is one only
+    numbers: tuple[str, ...]
+    categories: tuple[str, ...]
+    labels: tuple[Labels, ...]
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What the network sees."""
+        return (*self.numbers, *self.categories)
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The protected columns."""
+        return tuple(entry.attribute.column for entry in self.labels)
+
+    def inputs(self, frame: Any) -> Any:
+        """The features, as numbers and text."""
+        import pandas as pd
+
+        columns = {name: numbers(frame[name], name) for name in self.numbers}
+        columns |= {name: _categories(frame[name]) for name in self.categories}
+        return pd.DataFrame(columns, index=frame.index)
+
+    def groups(self, frame: Any) -> dict[str, np.ndarray]:
+        """Labels of every protected attribute; none where the frame lacks one."""
+        return {entry.attribute.column: _known_labels(frame, entry) for entry in self.labels}
+
+    def to_data(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Schema:
+        """What `to_data` gave."""
+        labels = tuple(
+            Labels(
+                Attribute(entry["attribute"]["column"], tuple(entry["attribute"]["cuts"])),
+                tuple(entry["known"]),
+                entry["merge"],
+            )
+            for entry in data["labels"]
+        )
+        names = {name: tuple(data[name]) for name in ("numbers", "categories")}
+        return cls(**{**data, **names, "labels": labels})
+
+
+def without_missing(column: Any, *more: str) -> Any:
+    """A column with None for whatever marks a missing entry."""
+    if column.dtype.kind in "biufcmM":
+        return column
+    text = column.astype(object)
+    return text.where(text.notna() & ~text.isin(MISSING_MARKS | set(more)), None)
+
+
+def _number_text(column: Any) -> Any:
+    """The same for a column that may hold numbers, which blanks around them do not change."""
+    if column.dtype.kind in "biufcmM":
+        return column
+    bare = column.astype(object).map(lambda value: value.strip() if isinstance(value, str) else value)
+    return without_missing(bare, "?")
+
+
+def is_number(column: Any) -> bool:
+    """Whether every entry that is not missing is a number, and there is one."""
+    import pandas as pd
+
+    if column.dtype.kind in "iuf":
+        return True
+    if column.dtype.kind == "b":  # a truth value is a category, as it is in a CSV file
+        return False
+    present = _number_text(column).dropna()
+    if not len(present) or column.dtype.kind in "mM":
+        return False
+    if any(isinstance(value, bool) for value in present):
+        return False
+    return bool(pd.to_numeric(present, errors="coerce").notna().all())
+
+
+def numbers(column: Any, name: str) -> Any:
+    """A column as float64, NaN where an entry is missing."""
+    import pandas as pd
+
+    clean = _number_text(column)
+    values = pd.to_numeric(clean, errors="coerce").astype("float64")
+    wrong = values.isna() & clean.notna()
+    if wrong.any():
+        row = int(np.flatnonzero(wrong.to_numpy())[0])
+        raise InputError(
+            f"Column {name!r} holds {clean.iloc[row]!r} in row {row + 1}: it must hold numbers. Correct it, or leave "
+            "the entry empty."
+        )
+    return values.replace([np.inf, -np.inf], np.nan)
+
+
+def text_labels(column: Any) -> np.ndarray:
+    """Labels as text: whole numbers without a point, truth values in lower case, `missing` where there is none."""
+
+    def label(value: Any) -> str:
+        if value is None:
+            return MISSING
+        if str(value) in ("True", "False", "TRUE", "FALSE"):
+            return str(value).lower()
+        if isinstance(value, float | np.floating) and float(value).is_integer():
+            return str(int(value))
+        return str(value)
+
+    clean = without_missing(column).astype(object)
+    return np.array([label(value) for value in clean.where(clean.notna(), None).tolist()], dtype=object)
+
+
+def group_labels(frame: Any, attribute: Attribute) -> np.ndarray:
+    """The group of every row."""
+    column = frame[attribute.column]
+    if not attribute.cuts:
+        return text_labels(column)
+    values = numbers(column, attribute.column).to_numpy()
+    named = np.array([*attribute.groups, MISSING], dtype=object)
+    place = np.searchsorted(np.array(attribute.cuts), values, side="right")
+    return named[np.where(np.isnan(values), len(attribute.groups), place)]
+
+
+def _known_labels(frame: Any, entry: Labels) -> np.ndarray:
+    found = group_labels(frame, entry.attribute)
+    if not entry.merge:
+        return found
+    return np.where(np.isin(found, np.array(entry.known, dtype=object)), found, OTHER)
+
+
+def _categories(column: Any) -> Any:
+    import pandas as pd
+
+    return pd.Series(text_labels(column), index=column.index, dtype=object)
+
+
+def infer(
+    frame: Any,
+    source: Source,
+    *,
+    target: str,
+    attributes: Sequence[Attribute],
+    ignore: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    hide_protected: bool = False,
+    task: Task | None = None,
+    positive: str | None = None,
+    merge_rare: int = 0,
+) -> tuple[Schema, Any, list[str]]:
+    """The schema of a table, the rows of it that have a target, and notes on what was inferred.
+
+    keep: columns that must be among the features.
+    """
+    notes: list[str] = []
+    have = without_missing(frame[target]).notna().to_numpy()
+    if not have.all():
+        notes.append(f"{int((~have).sum()):,} rows have no {target} and are left out.")
+        frame = frame[have].reset_index(drop=True)
+    if not len(frame):
+        raise InputError(f"--target: column {target!r} of {source.path} has no entries.")
+    task, positive, negative = _task(frame[target], target, task, positive)
+    labels = [_labels(frame, attribute, merge_rare, notes) for attribute in attributes]
+    left_out = {target, *ignore}
+    if hide_protected:
+        left_out |= {attribute.column for attribute in attributes} - set(keep)
+    numbers_, categories = [], []
+    for name in source.columns:
+        if name in left_out:
+            continue
+        column = without_missing(frame[name])
+        distinct = column.nunique()
+        if name not in keep and distinct == 0:
+            notes.append(f"{name}: left out, it has no entries.")
+        elif is_number(frame[name]):
+            numbers_.append(name)
+        elif name not in keep and len(frame) >= ALL_DIFFER and distinct == len(frame):
+            notes.append(f"{name}: left out, every entry is different.")
+        else:
+            categories.append(name)
+    if not numbers_ and not categories:
+        raise InputError(f"{source.path} has no column to predict {target!r} from.")
+    schema = Schema(target, task, positive, negative, tuple(numbers_), tuple(categories), tuple(labels))
+    return schema, frame, notes
+
+
+def _task(column: Any, name: str, task: Task | None, positive: str | None) -> tuple[Task, str | None, str | None]:
+    """Classification where there are two classes, regression where there are more numbers than that."""
+    found = sorted(set(text_labels(column).tolist()))
+    numeric = is_number(column)
+    if len(found) == 1:
+        raise InputError(f"--target: column {name!r} is constant, always {found[0]!r}: there is nothing to learn.")
+    if positive is not None and positive not in found:
+        some = ", ".join(map(repr, found[:8]))
+        raise InputError(f"--positive: column {name!r} has no value {positive!r}; it has {some}.")
+    if task == "regression" or (task is None and positive is None and numeric and len(found) > 2):
+        if not numeric:
+            raise InputError(f"--task regression: column {name!r} does not hold numbers.")
+        return "regression", None, None
+    if positive is None and len(found) > 2:
+        some = ", ".join(map(repr, found[:5]))
+        raise InputError(
+            f"--target: column {name!r} has {len(found)} classes ({some}, ...): choose one to tell from the rest, such "
+            f"as --positive {found[0]!r}."
+        )
+    chosen = positive if positive is not None else sorted(found, key=float if numeric else str)[1]
+    others = [value for value in found if value != chosen]
+    return "classification", chosen, others[0] if len(others) == 1 else None
+
+
+def _labels(frame: Any, attribute: Attribute, merge_rare: int, notes: list[str]) -> Labels:
+    """The groups of an attribute."""
+    name = attribute.column
+    found, counts = np.unique(group_labels(frame, attribute).astype(str), return_counts=True)
+    if merge_rare:
+        rare = found[counts < merge_rare]
+        if len(rare):
+            listed = ", ".join(map(repr, rare[:5].tolist()))
+            notes.append(f"{name}: {listed} have fewer than {merge_rare} rows and become {OTHER!r}.")
+        kept = [label for label in found.tolist() if label not in set(rare.tolist())]
+        found = np.array([*kept, OTHER] if len(rare) else kept)
+    elif len(small := found[counts < 10]):
+        notes.append(
+            f"{name}: few rows of {', '.join(map(repr, small[:5].tolist()))}; their means say little. --merge-rare 10 "
+            f"joins such groups."
+        )
+    if MISSING in found.tolist():
+        notes.append(f"{name}: rows without an entry are a group of their own, {MISSING!r}.")
+    if len(found) < 2:
+        raise InputError(
+            f"--protected: column {name!r} has one group only, {str(found[0])!r}: there is nobody to compare."
+        )
+    if len(found) > MOST_LABELS:
+        remedy = (
+            f"give cut points, such as --protected {name}={quartiles(frame[name])}"
+            if is_number(frame[name])
+            else "join rare ones with --merge-rare 100"
+        )
+        raise InputError(f"--protected: column {name!r} has {len(found)} groups, more than {MOST_LABELS}: {remedy}.")
+    return Labels(attribute, tuple(found.tolist()), bool(merge_rare))
+
+
+def quartiles(column: Any) -> str:
+    """Cut points that make four parts of about the same size, as the options take them."""
+    values = numbers(column, str(column.name)).dropna().to_numpy()
+    return ",".join(f"{cut:g}" for cut in np.unique(np.quantile(values, [0.25, 0.5, 0.75])))
+
+
+@dataclass(frozen=True)
+class FrameColumns:
+    """The columns of a frame, as `Wanted.constraints` asks for them."""
+
+    source: Source
+    frame: Any
+
+    def is_number(self, column: str) -> bool:
+        """Whether it holds numbers."""
+        return is_number(self.frame[column])
+
+    def quartiles(self, column: str) -> str:
+        """As cut points."""
+        return quartiles(self.frame[column])
+
+    def values(self, column: str, most: int | None) -> list[str]:
+        """The different values, sorted."""
+        return sorted(set(text_labels(self.frame[column]).tolist()))

@@ -1,0 +1,79 @@
+"""What a command shows: progress and notes on the error stream, results on the output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+
+def note(text: str) -> None:
+    """Something worth knowing, beside the result."""
+    Console(stderr=True, highlight=False, markup=False).print(text, soft_wrap=True)
+
+
+def say(text: str = "") -> None:
+    """A line of the result."""
+    Console(highlight=False, markup=False).print(text, soft_wrap=True)
+
+
+def show_table(header: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
+    """A table of the result; numbers to the right. Verdicts have a colour and a word, never a colour alone."""
+    table = Table(title=None if title is None else escape(title), box=box.SIMPLE_HEAD, title_justify="left")
+    for column, name in enumerate(header):
+        numeric = all(isinstance(row[column], int | float) for row in rows)
+        table.add_column(escape(name), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    Console(highlight=False).print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = escape(str(value))
+    colour = {"satisfied": "green", "violated": "red", "undecided": "yellow"}.get(text)
+    return f"[{colour}]{text}[/]" if colour else text
+
+
+class Steps:
+    """A bar that moves on by one step after another, each with a name."""
+
+    def __init__(self, progress: Progress, task: TaskID):
+        self._progress = progress
+        self._task = task
+
+    def next(self, name: str) -> None:
+        """Begin the next step."""
+        self._progress.update(self._task, description=escape(name), advance=1)
+
+    def detail(self, text: str) -> None:
+        """Say how the step goes."""
+        self._progress.update(self._task, detail=escape(text))
+
+
+@contextmanager
+def steps(total: int, name: str = "") -> Iterator[Steps]:
+    """Show a bar of so many steps while the block runs; nothing remains of it, and nothing shows in a pipe."""
+    console = Console(stderr=True)
+    columns = (
+        SpinnerColumn(),
+        BarColumn(bar_width=20),
+        TextColumn("{task.description}"),
+        TextColumn("[dim]{task.fields[detail]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield Steps(progress, progress.add_task(name, total=total, detail=""))

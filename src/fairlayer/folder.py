@@ -1,0 +1,319 @@
+"""A fitted estimator as a folder: `model.safetensors` for the tensors, `model.json` for the rest.
+
+    save(model, "model/");  model = load("model/")
+
+Both are data: loading a folder runs no code from it, and the predictions of what is loaded are those of what was saved,
+to the last bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairlayer import constraints as kinds
+from fairlayer.confidence import Certificate, GapBound, Mean
+from fairlayer.constraints import ConditionalParity, EqualizedOdds, GroupConstraint
+from fairlayer.encoder import Encoder
+from fairlayer.errors import FairlayerError, InputError
+from fairlayer.estimator import FairEstimator
+from fairlayer.frozen import Frozen
+from fairlayer.layer import FairLayer
+from fairlayer.model import FairModel
+from fairlayer.sklearn import FairClassifier, FairRegressor
+from fairlayer.tabular import Probability, Rescaled, network
+from fairlayer.training import AugmentedLagrangian, Penalty, Projection, Unconstrained
+
+FORMAT = 1  # of the folder; raised when an older release could not read it
+TENSORS, FACTS = "model.safetensors", "model.json"
+_METHODS = {"layer": FairLayer, "projection": Projection, "penalty": Penalty, "lagrangian": AugmentedLagrangian}
+_ESTIMATORS: dict[str, type[FairEstimator]] = {"FairClassifier": FairClassifier, "FairRegressor": FairRegressor}
+_SETTINGS = ("serving", "hidden", "learning_rate", "batch_size", "max_epochs", "patience", "validation_fraction")
+
+
+class FolderError(FairlayerError):
+    """A model folder is not there, not whole, or of another kind."""
+
+
+def save(estimator: FairEstimator, folder: Any, *, table: Mapping[str, Any] | None = None) -> Path:
+    """Write a fitted estimator to a folder, which is made where it is not there.
+
+    table: plain data to keep beside it, such as what the columns of its table mean; `read_table` gives it back.
+    """
+    if type(estimator).__name__ not in _ESTIMATORS or not hasattr(estimator, "model_"):
+        raise InputError("save takes a fitted FairClassifier or FairRegressor; fit it first.")
+    if estimator.module is not None:
+        raise InputError(
+            "The estimator has a network of its own, module=: a folder holds no code, so it could not be made again. "
+            "Keep its weights with torch.save(estimator.model_.state_dict(), ...) and its code beside them."
+        )
+    content, numbers = _describe(estimator), _tensors(estimator)
+    content["table"] = None if table is None else dict(table)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    packed = _safetensors().save(numbers)
+    (folder / TENSORS).write_bytes(packed)
+    content["sha256"] = hashlib.sha256(packed).hexdigest()
+    content["digest"] = _digest(content)
+    (folder / FACTS).write_text(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n", "utf-8")
+    return folder
+
+
+def load(folder: Any) -> FairClassifier | FairRegressor:
+    """The estimator that was saved."""
+    content = read(folder)
+    path = Path(folder) / TENSORS
+    if not path.is_file():
+        raise FolderError(f"{folder} has no {TENSORS}: copy the whole folder, or fit the model again.")
+    packed = path.read_bytes()
+    if hashlib.sha256(packed).hexdigest() != content["sha256"]:
+        raise FolderError(f"{path} is not the file that {FACTS} was written with: copy the folder again.")
+    try:
+        return _rebuild(content, _safetensors().load(packed))
+    except (KeyError, TypeError, IndexError, AttributeError, RuntimeError) as error:
+        raise FolderError(f"{folder} cannot be read as a model ({error}): fit the model again.") from error
+
+
+def read(folder: Any) -> dict[str, Any]:
+    """What `model.json` says, once it is known to be whole and of a format that this release reads."""
+    folder = Path(folder)
+    path = folder / FACTS
+    if not folder.is_dir():
+        raise FolderError(f"{folder} is not a model folder: name the folder that `fairlayer fit -o` wrote.")
+    if not path.is_file():
+        raise FolderError(f"{folder} has no {FACTS}: name the folder that `fairlayer fit -o` wrote.")
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (ValueError, OSError) as error:
+        raise FolderError(f"{path} cannot be read ({error}): copy the folder again.") from error
+    if not isinstance(content, dict) or not isinstance(content.get("format"), int):
+        raise FolderError(f"{path} is not the description of a model: name the folder that `fairlayer fit -o` wrote.")
+    if content["format"] > FORMAT:
+        raise FolderError(
+            f"{path} has format {content['format']}, this release reads up to {FORMAT}: update fairlayer "
+            f"(the model was made with {content.get('versions', {}).get('fairlayer', 'a newer one')})."
+        )
+    if content.get("digest") != _digest(content):
+        raise FolderError(f"{path} was changed after it was written: copy the folder again, or fit the model again.")
+    return content
+
+
+def read_table(folder: Any) -> dict[str, Any] | None:
+    """What `save` was given as `table`."""
+    return read(folder)["table"]
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    """Of everything but itself."""
+    rest = {key: value for key, value in content.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def _describe(estimator: FairEstimator) -> dict[str, Any]:
+    """Everything but the tensors, as JSON has it."""
+    layer: Any = estimator.model_.layer
+    frozen = estimator.frozen_
+    projection = layer if isinstance(layer, FairLayer) else getattr(layer, "projection", None)
+    settings = {name: getattr(estimator, name) for name in _SETTINGS}
+    seed = estimator.random_state
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "versions": {
+            "fairlayer": metadata.version("fairlayer"),
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in ("torch", "numpy", "scikit-learn")},
+        },
+        "estimator": type(estimator).__name__,
+        "settings": {**settings, "hidden": list(estimator.hidden), "random_state": _number_or_none(seed)},
+        "method": None if layer is None else _method(layer),
+        "constraints": [] if layer is None else [_constraint_data(c) for c in layer.rules.constraints],
+        "layer": None if projection is None else _layer_data(projection),
+        "bounds": None if estimator.bounds_ is None else [_number_or_none(side) for side in estimator.bounds_],
+        "encoder": Encoder.of(estimator.preprocessing_).to_data(),
+        "columns": _list_of(getattr(estimator, "feature_names_in_", None)),
+        "inputs": int(estimator.n_features_in_),
+        "groups": None if estimator.groups_ is None else [_scalar(name) for name in estimator.groups_],
+        "groups_in_X": bool(estimator.groups_in_X_),
+        "history": {name: [_finite(value) for value in values] for name, values in estimator.history_.items()},
+        "epochs": int(estimator.n_iter_),
+        "frozen": None if frozen is None else _frozen_data(frozen),
+    }
+    if isinstance(estimator, FairClassifier):
+        content["classes"] = _list_of(estimator.classes_)
+    return content
+
+
+def _tensors(estimator: FairEstimator) -> dict[str, Any]:
+    tensors = {f"network.{name}": value for name, value in estimator.model_.backbone.state_dict().items()}
+    if estimator.frozen_ is not None:
+        tensors |= {"frozen.shifts": estimator.frozen_.shifts, "frozen.seen": estimator.frozen_.seen}
+    return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+
+
+def _rebuild(content: dict[str, Any], tensors: dict[str, Any]) -> Any:
+    kind = _ESTIMATORS[content["estimator"]]
+    settings = dict(content["settings"], hidden=tuple(content["settings"]["hidden"]))
+    constraints = [_constraint(data) for data in content["constraints"]]
+    bounds = None if content["bounds"] is None else tuple(content["bounds"])
+    if kind is FairRegressor:
+        settings["bounds"] = bounds
+    estimator: Any = kind(constraints or None, method=content["method"] or "unconstrained", **settings)
+    layer: Any = None
+    if content["method"] is not None:
+        make: Any = _METHODS.get(content["method"], Unconstrained)
+        layer = make(constraints, bounds, **_layer_options(content["layer"]))
+    encoder = Encoder.from_data(content["encoder"])
+    inner = network(encoder.width, settings["hidden"], None)
+    backbone = Probability(inner) if kind is FairClassifier else Rescaled(inner, 0.0, 1.0)
+    estimator.model_ = FairModel(backbone, layer).double().eval()
+    backbone.load_state_dict(
+        {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
+    )
+    estimator.preprocessing_ = encoder
+    estimator.bounds_ = bounds
+    estimator.groups_ = content["groups"]
+    estimator.groups_in_X_ = content["groups_in_X"]
+    estimator.history_ = {
+        name: [math.nan if value is None else value for value in values] for name, values in content["history"].items()
+    }
+    estimator.n_iter_ = content["epochs"]
+    estimator.n_features_in_ = content["inputs"]
+    if content["columns"] is not None:
+        estimator.feature_names_in_ = np.array(content["columns"], dtype=object)
+    if kind is FairClassifier:
+        estimator.classes_ = np.array(content["classes"])
+    else:
+        estimator.scale_ = float(backbone.scale)  # type: ignore[arg-type]
+    estimator.frozen_ = None if content["frozen"] is None else _frozen(content["frozen"], layer, tensors)
+    return estimator
+
+
+# Each part, to data and back
+
+
+def _method(layer: Any) -> str:
+    """By what the estimator goes when it predicts; methods that only train count as what is left: nothing."""
+    return next((name for name, kind in _METHODS.items() if isinstance(layer, kind)), "unconstrained")
+
+
+def _layer_data(layer: FairLayer) -> dict[str, Any]:
+    if layer.discrepancy != "squared":
+        raise InputError(f"A layer with discrepancy {layer.discrepancy!r} cannot be saved; 'squared' can.")
+    levels = layer.levels
+    known = None if levels is None else [[_scalar(name), _list_of(labels)] for name, labels in levels.items()]
+    return {"absent": layer.absent, "infeasible": layer.infeasible, "levels": known}
+
+
+def _layer_options(data: dict[str, Any]) -> dict[str, Any]:
+    levels = None if data["levels"] is None else {name: tuple(labels) for name, labels in data["levels"]}
+    return {"absent": data["absent"], "infeasible": data["infeasible"], "levels": levels}
+
+
+def _constraint_data(constraint: Any) -> dict[str, Any]:
+    if not isinstance(constraint, GroupConstraint):
+        raise InputError(f"{type(constraint).__name__} is about one batch: a model with it cannot be saved.")
+    data: dict[str, Any] = {
+        "kind": type(constraint).__name__,
+        "tolerance": float(constraint.tolerance),
+        "over": _over_data(constraint.over),
+        "name": constraint.name,
+    }
+    if isinstance(constraint, ConditionalParity):
+        data["regions"] = [
+            [_scalar(name), [_region_data(region) for region in regions]]
+            for name, regions in constraint.regions.items()
+        ]
+    elif isinstance(constraint, EqualizedOdds):
+        data["regions"] = None if constraint.regions is None else [_region_data(r) for r in constraint.regions]
+    return data
+
+
+def _constraint(data: dict[str, Any]) -> GroupConstraint:
+    options: dict[str, Any] = {"over": _over(data["over"]), "name": data["name"]}
+    if data["kind"] == "ConditionalParity":
+        options["regions"] = {name: [_region(region) for region in regions] for name, regions in data["regions"]}
+    elif data["kind"] == "EqualizedOdds":
+        options["regions"] = None if data["regions"] is None else [_region(region) for region in data["regions"]]
+    kind = getattr(kinds, data["kind"])
+    if not issubclass(kind, GroupConstraint):
+        raise FolderError(f"{data['kind']} is not a constraint between groups.")
+    return kind(data["tolerance"], **options)
+
+
+def _over_data(over: Any) -> Any:
+    if isinstance(over, tuple):
+        return {"together": [_scalar(name) for name in over]}
+    return [_over_data(entry) for entry in over] if isinstance(over, list) else over if over is None else _scalar(over)
+
+
+def _over(data: Any) -> Any:
+    if isinstance(data, dict):
+        return tuple(data["together"])
+    return [_over(entry) for entry in data] if isinstance(data, list) else data
+
+
+def _region_data(region: Any) -> Any:
+    if isinstance(region, set | frozenset):
+        return {"values": sorted((_scalar(value) for value in region), key=str)}
+    return [_number_or_none(side) for side in region]
+
+
+def _region(data: Any) -> Any:
+    return frozenset(data["values"]) if isinstance(data, dict) else tuple(data)
+
+
+def _frozen_data(frozen: Frozen) -> dict[str, Any]:
+    return {
+        "labels": [[_scalar(name), _list_of(labels)] for name, labels in frozen.labels.items()],
+        "certificate": None if frozen.certificate is None else asdict(frozen.certificate),
+    }
+
+
+def _frozen(data: dict[str, Any], layer: Any, tensors: dict[str, Any]) -> Frozen:
+    projection = layer if isinstance(layer, FairLayer) else layer.projection
+    frozen = Frozen(projection, {name: tuple(labels) for name, labels in data["labels"]})
+    frozen.shifts.copy_(tensors["frozen.shifts"])
+    frozen.seen.copy_(tensors["frozen.seen"])
+    kept = data["certificate"]
+    if kept is not None:
+        rows = tuple(GapBound(**row) for row in kept["rows"])
+        means = tuple(Mean(**mean) for mean in kept["means"])
+        frozen.certificate = Certificate(**{**kept, "rows": rows, "means": means})
+    return frozen.eval()
+
+
+def _scalar(value: Any) -> Any:
+    """A name or a label as JSON keeps it."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(value, str | int | float | bool):
+        raise InputError(f"{value!r} cannot be saved as a name or label: use text, numbers or booleans.")
+    return value
+
+
+def _list_of(values: Any) -> list[Any] | None:
+    return None if values is None else [_scalar(value) for value in values]
+
+
+def _number_or_none(value: Any) -> Any:
+    return value if value is None else _scalar(value) if not hasattr(value, "randint") else None
+
+
+def _finite(value: Any) -> Any:
+    return value if not isinstance(value, float) or math.isfinite(value) else None
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.torch
+    except ImportError as error:
+        raise InputError("Models are kept with safetensors: pip install 'fairlayer[cli]'.") from error
+    return safetensors.torch

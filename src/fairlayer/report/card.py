@@ -1,0 +1,103 @@
+"""The model card: Markdown in the sections of Mitchell et al. 2019, *Model Cards for Model Reporting*.
+
+What the audit knows is stated. What it cannot know is taken from `facts`, and where those are silent the card says who
+must fill it in: nothing is invented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairlayer.audit.result import Audit
+from fairlayer.errors import InputError
+from fairlayer.report.numerals import confidence, count, stated
+from fairlayer.report.plots.changes import changes_table
+from fairlayer.report.plots.findings import findings_table
+from fairlayer.report.plots.groups import groups_table, label_of
+from fairlayer.report.summary import summarize
+from fairlayer.report.templating import markdown_environment, write_text
+
+MOST_LINES = 30  # in each table; the page and the JSON have more
+
+DEVELOPER, DEPLOYER, DATA_OWNER = "whoever made the model", "whoever puts it to use", "whoever collected the data"
+
+# What only people know, and which of them.
+FACTS = {
+    "name": DEVELOPER,
+    "version": DEVELOPER,
+    "developers": DEVELOPER,
+    "date": DEVELOPER,
+    "type": DEVELOPER,
+    "licence": DEVELOPER,
+    "contact": DEPLOYER,
+    "intended use": DEPLOYER,
+    "intended users": DEPLOYER,
+    "out of scope": DEPLOYER,
+    "factors not recorded": DATA_OWNER,
+    "evaluation data": DATA_OWNER,
+    "training data": DATA_OWNER,
+    "preprocessing": DEVELOPER,
+    "ethical considerations": DEPLOYER,
+    "recommendations": DEPLOYER,
+}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A heading with what was told, or with who must tell it."""
+
+    title: str
+    text: str | None
+    who: str
+
+
+def render_card(audit: Audit, facts: Mapping[str, Any] | None = None) -> str:
+    """The card as text. facts: what the audit cannot know, by the names in `FACTS`."""
+    told = {name: str(value) for name, value in (facts or {}).items()}
+    unknown = sorted(set(told) - set(FACTS))
+    if unknown:
+        raise InputError(f"facts has {', '.join(map(repr, unknown))}; a card has a place for {', '.join(FACTS)}.")
+    known = {name: Fact(name, told.get(name) or None, who) for name, who in FACTS.items()}
+    groups, intersections = audit.groups[:MOST_LINES], _largest(audit.intersections)
+    return (
+        markdown_environment()
+        .get_template("card.md.jinja")
+        .render(
+            audit=audit,
+            settings=audit.settings,
+            summary=summarize(audit),
+            facts=known,
+            findings=findings_table(audit, MOST_LINES),
+            groups=groups_table(
+                _caption("groups", len(groups), len(audit.groups)),
+                [report.name for report in (audit.overall, *groups)],
+                (audit.overall, *groups),
+            ),
+            intersections=groups_table(
+                _caption("intersections", len(intersections), len(audit.intersections)),
+                [label_of(report) for report in intersections],
+                intersections,
+            ),
+            changes=changes_table(audit.changes[: MOST_LINES + 1]),
+            epochs=max(map(len, audit.history.values()), default=0),
+            confidence=confidence,
+            count=count,
+            stated=stated,
+        )
+    )
+
+
+def write_card(audit: Audit, path: str | Path, facts: Mapping[str, Any] | None = None) -> Path:
+    """Write the card that `render_card` makes, and return its path."""
+    return write_text(path, render_card(audit, facts))
+
+
+def _largest(reports: Any) -> tuple[Any, ...]:
+    return tuple(sorted(reports, key=lambda report: -report.count)[:MOST_LINES])
+
+
+def _caption(what: str, shown: int, there_are: int) -> str:
+    return f"All {what}." if shown == there_are else f"{count(shown)} of {count(there_are)} {what}."

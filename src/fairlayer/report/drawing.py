@@ -1,0 +1,249 @@
+"""What a plot is made of: scales and marks, in percent of the plot's own box.
+
+A plot is an SVG without a viewBox. Places are percentages and text is in pixels, so a plot fills whatever width there
+is and its text keeps its size: the same page reads on a phone, on a desk and on paper. `templates/plot.html.jinja`
+draws the marks; colours are the page's, by class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fairlayer.report.numerals import number
+
+Places = tuple[tuple[float, float], ...]  # (x, y) in percent
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From values to percent of the way from `low` to `high`, with ticks at round values."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    step: float
+
+    def __call__(self, value: float) -> float:
+        """Percent of the way; values beyond the ends stay at the ends, and what is not a number is none here either."""
+        if math.isnan(value):
+            return value
+        share = (value - self.low) / (self.high - self.low)
+        return round(100 * min(max(share, 0.0), 1.0), 3)
+
+    def down(self, value: float) -> float:
+        """The same for a vertical axis, whose percentages run downwards."""
+        return round(100 - self(value), 3)
+
+    def label(self, tick: float) -> str:
+        """A tick as text: all ticks of a scale have the same number of decimals."""
+        if not 1e-4 <= self.step < 1e6:
+            return number(tick)
+        decimals = max(-math.floor(math.log10(self.step) + 1e-9), 0)
+        return f"{round(tick, decimals) + 0.0:,.{decimals}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def scale(values: Iterable[float], include: Iterable[float] = (), ticks: int = 5, margin: float = 0.0) -> Scale:
+    """A scale over all finite values, from round value to round value unless a margin is asked for.
+
+    margin: room left at both ends, as a share of the range of the values; the ends are then not rounded.
+    """
+    finite = [float(value) for value in (*values, *include) if value is not None and math.isfinite(value)]
+    low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
+    if high - low <= 1e-12 * max(abs(low), abs(high), 1e-300):
+        low, high = low - (abs(low) * 0.05 or 0.5), high + (abs(high) * 0.05 or 0.5)
+    if margin:
+        low, high = low - margin * (high - low), high + margin * (high - low)
+    step = _round_step((high - low) / ticks)
+    if not margin:
+        low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return Scale(low, high, tuple(k * step for k in range(first, last + 1)), step)
+
+
+def _round_step(width: float) -> float:
+    """The smallest of 1, 2, 5 times a power of ten that is at least `width`."""
+    power = 10.0 ** math.floor(math.log10(width))
+    return next(power * m for m in (1, 2, 5, 10) if power * m >= width * (1 - 1e-9))
+
+
+class Mark:
+    """What is drawn. A mark at a place that is not a number is left out."""
+
+    @property
+    def drawable(self) -> bool:
+        """Whether all its places are numbers."""
+        return all(math.isfinite(place) for place in vars(self).values() if isinstance(place, float))
+
+
+@dataclass(frozen=True)
+class Band(Mark):
+    """A filled rectangle."""
+
+    x0: float
+    x1: float
+    style: str
+    y0: float = 0.0
+    y1: float = 100.0
+    kind: ClassVar[str] = "band"
+
+
+@dataclass(frozen=True)
+class Line(Mark):
+    """A straight line."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+    style: str
+    kind: ClassVar[str] = "line"
+
+
+@dataclass(frozen=True)
+class Point(Mark):
+    """A marker; `shape` is circle, square, diamond, triangle, down or plus. `text` shows on pointing at it."""
+
+    x: float
+    y: float
+    shape: str
+    style: str
+    text: str = ""
+    kind: ClassVar[str] = "point"
+
+
+@dataclass(frozen=True)
+class Curve(Mark):
+    """A line through points, filled down to the bottom where `filled`."""
+
+    points: Places
+    style: str
+    filled: bool = False
+    kind: ClassVar[str] = "curve"
+
+    @property
+    def drawable(self) -> bool:
+        """Whether all its places are numbers."""
+        return bool(self.points) and all(math.isfinite(place) for point in self.points for place in point)
+
+    @property
+    def path(self) -> str:
+        """For an SVG path."""
+        path = "M" + "L".join(f"{x:g},{y:g}" for x, y in self.points)
+        return f"{path}L{self.points[-1][0]:g},100L{self.points[0][0]:g},100Z" if self.filled else path
+
+
+@dataclass(frozen=True)
+class Key:
+    """An entry of a legend: marks in a small box of their own, and what they mean."""
+
+    marks: tuple[Mark, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A place on an axis and what is written there."""
+
+    place: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a chart of rows: a label, a track with marks on the chart's horizontal scale, and the figures."""
+
+    label: str
+    marks: tuple[Mark, ...]
+    text: str  # what the marks show, in words: read aloud, and shown on pointing
+    figure: str = ""  # the main figure, at the end of the row
+    note: str = ""  # a smaller second line under the label
+    verdict: str = ""  # satisfied, violated or undecided
+
+
+@dataclass(frozen=True)
+class RowChart:
+    """Rows on one horizontal scale, such as intervals by group."""
+
+    title: str
+    rows: tuple[Row, ...]
+    ticks: tuple[Tick, ...]
+    axis: str
+    figures: str  # what the figures at the ends of the rows are
+    key: tuple[Key, ...] = ()
+    lead: str = ""
+    tall: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A plot with two axes."""
+
+    title: str
+    text: str
+    marks: tuple[Mark, ...]
+    across: tuple[Tick, ...]
+    up: tuple[Tick, ...]
+    axis: str = ""
+    key: tuple[Key, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The figures behind a plot, by column. The first `headers` columns are headings of their rows."""
+
+    caption: str
+    columns: Mapping[str, Sequence[str]]
+    headers: int = 1
+    verdicts: tuple[str, ...] = ()  # by row, where there is one
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The same by row."""
+        return list(zip(*self.columns.values(), strict=True))
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page. What it does not have is not drawn."""
+
+    anchor: str
+    title: str
+    lead: str
+    charts: tuple[RowChart, ...] = ()
+    panels: tuple[Panel, ...] = ()
+    multiples: tuple[Panel, ...] = ()  # small panels, many to a line
+    key: tuple[Key, ...] = ()  # of all its charts or panels together
+    tables: tuple[Table, ...] = ()
+    folded: tuple[Table, ...] = ()  # tables that open on demand
+    aside: str = ""  # a last sentence
+
+
+def ticks_of(axis: Scale, down: bool = False) -> tuple[Tick, ...]:
+    """The ticks of a scale, placed."""
+    return tuple(Tick(axis.down(tick) if down else axis(tick), axis.label(tick)) for tick in axis.ticks)
+
+
+def whisker(axis: Scale, ends: tuple[float, float] | None, y: float = 50.0, style: str = "whisker") -> tuple[Mark, ...]:
+    """An interval as a horizontal line with caps; nothing where there is none."""
+    if ends is None:
+        return ()
+    low, high = axis(ends[0]), axis(ends[1])
+    caps = (Line(x, y - 11, x, y + 11, style) for x in (low, high))
+    return (Line(low, y, high, y, style), *caps)
+
+
+def upright(axis: Scale, value: float, style: str) -> Line:
+    """A vertical line through the whole height."""
+    return Line(axis(value), 0, axis(value), 100, style)
+
+
+def steps(edges: Sequence[float], heights: Sequence[float], across: Scale, up: Scale) -> Places:
+    """The outline of a histogram, from its edges and the height over each bin."""
+    points = [(across(edges[0]), 100.0)]
+    for left, right, height in zip(edges[:-1], edges[1:], heights, strict=True):
+        points += [(across(left), up.down(height)), (across(right), up.down(height))]
+    return (*points, (across(edges[-1]), 100.0))

@@ -1,0 +1,91 @@
+"""The report: one HTML page with everything in it. It runs no script and asks no network for anything."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from fairlayer.audit.result import Audit
+from fairlayer.report.drawing import Section
+from fairlayer.report.numerals import confidence, count, stated
+from fairlayer.report.plots.calibration import calibration_section
+from fairlayer.report.plots.changes import changes_section, tradeoff_section
+from fairlayer.report.plots.distributions import distributions_section
+from fairlayer.report.plots.findings import findings_section
+from fairlayer.report.plots.groups import intersections_section, rates_section
+from fairlayer.report.plots.methods import comparison_section, history_section
+from fairlayer.report.summary import summarize
+from fairlayer.report.templating import html_environment, write_text
+
+SECTIONS = (
+    findings_section,
+    distributions_section,
+    changes_section,
+    rates_section,
+    calibration_section,
+    intersections_section,
+    tradeoff_section,
+    comparison_section,
+    history_section,
+)
+
+
+def render(
+    audit: Audit,
+    *,
+    title: str = "Fairness audit",
+    date: datetime.date | None = None,
+    provenance: Mapping[str, str] | None = None,
+) -> str:
+    """The page as text. The same audit, title, date and provenance give the same page, to the byte.
+
+    date: printed on the page; today by default. provenance: further facts for its last section, such as
+    {"data, SHA-256": "..."}.
+    """
+    page = html_environment().get_template("page.html.jinja")
+    return page.render(
+        title=title,
+        audit=audit,
+        summary=summarize(audit),
+        sections=_sections(audit),
+        provenance=_provenance(audit, date or datetime.date.today(), provenance or {}),
+    )
+
+
+def write_html(
+    audit: Audit,
+    path: str | Path,
+    *,
+    title: str = "Fairness audit",
+    date: datetime.date | None = None,
+    provenance: Mapping[str, str] | None = None,
+) -> Path:
+    """Write the page that `render` makes, and return its path."""
+    return write_text(path, render(audit, title=title, date=date, provenance=provenance))
+
+
+def _sections(audit: Audit) -> list[Section]:
+    return [section for section in (make(audit) for make in SECTIONS) if section is not None]
+
+
+def _provenance(audit: Audit, date: datetime.date, further: Mapping[str, str]) -> dict[str, str]:
+    """With what the audit was made, by name."""
+    settings = audit.settings
+    facts = {
+        "written on": date.isoformat(),
+        "samples": count(settings.samples) + (", weighted" if settings.weighted else ""),
+        "source": settings.source,
+        "protected attributes": ", ".join(settings.attributes),
+        "constraints": "; ".join(settings.constraints),
+        "confidence of intervals": confidence(settings.confidence),
+        "bootstrap": f"{count(settings.bootstrap)} resamples" if settings.bootstrap else "none",
+        "seed": str(settings.seed),
+        "threshold of decisions": stated(settings.threshold),
+        "range of predictions": " to ".join(map(stated, settings.bounds)),
+        "targets": settings.targets or "none",
+        "versions": ", ".join(f"{name} {version}" for name, version in settings.versions.items()),
+        "result, SHA-256 of its JSON": hashlib.sha256(audit.to_json().encode()).hexdigest(),
+    }
+    return {name: text for name, text in {**facts, **further}.items() if text}

@@ -1,0 +1,117 @@
+"""Gaps against their tolerances, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlayer.audit.result import Audit, Finding
+from fairlayer.report.drawing import (
+    Band,
+    Key,
+    Line,
+    Mark,
+    Point,
+    Row,
+    RowChart,
+    Scale,
+    Section,
+    Table,
+    scale,
+    ticks_of,
+    upright,
+    whisker,
+)
+from fairlayer.report.names import pair
+from fairlayer.report.numerals import aligned, aligned_intervals, confidence, count, interval, stated
+
+MOST_ROWS = 12  # drawn in one chart; the table has more
+MOST_LINES = 1000  # in the table; the JSON has all
+
+
+def findings_section(audit: Audit) -> Section | None:
+    """One chart for each attribute, or part of the data, that a constraint compares groups in."""
+    if not audit.findings:
+        return None
+    families: dict[str, list[Finding]] = {}
+    for finding in audit.findings:
+        families.setdefault(finding.where, []).append(finding)
+    return Section(
+        "gaps",
+        "Gaps against their tolerance",
+        "A gap is the difference between the means of two groups, or between one group and its target. The green band "
+        f"is what was promised. The bar is the {confidence(audit.settings.confidence)} interval for the population: "
+        "inside the band the promise holds there, outside it does not, across the edge the data cannot tell.",
+        charts=tuple(_chart(where, family) for where, family in families.items()),
+        key=_key(any(finding.bootstrap for finding in audit.findings)),
+        folded=(findings_table(audit),),
+    )
+
+
+def _key(bootstrap: bool) -> tuple[Key, ...]:
+    edges = (Line(x, 0, x, 100, "tolerance-edge") for x in (0, 100))
+    caps = (Line(x, 15, x, 85, "whisker five") for x in (0, 100))
+    key = (
+        Key((Band(0, 100, "tolerance"), *edges), "promised"),
+        Key((Point(50, 50, "circle", "mark five"),), "gap, within in these data"),
+        Key((Point(50, 50, "diamond", "mark five"),), "gap, beyond in these data"),
+        Key((Line(0, 50, 100, 50, "whisker five"), *caps), "interval for the population"),
+    )
+    return (*key, Key((Line(0, 50, 100, 50, "thin"),), "the same, by bootstrap")) if bootstrap else key
+
+
+def _chart(where: str, family: Sequence[Finding]) -> RowChart:
+    shown = family[:MOST_ROWS]
+    ends = [end for f in shown for pair in (f.interval, f.bootstrap) for end in pair or ()]
+    edges = [1.1 * side * f.tolerance for f in shown for side in (-1, 1)]  # a little beyond the band
+    axis = scale([f.gap for f in shown], include=[*ends, *edges, 0.0])
+    lead = f"Tolerance {', '.join(stated(t) for t in sorted({f.tolerance for f in family}))}."
+    if len(shown) < len(family):
+        lead += f" Drawn are the {len(shown)} of {count(len(family))} comparisons nearest to it or farthest beyond."
+    gaps = aligned([f.gap for f in shown], sign=True)
+    rows = tuple(_row(f, axis, gap) for f, gap in zip(shown, gaps, strict=True))
+    quantity = "prediction less target" if "Residual" in shown[0].kind else "prediction"
+    what = f"difference of mean {quantity}" if len(shown[0].groups) > 1 else f"mean {quantity}"
+    return RowChart(where, rows, ticks_of(axis), what, "gap", lead=lead)
+
+
+def _row(finding: Finding, axis: Scale, gap: str) -> Row:
+    band = (
+        Band(axis(-finding.tolerance), axis(finding.tolerance), "tolerance"),
+        upright(axis, -finding.tolerance, "tolerance-edge"),
+        upright(axis, finding.tolerance, "tolerance-edge"),
+        upright(axis, 0.0, "zero"),
+    )
+    bootstrap: tuple[Mark, ...] = ()
+    if finding.bootstrap is not None:
+        low, high = finding.bootstrap
+        bootstrap = (Line(axis(low), 80, axis(high), 80, "thin"),)
+    point = Point(axis(finding.gap), 50, "circle" if finding.holds else "diamond", "mark")
+    return Row(
+        label=pair(finding),
+        marks=(*band, *whisker(axis, finding.interval), *bootstrap, point),
+        text=f"gap {gap}, interval {interval(finding.interval)}, tolerance {stated(finding.tolerance)}; "
+        f"{finding.statement}.",
+        figure=gap,
+        note="n = " + " and ".join(map(count, finding.counts)),
+        verdict=finding.verdict.value,
+    )
+
+
+def findings_table(audit: Audit, most: int = MOST_LINES) -> Table:
+    """Every comparison with its figures, or the first `most` of them."""
+    shown = audit.findings[:most]
+    caption = "Every comparison, those farthest beyond their tolerance first."
+    if len(shown) < len(audit.findings):
+        caption = f"The first {count(len(shown))} of {count(len(audit.findings))} comparisons; the JSON result has all."
+    columns = {
+        "compared": [pair(f) for f in shown],
+        "constraint": [f.where for f in shown],
+        "samples": [" and ".join(map(count, f.counts)) for f in shown],
+        "means": [" and ".join(aligned(f.means)) for f in shown],
+        "gap": aligned([f.gap for f in shown], 4, sign=True),
+        "tolerance": [stated(f.tolerance) for f in shown],
+        "interval": aligned_intervals([f.interval for f in shown]),
+        "bootstrap": aligned_intervals([f.bootstrap for f in shown]),
+        "in these data": ["within" if f.holds else "beyond" for f in shown],
+    }
+    return Table(caption, columns, headers=2, verdicts=tuple(f.verdict.value for f in shown))

@@ -1,0 +1,208 @@
+"""Groups side by side: means, decisions, errors, and their intersections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fairlayer.audit.result import Audit, GroupReport, Rate
+from fairlayer.report.drawing import (
+    Key,
+    Line,
+    Mark,
+    Point,
+    Row,
+    RowChart,
+    Section,
+    Table,
+    scale,
+    ticks_of,
+    upright,
+    whisker,
+)
+from fairlayer.report.numerals import aligned, aligned_intervals, confidence, count, interval, number, percent, stated
+
+MOST_GROUPS = 12  # drawn in one chart, the largest ones; the table has more
+MOST_LINES = 500
+
+TITLES = {
+    "target_mean": "mean target",
+    "bias": "bias",
+    "root_mean_squared_error": "RMSE",
+    "calibration_error": "calibration error",
+    "accuracy": "accuracy",
+    "true_positive_rate": "true positive rate",
+    "false_positive_rate": "false positive rate",
+    "precision": "precision",
+}
+
+
+class RateStyle(NamedTuple):
+    """How one of the rates is drawn."""
+
+    field: str
+    name: str
+    shape: str
+    style: str
+
+
+RATES = (
+    RateStyle("decision_rate", "decided positive", "circle", "one"),
+    RateStyle("true_positive_rate", "true positive rate", "triangle", "three"),
+    RateStyle("false_positive_rate", "false positive rate", "down", "two"),
+    RateStyle("accuracy", "accuracy", "square", "four"),
+)
+
+
+def rates_section(audit: Audit) -> Section | None:
+    """Means, decisions and errors of each group."""
+    if not audit.groups:
+        return None
+    charts = []
+    for attribute in audit.settings.attributes:
+        reports = [report for report in audit.groups if report.attributes == (attribute,)]
+        if reports:
+            shown = largest(reports, [report.count for report in reports])
+            lead = omitted(len(shown), len(reports))
+            charts.append(_means(f"{attribute}: mean prediction", shown, audit.overall, lead))
+            if are_decided(audit):
+                charts.append(_rates(f"{attribute}: decisions and errors", shown, lead))
+    errors = audit.overall.true_positive_rate is not None
+    listed = (audit.overall, *audit.groups[:MOST_LINES])
+    lead = f"Bars are {confidence(audit.settings.confidence)} intervals."
+    if are_decided(audit):
+        lead += f" A decision is positive where the prediction is {stated(audit.settings.threshold)} or more."
+        if errors:
+            lead += " True and false positive rates are shares of those whose target is 1 and 0."
+        lead += " Equal means do not make equal rates."
+    return Section(
+        "groups",
+        "Decisions and errors by group" if are_decided(audit) else "Means and errors by group",
+        lead,
+        charts=tuple(charts),
+        folded=(groups_table("Every group.", [report.name for report in listed], listed),),
+    )
+
+
+def are_decided(audit: Audit) -> bool:
+    """Whether the threshold tells people apart: it does not where predictions are wages, say."""
+    rate = audit.overall.decision_rate.value
+    return rate is not None and 0.0 < rate < 1.0
+
+
+def _means(title: str, reports: Sequence[GroupReport], overall: GroupReport, lead: str) -> RowChart:
+    ends = [end for report in reports for end in report.mean_interval or ()]
+    targets = [report.target_mean for report in reports if report.target_mean is not None]
+    axis = scale([report.mean for report in reports], include=[*ends, *targets, overall.mean])
+    rows = []
+    for report, mean in zip(reports, aligned([report.mean for report in reports]), strict=True):
+        words = f"mean {mean}, interval {interval(report.mean_interval)}"
+        marks: list[Mark] = [upright(axis, overall.mean, "dashed"), *whisker(axis, report.mean_interval)]
+        if report.target_mean is not None:
+            marks.append(Point(axis(report.target_mean), 50, "diamond", "hollow two"))
+            words += f", mean target {number(report.target_mean)}"
+        marks.append(Point(axis(report.mean), 50, "circle", "mark"))
+        rows.append(Row(label_of(report), tuple(marks), words, mean, f"n = {count(report.count)}"))
+    key = [
+        Key((Line(0, 50, 100, 50, "whisker"), Point(50, 50, "circle", "mark")), "mean prediction"),
+        Key((Line(50, 0, 50, 100, "dashed"),), "everybody"),
+    ]
+    if targets:
+        key.append(Key((Point(50, 50, "diamond", "hollow two"),), "mean target"))
+    return RowChart(title, tuple(rows), ticks_of(axis), "mean", "mean prediction", tuple(key), lead)
+
+
+def _rates(title: str, reports: Sequence[GroupReport], lead: str) -> RowChart:
+    axis = scale([0.0, 1.0])
+    styles = [style for style in RATES if any(_rate(report, style) is not None for report in reports)]
+    rows = []
+    for report in reports:
+        marks: list[Mark] = []
+        words = []
+        for k, style in enumerate(styles):
+            rate, y = _rate(report, style), 100 * (k + 1) / (len(styles) + 1)
+            if rate is None or rate.value is None:
+                words.append(f"{style.name}: no samples")
+                continue
+            marks.append(Line(axis(rate.lower), y, axis(rate.upper), y, f"whisker {style.style}"))
+            text = f"{style.name} {percent(rate.value)} ({percent(rate.lower)} to {percent(rate.upper)})"
+            marks.append(Point(axis(rate.value), y, style.shape, f"mark {style.style}", text))
+            words.append(text)
+        decided = report.decision_rate.value
+        rows.append(
+            Row(label_of(report), tuple(marks), "; ".join(words), percent(decided), f"n = {count(report.count)}")
+        )
+    key = tuple(
+        Key((Line(0, 50, 100, 50, f"whisker {s.style}"), Point(50, 50, s.shape, f"mark {s.style}")), s.name)
+        for s in styles
+    )
+    tall = len(styles) > 1
+    return RowChart(title, tuple(rows), ticks_of(axis), "share", "decided positive", key, lead, tall)
+
+
+def _rate(report: GroupReport, style: RateStyle) -> Rate | None:
+    return getattr(report, style.field)
+
+
+def intersections_section(audit: Audit) -> Section | None:
+    """Groups of all attributes together."""
+    if not audit.intersections:
+        return None
+    attributes = " & ".join(audit.settings.attributes)
+    ordered = sorted(audit.intersections, key=lambda report: -report.count)
+    shown = largest(ordered, [report.count for report in ordered])
+    chart = _means(f"{attributes}: mean prediction", shown, audit.overall, omitted(len(shown), len(ordered)))
+    listed = ordered[:MOST_LINES]
+    caption = f"Groups of {attributes}, the largest first."
+    if len(listed) < len(ordered):
+        caption = f"The {count(len(listed))} largest of {count(len(ordered))} groups of {attributes}."
+    return Section(
+        "intersections",
+        "Intersections",
+        "Parity for each attribute by itself does not give it to those who belong to several groups at once. Wide "
+        "intervals are small groups: they say little either way.",
+        charts=(chart,),
+        tables=(groups_table(caption, [label_of(report) for report in listed], listed),),
+    )
+
+
+def groups_table(caption: str, names: Sequence[str], reports: Sequence[GroupReport]) -> Table:
+    """What is known of groups; columns that none of them has are left out."""
+    columns: dict[str, Sequence[str]] = {
+        "group": names,
+        "samples": [count(report.count) for report in reports],
+        "share": [percent(report.share) for report in reports],
+        "mean": aligned([report.mean for report in reports]),
+        "interval of the mean": aligned_intervals([report.mean_interval for report in reports]),
+        "deviation": aligned([report.deviation for report in reports]),
+        "decided positive": [_share(report.decision_rate) for report in reports],
+    }
+    for field in ("target_mean", "bias", "root_mean_squared_error", "calibration_error"):
+        values = [getattr(report, field) for report in reports]
+        if any(value is not None for value in values):
+            columns[TITLES[field]] = aligned(values, sign=field == "bias")
+    for field in ("accuracy", "true_positive_rate", "false_positive_rate", "precision"):
+        rates = [getattr(report, field) for report in reports]
+        if any(rate is not None for rate in rates):
+            columns[TITLES[field]] = [_share(rate) for rate in rates]
+    return Table(caption, columns)
+
+
+def label_of(report: GroupReport) -> str:
+    """The group without its attribute, which the chart names."""
+    return " & ".join(report.labels) if report.labels else report.name
+
+
+def largest(items: Sequence, sizes: Sequence[float], most: int = MOST_GROUPS) -> list:
+    """The `most` items of greatest size, in the order they came in."""
+    chosen = sorted(range(len(items)), key=lambda i: -sizes[i])[:most]
+    return [items[i] for i in sorted(chosen)]
+
+
+def omitted(shown: int, there_are: int) -> str:
+    """What a chart says where it does not draw every group."""
+    return f"The {shown} largest of {count(there_are)} groups." if shown < there_are else ""
+
+
+def _share(rate: Rate | None) -> str:
+    return percent(None if rate is None else rate.value)

@@ -1,0 +1,132 @@
+"""Methods compared with each other, and how the model was trained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+from fairlayer.audit.result import Audit
+from fairlayer.report.drawing import Curve, Key, Line, Mark, Panel, Point, Section, Table, scale, ticks_of, upright
+from fairlayer.report.names import isolated, shortened
+from fairlayer.report.numerals import ABSENT, aligned, count, number
+
+SHAPES = ("circle", "diamond", "square", "triangle", "down", "plus")
+STYLES = ("one", "two", "three", "four", "five", "six")
+GAPS = ("gap", "test_gap", "largest_gap")  # columns of a comparison that can be its horizontal axis ...
+QUALITIES = ("accuracy", "auc", "root_mean_squared_error", "rmse", "mse", "loss")  # ... and its vertical one
+PARTS = {"train": "training", "validation": "validation", "test": "test"}
+UNTOLD = ("seconds", "learning_rate")  # columns of a history that say nothing of the model
+
+
+def comparison_section(audit: Audit) -> Section | None:
+    """The table of methods, and where each stands between quality and fairness."""
+    entries = audit.comparison
+    if not entries:
+        return None
+    columns = tuple(dict.fromkeys(str(column) for entry in entries for column in entry))
+    cells = {name.replace("_", " "): _cells([entry.get(name) for entry in entries]) for name in columns}
+    panel = _scatter(entries, columns, sorted({finding.tolerance for finding in audit.findings}))
+    return Section(
+        "comparison",
+        "Methods compared",
+        "The same data and the same constraints, by several methods. Read fairness and quality together: either alone "
+        "is easy.",
+        panels=() if panel is None else (panel,),
+        tables=(Table("Methods, one in each row.", cells),),
+    )
+
+
+def _cells(values: Sequence[Any]) -> list[str]:
+    """A column as text: numbers with the same decimals, whole numbers without."""
+    if any(_is_number(value) for value in values):
+        numbers = [value if _is_number(value) else None for value in values]
+        if all(value is None or value == int(value) for value in numbers):
+            return [count(value) for value in numbers]
+        return aligned(numbers, 4)
+    return [_word(value) for value in values]
+
+
+def _word(value: Any) -> str:
+    if value is None or isinstance(value, float):  # a float here is not a number
+        return ABSENT
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _scatter(entries: Sequence[Mapping[str, Any]], columns: Sequence[str], promised: Sequence[float]) -> Panel | None:
+    """Quality by gap, a marker for each method; None where the table has no such columns."""
+    gap = next((name for name in GAPS if name in columns), None)
+    quality = next((name for name in QUALITIES if name in columns), None)
+    if gap is None or quality is None:
+        return None
+    known = [e for e in entries if all(_is_number(e.get(name)) for name in (gap, quality))]
+    if len(known) < 2:
+        return None
+    across = scale([e[gap] for e in known], include=[0.0, *promised])
+    up = scale([e[quality] for e in known], margin=0.15, ticks=4)
+    marks: list[Mark] = [upright(across, tolerance, "dashed") for tolerance in promised]
+    key, words = [], []
+    for k, entry in enumerate(known):
+        name = isolated(str(entry.get(columns[0])))
+        shape, style = SHAPES[k % len(SHAPES)], f"mark {STYLES[k % len(STYLES)]}"
+        text = f"{name}: gap {number(entry[gap])}, {quality.replace('_', ' ')} {number(entry[quality], 4)}"
+        marks.append(Point(across(entry[gap]), up.down(entry[quality]), shape, style, text))
+        key.append(Key((Point(50, 50, shape, style),), shortened(name, 40)))
+        words.append(text)
+    axes = ticks_of(across), ticks_of(up, down=True)
+    title = f"{quality.replace('_', ' ').capitalize()} by largest gap"
+    if promised:
+        key.append(Key((Line(50, 0, 50, 100, "dashed"),), "promised"))
+    return Panel(title, "; ".join(words), tuple(marks), *axes, "largest gap", tuple(key))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def history_section(audit: Audit) -> Section | None:
+    """One panel for each quantity that training recorded: its parts (training, validation) as lines."""
+    quantities: dict[str, dict[str, Sequence[float]]] = {}
+    for name, column in audit.history.items():
+        prefix, _, rest = name.partition("_")
+        quantity, part = (rest, PARTS[prefix]) if prefix in PARTS and rest else (name, "")
+        if quantity not in UNTOLD and sum(map(_is_number, column)) > 1:
+            quantities.setdefault(quantity, {})[part] = column
+    if _same(quantities.get("loss"), quantities.get("objective")):
+        del quantities["objective"]  # the method adds no penalty: one panel is enough
+    if not quantities:
+        return None
+    promised = sorted({finding.tolerance for finding in audit.findings})
+    panels = tuple(_lines(name, parts, promised if name == "gap" else ()) for name, parts in quantities.items())
+    lead = "One value per epoch. Gaps on training data say nothing about new data; those at the top of this page do."
+    return Section("history", "How it was trained", lead, panels=panels)
+
+
+def _same(one: Mapping[str, Sequence[float]] | None, other: Mapping[str, Sequence[float]] | None) -> bool:
+    return (
+        one is not None
+        and other is not None
+        and {k: tuple(v) for k, v in one.items()} == {k: tuple(v) for k, v in other.items()}
+    )
+
+
+def _lines(quantity: str, parts: Mapping[str, Sequence[float]], promised: Sequence[float]) -> Panel:
+    length = max(map(len, parts.values()))
+    across = scale([1, length], margin=1e-9)
+    numbers = [value for column in parts.values() for value in column if _is_number(value)]
+    up = scale(numbers, include=(0.0, *promised), ticks=4) if promised else scale(numbers, margin=0.06, ticks=4)
+    marks: list[Mark] = [Line(0, up.down(tolerance), 100, up.down(tolerance), "dashed") for tolerance in promised]
+    key, words = [], []
+    for (part, column), style in zip(parts.items(), STYLES, strict=False):
+        known = [(across(epoch), up.down(v)) for epoch, v in enumerate(column, start=1) if _is_number(v)]
+        if known:
+            marks.append(Curve(tuple(known), style))
+            key.append(Key((Curve(((0, 50), (100, 50)), style),), part or quantity))
+        finite = [v for v in column if _is_number(v)]
+        if finite:
+            words.append(f"{part or quantity}: from {number(finite[0])} to {number(finite[-1])}")
+    axes = ticks_of(across), ticks_of(up, down=True)
+    if promised:
+        key.append(Key((Line(0, 50, 100, 50, "dashed"),), "promised"))
+    return Panel(quantity.replace("_", " ").capitalize(), "; ".join(words), tuple(marks), *axes, "epoch", tuple(key))

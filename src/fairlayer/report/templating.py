@@ -1,0 +1,65 @@
+"""The template environments: the one place where values become text, and so where they are escaped."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from fairlayer.errors import InputError
+
+_SPECIAL = re.compile(r"([\\`*_\[\]|~$#])")
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+
+
+def html_environment() -> Any:
+    """Templates whose values are escaped for HTML."""
+    return _environment()
+
+
+def markdown_environment() -> Any:
+    """Templates whose values are escaped for Markdown."""
+    markup = _jinja().utils.markupsafe.Markup
+
+    def finalize(value: Any) -> Any:
+        """What a macro returns is Markdown already; anything else is text."""
+        return value if isinstance(value, markup) else markup(escape_markdown(str(value)))
+
+    return _environment(finalize=finalize)
+
+
+def escape_markdown(text: str) -> str:
+    """Text that Markdown shows as it is: in a line, a list or a table, with no markup, link, mathematics or HTML."""
+    line = " ".join(text.split())
+    entities = "".join(_ENTITIES.get(character, character) for character in line)
+    return _SPECIAL.sub(r"\\\1", entities).replace("://", "\\://")  # the last: no links from bare addresses
+
+
+def write_text(path: str | Path, text: str) -> Path:
+    """Write a file whose folder exists."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise InputError(f"path is {str(path)!r}, but there is no folder {str(target.parent)!r}: make it first.")
+    target.write_text(text, encoding="utf-8")
+    return target
+
+
+def _environment(**options: Any) -> Any:
+    jinja = _jinja()
+    return jinja.Environment(
+        loader=jinja.PackageLoader("fairlayer.report", "templates"),
+        autoescape=True,
+        undefined=jinja.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        **options,
+    )
+
+
+def _jinja() -> Any:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise InputError("Reports are written with Jinja: pip install 'fairlayer[report]'.") from error
+    return jinja2

@@ -1,0 +1,123 @@
+"""Help for everything, and the commands that are not about a table of one's own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+import typer
+
+from fairlayer.cli.app import app, sentence
+from fairlayer.errors import InputError
+
+COMMAND = typer.main.get_command(app)
+NAMES = ["fit", "predict", "audit", "project", "datasets", "demo", "reproduce", "bench"]
+
+
+def test_the_commands():
+    assert list(COMMAND.commands) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_option_has_help(run, name):
+    command = COMMAND.commands[name]
+    assert command.help
+    for parameter in command.params:
+        assert getattr(parameter, "help", None), parameter.name
+    result = run(name, "--help")
+    assert result.exit_code == 0
+    assert "Usage" in result.stdout
+    for parameter in command.params:
+        for option in parameter.opts:
+            if option.startswith("--"):
+                assert option in result.stdout
+
+
+def test_help_and_version(run):
+    assert run("--version").stdout.startswith("fairlayer 0")
+    result = run("--help")
+    assert result.exit_code == 0
+    for name in NAMES:
+        assert name in result.stdout
+    assert "Exit codes" in result.stdout
+
+
+def test_no_arguments_shows_help(run):
+    result = run()
+    assert "Usage" in result.stdout + result.stderr
+
+
+def test_the_command_modules_load_quickly():
+    """What is slow is imported when a command runs."""
+    code = (
+        "import sys, types; package = types.ModuleType('fairlayer'); "
+        f"package.__path__ = [{str(__import__('fairlayer').__path__[0])!r}]; sys.modules['fairlayer'] = package; "
+        "import fairlayer.cli.app; print(sorted({'torch', 'pandas', 'sklearn', 'duckdb', 'numba'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_errors_are_one_line():
+    assert sentence(InputError("two\n  lines")) == "two lines"
+    assert sentence(OSError(2, "No such file", "x")) == "x: No such file."
+    assert sentence(ZeroDivisionError("a fault of ours")) is None
+
+
+def test_datasets(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("FAIRLAYER_DATA", str(tmp_path))
+    result = run("datasets")
+    assert result.exit_code == 0
+    assert "adult" in result.stdout
+    assert "can be fetched" in result.stdout
+    result = run("datasets", "adult")
+    assert result.exit_code == 2
+    assert "--fetch" in result.stderr
+    result = run("datasets", "celeba")
+    assert "by hand" in result.stderr
+
+
+def test_a_dataset_as_a_file(run, tmp_path):
+    result = run("datasets", "synthetic", "-o", tmp_path / "synthetic.parquet")
+    assert result.exit_code == 0, result.stderr
+    assert "40,000 rows" in result.stdout
+    assert (tmp_path / "synthetic.parquet").stat().st_size > 1_000_000
+
+
+def test_demo(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("FAIRLAYER_DATA", str(tmp_path / "nothing"))
+    monkeypatch.setattr("fairlayer.cli.demo.TRAINING_ROWS", 600)
+    monkeypatch.setattr("fairlayer.cli.demo.TEST_ROWS", 400)
+    result = run("demo", "-o", tmp_path / "demo", "--parity", "0.05")
+    assert result.exit_code == 0, result.stdout + result.stderr
+    for name in ("unconstrained", "projection", "penalty", "layer", "satisfied", "violated", "ledger"):
+        assert name in result.stdout
+    report = json.loads((tmp_path / "demo" / "report.json").read_text())
+    assert report["satisfied"] is True
+    assert len(report["comparison"]) == 4
+    predictions = pd.read_csv(tmp_path / "demo" / "predictions.csv")
+    assert list(predictions.columns) == ["group", "target", "raw", "prediction"]
+    asked = ["--prediction", "prediction", "--raw", "raw", "--target", "target", "--protected", "group"]
+    assert run("audit", tmp_path / "demo" / "predictions.csv", *asked, "--parity", "0.05").exit_code == 0
+
+
+@pytest.mark.parametrize(("command", "folder"), [("reproduce", "experiments"), ("bench", "benchmarks")])
+def test_outside_a_checkout(run, monkeypatch, tmp_path, command, folder):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fairlayer.cli.checkout.__file__", str(tmp_path / "a" / "b" / "c" / "checkout.py"))
+    result = run(command, "loan")
+    assert result.exit_code == 2
+    assert f"The folder {folder}/ is part of the repository" in result.stderr
+
+
+def test_bench_and_reproduce_run_in_the_checkout(run, monkeypatch):
+    calls = []
+    monkeypatch.setattr("fairlayer.cli.checkout.run", lambda root, arguments: calls.append(arguments) or 0)
+    assert run("bench", "floor", "--quick", "--sizes", "16").exit_code == 0
+    assert calls == [["benchmarks/run.py", "floor", "--quick", "--seed", "20000", "--sizes", "16"]]
+    assert run("reproduce", "loan", "--profile", "quick", "--resume").exit_code == 0
+    assert calls[1][:5] == ["-m", "experiments", "loan", "--profile", "quick"]
+    assert calls[1][-1] == "--resume"

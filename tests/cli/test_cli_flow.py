@@ -1,0 +1,220 @@
+"""From a table to a fair model, its predictions and an audit of them, with no code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from people import people, write
+
+from fairlayer import MeanParity
+from fairlayer.folder import load
+from fairlayer.gaps import measure
+from fairlayer.rules import Rules
+
+PROTECTED = ["--protected", "sex", "--protected", "race", "--protected", "disabled"]
+
+
+def test_fit_writes_model_report_and_card(classifier):
+    names = {path.name for path in classifier.iterdir()}
+    assert names == {"model.json", "model.safetensors", "report.html", "report.json", "model-card.md"}
+    report = json.loads((classifier / "report.json").read_text())
+    assert report["satisfied"] is True
+    assert report["settings"]["attributes"] == ["sex", "race", "disabled"]
+    assert report["history"]
+    assert report["changes"]
+    card = (classifier / "model-card.md").read_text()
+    assert "people.csv" in card
+    assert "<html" in (classifier / "report.html").read_text()
+    schema = json.loads((classifier / "model.json").read_text())["table"]["schema"]
+    assert schema["task"] == "classification"
+    assert schema["positive"] == "yes"
+    assert schema["numbers"] == ["income", "age"]
+    assert "name" not in schema["categories"]  # every entry is different
+    assert [entry["known"] for entry in schema["labels"]][2] == ["missing", "no", "yes"]
+
+
+def test_predict_and_audit(run, classifier, tmp_path):
+    data = write(people(500, seed=1), tmp_path / "new.csv")
+    out = tmp_path / "out.csv"
+    result = run("predict", classifier, data, "-o", out)
+    assert result.exit_code == 0, result.stderr
+    assert "batch" in result.stdout
+    new, done = (pd.read_csv(path, dtype=str, keep_default_na=False) for path in (data, out))
+    assert done[new.columns.tolist()].equals(new)  # every entry as it was
+    assert list(done.columns[-3:]) == ["prediction", "probability", "raw"]
+    p = done["probability"].astype(float).to_numpy()
+    groups = {name: new[name].replace("", "missing").to_numpy() for name in ("sex", "race", "disabled")}
+    assert measure(p, Rules([MeanParity(0.05)]), groups).satisfied
+    assert not measure(done["raw"].astype(float).to_numpy(), Rules([MeanParity(0.05)]), groups).satisfied
+    assert (done["prediction"] == np.where(p > 0.5, "yes", "no")).all()
+
+    page = tmp_path / "report.html"
+    arguments = ["audit", out, "--prediction", "probability", "--raw", "raw", *PROTECTED, "--parity", "0.05"]
+    (tmp_path / "facts.json").write_text('{"name": "Approvals of spring"}')
+    cards = ["--card", tmp_path / "card.md", "--facts", tmp_path / "facts.json"]
+    result = run(*arguments, "-o", page, *cards)
+    assert result.exit_code == 0, result.stderr + result.stdout
+    assert json.loads(page.with_suffix(".json").read_text())["satisfied"] is True
+    assert "Approvals of spring" in (tmp_path / "card.md").read_text()
+    result = run("audit", out, "--prediction", "raw", *PROTECTED, "--parity", "0.05")
+    assert result.exit_code == 1
+    assert "raw" not in result.stderr
+
+
+def test_frozen_rows_do_not_depend_on_each_other(run, classifier, tmp_path):
+    new = people(200, seed=2)
+    write(new, tmp_path / "all.csv")
+    write(new.iloc[:1], tmp_path / "one.csv")
+    assert run("predict", classifier, tmp_path / "all.csv", "-o", tmp_path / "a.csv", "--mode", "frozen").exit_code == 0
+    result = run("predict", classifier, tmp_path / "one.csv", "-o", tmp_path / "b.csv")
+    assert result.exit_code == 0
+    assert "frozen, as the file has one group of sex only" in result.stderr
+    a, b = (pd.read_csv(tmp_path / name)["probability"].iloc[0] for name in ("a.csv", "b.csv"))
+    assert a == pytest.approx(b, abs=1e-12)
+
+
+def test_a_stream_goes_on_where_it_stood(run, classifier, tmp_path):
+    new = people(300, seed=3)
+    state = tmp_path / "decisions.db"
+    emitted = []
+    for number, part in enumerate((new.iloc[:100], new.iloc[100:101], new.iloc[101:])):
+        write(part, tmp_path / "part.csv")
+        arguments = ["--mode", "stream", "--state", state, "--stream", "loans", "--batch-id", f"b{number}"]
+        result = run("predict", classifier, tmp_path / "part.csv", "-o", tmp_path / "out.csv", *arguments)
+        assert result.exit_code == 0, result.stdout + result.stderr
+        emitted.append(pd.read_csv(tmp_path / "out.csv")["probability"])
+    assert "300 decisions" in result.stdout
+    groups = {name: new[name].replace("", "missing").to_numpy() for name in ("sex", "race", "disabled")}
+    assert measure(pd.concat(emitted).to_numpy(), Rules([MeanParity(0.05)]), groups).satisfied
+    again = run("predict", classifier, tmp_path / "part.csv", "-o", tmp_path / "out.csv", *arguments)
+    assert "300 decisions" in again.stdout  # counted once
+    assert pd.read_csv(tmp_path / "out.csv")["probability"].equals(emitted[-1])
+    with sqlite3.connect(state) as connection:
+        assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] > 0
+
+
+def test_one_decision_at_a_time(run, classifier, tmp_path):
+    write(people(30, seed=4), tmp_path / "new.csv")
+    arguments = ["--mode", "stream", "--state", tmp_path / "s.db", "--batch-size", "1"]
+    result = run("predict", classifier, tmp_path / "new.csv", "-o", tmp_path / "out.csv", *arguments)
+    assert "30 decisions in 30 batches" in result.stdout
+
+
+def test_parquet_in_and_out(run, classifier, tmp_path):
+    import duckdb
+
+    frame = people(200, seed=5)
+    write(frame, tmp_path / "new.csv")
+    duckdb.sql(f"COPY (SELECT * FROM frame) TO '{tmp_path / 'new.parquet'}'")
+    for kind in ("csv", "parquet"):
+        result = run("predict", classifier, tmp_path / f"new.{kind}", "-o", tmp_path / f"{kind}.parquet")
+        assert result.exit_code == 0, result.stderr
+    a, b = (
+        duckdb.sql(f"SELECT probability FROM '{tmp_path / name}'").fetchnumpy()["probability"]
+        for name in ("csv.parquet", "parquet.parquet")
+    )
+    assert np.array_equal(a, b)
+
+
+def test_regression_with_cut_points_regions_and_bounds(run, table, tmp_path):
+    result = run(
+        *("fit", table, "--target", "amount", "--ignore", "approved", "-o", tmp_path / "model", "--epochs", "3"),
+        *("--protected", "sex", "--protected", "age=30,50", "--bounds", "0", "400"),
+        *("--parity", "10", "--conditional", "15:town", "--conditional", "20:age=40"),
+    )
+    assert result.exit_code == 0, result.stdout + result.stderr
+    model = load(tmp_path / "model")
+    assert model.bounds == (0.0, 400.0)
+    assert [type(c).__name__ for c in model.constraints] == ["MeanParity", "ConditionalParity", "ConditionalParity"]
+    result = run("predict", tmp_path / "model", table, "-o", tmp_path / "out.csv", "--prefix", "fair_")
+    assert result.exit_code == 0, result.stderr
+    out = tmp_path / "out.csv"
+    asked = ["--protected", "sex", "--protected", "age=30,50", "--parity", "10"]
+    result = run("audit", out, "--prediction", "fair_prediction", "--target", "amount", *asked)
+    assert result.exit_code == 0, result.stdout + result.stderr
+    assert "30 to 50" in result.stdout
+
+
+def test_fit_from_parquet(run, tmp_path):
+    import duckdb
+
+    frame = people(200).assign(
+        sex=lambda table: (table["sex"] == "male").astype(int), race=lambda table: table["age"] > 40
+    )
+    duckdb.sql(f"COPY (SELECT * FROM frame) TO '{tmp_path / 'people.parquet'}'")
+    asked = ["--protected", "sex", "--protected", "race", "--parity", "0.1", "--epochs", "1"]
+    result = run("fit", tmp_path / "people.parquet", "--target", "approved", *asked, "-o", tmp_path / "model")
+    assert result.exit_code == 0, result.stderr
+    schema = json.loads((tmp_path / "model" / "model.json").read_text())["table"]["schema"]
+    assert [entry["known"] for entry in schema["labels"]] == [["0", "1"], ["false", "true"]]
+    write(frame, tmp_path / "new.csv")
+    result = run("predict", tmp_path / "model", tmp_path / "new.csv", "-o", tmp_path / "out.csv", "--mode", "frozen")
+    assert result.exit_code == 0, result.stderr
+
+
+def test_odds_and_residuals(run, table, tmp_path):
+    asked = ["--protected", "sex", "--epochs", "3", "--ignore", "amount"]
+    result = run("fit", table, "--target", "approved", "--odds", "0.3", *asked, "-o", tmp_path / "odds")
+    assert result.exit_code in (0, 1), result.stderr
+    assert load(tmp_path / "odds").method == "lagrangian"
+    asked = ["--protected", "sex", "--epochs", "3", "--ignore", "approved"]
+    result = run("fit", table, "--target", "amount", "--residuals", "25", *asked, "-o", tmp_path / "residuals")
+    assert result.exit_code in (0, 1), result.stderr
+    result = run("predict", tmp_path / "residuals", table, "-o", tmp_path / "out.csv")
+    assert result.exit_code == 0, result.stderr
+    assert "frozen" in result.stderr
+
+
+def test_compare_shows_every_method(run, table, tmp_path):
+    asked = ["--protected", "sex", "--parity", "0.05", "--epochs", "2", "--ignore", "amount", "--compare"]
+    result = run("fit", table, "--target", "approved", *asked, "-o", tmp_path / "model")
+    assert result.exit_code == 0, result.stderr
+    for name in ("unconstrained", "projection", "penalty", "Lagrangian", "layer"):
+        assert name in result.stdout
+    comparison = json.loads((tmp_path / "model" / "report.json").read_text())["comparison"]
+    assert len(comparison) == 5
+    assert {row["verdict"] for row in comparison} <= {"satisfied", "violated"}
+
+
+def test_rare_groups_can_be_joined(run, table, tmp_path):
+    asked = ["--protected", "race", "--parity", "0.05", "--epochs", "1", "--merge-rare", "50", "--hide-protected"]
+    result = run("fit", table, "--target", "approved", *asked, "-o", tmp_path / "model")
+    assert result.exit_code == 0, result.stderr
+    assert "become 'other'" in result.stderr
+    schema = json.loads((tmp_path / "model" / "model.json").read_text())["table"]["schema"]
+    assert "race" not in schema["categories"]
+
+
+def test_the_same_seed_gives_the_same_model(run, table, tmp_path):
+    weights = []
+    for name in ("a", "b"):
+        asked = ["--protected", "sex", "--parity", "0.1", "--epochs", "1", "--seed", "7"]
+        assert run("fit", table, "--target", "approved", *asked, "-o", tmp_path / name).exit_code == 0
+        weights.append((tmp_path / name / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1]
+
+
+def test_a_real_process(tmp_path):
+    data = write(people(200), tmp_path / "people.csv")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def call(*arguments):
+        command = [sys.executable, "-m", "fairlayer", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+    asked = ["--protected", "sex", "--parity", "0.1", "--epochs", "1"]
+    result = call("fit", data, "--target", "approved", *asked, "-o", tmp_path / "model")
+    assert result.returncode == 0, result.stderr
+    result = call("audit", data, "--prediction", "amount", "--protected", "sex", "--parity", "0.001")
+    assert result.returncode == 1, result.stderr
+    result = call("audit", data, "--prediction", "amuont", "--protected", "sex", "--parity", "0.001")
+    assert result.returncode == 2
+    assert result.stderr == f"fairlayer: --prediction: {data} has no column 'amuont'. Did you mean 'amount'?\n"
+    assert result.stdout == ""

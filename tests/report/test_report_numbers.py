@@ -1,0 +1,94 @@
+"""Numbers as text, and places on a scale."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlayer.report.drawing import Band, Curve, Scale, scale, ticks_of
+from fairlayer.report.names import isolated, shortened
+from fairlayer.report.numerals import (
+    aligned,
+    aligned_intervals,
+    confidence,
+    count,
+    interval,
+    number,
+    percent,
+    signed,
+    stated,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (0.05, "0.0500"),
+        (0.99999, "1.00"),
+        (-1234.5, "\N{MINUS SIGN}1,234"),
+        (1e-9, "1.00e\N{MINUS SIGN}9"),
+        (math.nan, "\N{EN DASH}"),
+        (math.inf, "\N{EN DASH}"),
+        (None, "\N{EN DASH}"),
+    ],
+)
+def test_number(value, text):
+    assert number(value) == text
+
+
+def test_chosen_numbers_read_as_they_were_written():
+    assert [stated(0.05), stated(1.0), stated(1e-7)] == ["0.05", "1", "1e\N{MINUS SIGN}07"]
+    assert [confidence(0.95), confidence(0.999)] == ["95\N{NO-BREAK SPACE}%", "99.9\N{NO-BREAK SPACE}%"]
+
+
+def test_columns_have_the_same_decimals():
+    assert aligned([0.5, 0.0123, None]) == ["0.500", "0.012", "\N{EN DASH}"]
+    assert aligned([0.5, -0.0001], sign=True) == ["+0.500", "0.000"]  # never minus zero
+    assert aligned_intervals([(0.0, 1.5), None]) == ["0.00 to 1.50", "\N{EN DASH}"]
+    assert interval((math.nan, math.nan)) == "\N{EN DASH}"
+
+
+def test_signs_shares_counts():
+    assert signed(0.5) == "+0.500"
+    assert percent(0.1234) == "12.3\N{NO-BREAK SPACE}%"
+    assert count(1234567) == "1,234,567"
+
+
+def test_names_in_a_sentence():
+    assert shortened("a" * 50, 10) == "a" * 9 + "\N{HORIZONTAL ELLIPSIS}"
+    assert isolated("Zo\u00eb & 3 <b>") == "Zo\u00eb & 3 <b>"
+    for name in ("\u05d0\u05d1", "\u0627\u0628", "\u202eevil"):
+        assert isolated(name) == f"\N{FIRST STRONG ISOLATE}{name}\N{POP DIRECTIONAL ISOLATE}"
+
+
+@given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=20), st.sampled_from([0.0, 0.1]))
+def test_a_scale_holds_its_values_and_few_round_ticks(values, margin):
+    axis = scale(values, margin=margin)
+    assert axis.low < axis.high
+    assert all(-1e-6 <= axis(value) <= 100.000001 for value in values)
+    assert 1 <= len(axis.ticks) <= 9
+    assert len({axis.label(tick) for tick in axis.ticks}) == len(axis.ticks)
+    assert axis.down(values[0]) == pytest.approx(100 - axis(values[0]), abs=0.01)
+
+
+def test_a_scale_without_values_or_with_one():
+    assert (scale([]).low, scale([]).high) == (0.0, 1.0)
+    assert scale([math.nan, None, 3.0]).low < 3.0 < scale([3.0]).high
+
+
+def test_ticks_have_equal_decimals():
+    assert [tick.text for tick in ticks_of(scale([0.0, 1.0]))] == ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]
+    assert ticks_of(scale([-0.05, 0.05]))[0].text == "\N{MINUS SIGN}0.06"
+
+
+def test_what_is_not_a_number_is_not_drawn():
+    axis = Scale(0.0, 1.0, (0.0, 1.0), 1.0)
+    assert math.isnan(axis(math.nan))
+    assert (axis(math.inf), axis(-math.inf)) == (100.0, 0.0)
+    assert not Band(axis(math.nan), 3.0, "x").drawable
+    assert not Curve(((0.0, math.nan),), "x").drawable
+    assert Curve(((0.0, 1.0), (2.0, 3.0)), "x", filled=True).path == "M0,1L2,3L2,100L0,100Z"

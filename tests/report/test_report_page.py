@@ -1,0 +1,206 @@
+"""The page as text: what it says, what it leaves out, and that names from data stay names."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import re
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from report_audits import EVERY, HOSTILE, IMAGE, SCRIPT, alone, crowded, few, hostile, ordinary, unfair
+
+from fairlayer import ResidualMean
+from fairlayer.audit import Audit, Verdict, audit
+from fairlayer.errors import InputError
+from fairlayer.report.page import render, write_html
+from fairlayer.report.summary import summarize
+
+DAY = datetime.date(2026, 1, 2)
+SECTIONS = {
+    "gaps",
+    "distributions",
+    "changes",
+    "groups",
+    "calibration",
+    "intersections",
+    "tradeoff",
+    "comparison",
+    "history",
+    "provenance",
+}
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """The elements of a page, its text, and whether tags nest."""
+
+    def __init__(self, text: str):
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("style",):
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+    def attributes(self, name: str) -> list[str]:
+        return [value or "" for _, attributes in self.elements for key, value in attributes.items() if key == name]
+
+
+@pytest.fixture(params=EVERY, scope="module")
+def page(request) -> Page:
+    return Page(render(EVERY[request.param](), date=DAY))
+
+
+def test_every_page_is_well_formed_and_self_contained(page):
+    assert page.open == []
+    assert max(Counter(page.attributes("id")).values()) == 1
+    tags = {tag for tag, _ in page.elements}
+    assert not tags & {"script", "img", "link", "iframe", "object", "embed", "base", "form", "image"}
+    assert all(href.startswith("#") for href in page.attributes("href"))
+    assert set(page.attributes("href")) <= {f"#{name}" for name in page.attributes("id")}
+    assert not page.attributes("src")
+    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
+
+
+def test_no_number_is_missing_without_saying_so(page):
+    places = [v for name in ("x", "y", "x1", "x2", "y1", "y2", "width", "height", "d") for v in page.attributes(name)]
+    assert places
+    assert not [place for place in places if "nan" in place or "inf" in place]
+    assert not re.search(r"\b(nan|None|inf)\b", page.text)
+
+
+def test_plots_are_told_in_words_and_tables_have_headings(page):
+    pictures = [i for i, (tag, attributes) in enumerate(page.elements) if attributes.get("role") == "img"]
+    assert pictures or not page.attributes("class")
+    assert all(page.elements[i + 1][0] == "title" for i in pictures)
+    headings = [attributes.get("scope") for tag, attributes in page.elements if tag == "th"]
+    assert set(headings) <= {"col", "row"}
+
+
+def test_a_full_audit_has_all_sections():
+    page = Page(render(ordinary(), date=DAY))
+    assert set(page.attributes("id")) >= SECTIONS
+    for finding in ordinary().findings:
+        assert finding.groups[0] in page.text
+
+
+def test_sections_without_data_are_left_out():
+    bare = replace(ordinary(), changes=(), tradeoff=(), history={}, comparison=(), calibration=(), intersections=())
+    left = set(Page(render(bare, date=DAY)).attributes("id")) & SECTIONS
+    assert left == {"gaps", "distributions", "groups", "provenance"}
+    assert "gaps" not in Page(render(alone(), date=DAY)).attributes("id")
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, SCRIPT, IMAGE])
+def test_names_are_shown_as_they_are(name):
+    text = render(hostile(), date=DAY)
+    page = Page(text)
+    assert " ".join(name.split()) in page.text
+    assert SCRIPT not in text
+    assert IMAGE not in text
+
+
+def test_many_groups_are_drawn_in_part_and_listed_in_full():
+    page = Page(render(crowded(), date=DAY))
+    assert "of 40 groups" in page.text
+    assert all(f"district {k}" in page.text for k in range(40))
+    tracks = [attributes for tag, attributes in page.elements if "track" in (attributes.get("class") or "")]
+    assert len(tracks) < 150
+
+
+def test_the_same_audit_gives_the_same_page():
+    assert render(ordinary(), date=DAY) == render(ordinary(), date=DAY)
+    read_back = Audit.from_dict(ordinary().to_dict())
+    assert render(read_back, date=DAY) == render(ordinary(), date=DAY)
+
+
+@pytest.mark.parametrize(
+    ("make", "here", "population", "words"),
+    [
+        (few, Verdict.SATISFIED, Verdict.UNDECIDED, "do not settle it for the population"),
+        (unfair, Verdict.VIOLATED, Verdict.VIOLATED, "The promise is broken in these data and"),
+        (alone, Verdict.UNDECIDED, Verdict.UNDECIDED, "Nothing could be compared"),
+    ],
+)
+def test_the_verdict_answers_both_questions(make, here, population, words):
+    summary = summarize(make())
+    assert (summary.here.verdict, summary.population.verdict) == (here, population)
+    assert words in summary.headline
+    page = Page(render(make(), date=DAY))
+    for sentence in (summary.headline, summary.here.text, summary.population.text):
+        assert " ".join(sentence.split()) in page.text
+
+
+def test_a_tiny_group_never_reads_as_fair():
+    summary = summarize(few())
+    assert "undecided" in summary.population.text
+    assert "3 samples" in summary.population.text
+    assert "satisfied" not in summary.population.text
+
+
+def test_kept_here_and_there():
+    near = {"gap": 0.0, "holds": True, "interval": (-0.01, 0.01), "verdict": Verdict.SATISFIED}
+    settled = replace(unfair(), findings=tuple(replace(finding, **near) for finding in unfair().findings))
+    summary = summarize(settled)
+    assert summary.headline.startswith("The promise is kept in these data and, at 95")
+    assert "0.05 is allowed" in summary.population.text
+
+
+def test_what_was_promised_names_the_tolerance_and_the_attributes():
+    (promise,) = summarize(ordinary()).promises
+    assert "0.03" in promise
+    assert "race" in promise
+    assert "sex" in promise
+
+
+def test_provenance(tmp_path):
+    path = write_html(ordinary(), tmp_path / "report.html", date=DAY, provenance={"data, SHA-256": "abc<1>"})
+    page = Page(path.read_text(encoding="utf-8"))
+    for fact in ("2026-01-02", "abc<1>", "MeanParity", f"{ordinary().settings.samples:,}", "fairlayer"):
+        assert fact in page.text
+    json_path = tmp_path / "report.json"
+    ordinary().to_json(json_path)
+    assert hashlib.sha256(json_path.read_bytes()).hexdigest() in page.text
+
+
+def test_outputs_that_no_threshold_tells_apart_have_no_decisions():
+    wages = np.linspace(30.0, 100.0, 400)
+    groups = {"sex": np.tile(["f", "m"], 200)}
+    found = audit(wages, groups, [ResidualMean(5.0)], wages + np.tile([1.0, -1.0], 200), raw=wages - 1.0, bootstrap=0)
+    page = Page(render(found, date=DAY))
+    assert "Means and errors by group" in page.text
+    assert "decisions and errors" not in page.text
+    assert "mean prediction less target" in page.text
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(InputError, match="no folder"):
+        write_html(ordinary(), tmp_path / "absent" / "report.html")
+
+
+def test_the_method_writes_the_same_page(tmp_path):
+    path = ordinary().to_html(tmp_path / "report.html")
+    assert path.read_text(encoding="utf-8") == render(ordinary())

@@ -1,0 +1,92 @@
+"""A table that comes in chunks is projected as if it were one batch."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from exact import exact_dot
+from fairlayer import EqualizedResiduals, InfeasibleError, MeanParity, Status, project
+from fairlayer.outofcore import certify_chunks, project_chunks
+from fairlayer.rules import Rules
+from fairlayer.system import bind
+
+
+def table(n, seed, kind="uniform"):
+    random = np.random.default_rng(seed)
+    groups = {"sex": random.choice(["f", "m"], n, p=[0.3, 0.7]), "race": random.choice(["a", "b", "c", "d"], n)}
+    z = random.random(n) * 0.6 + 0.3 * (groups["sex"] == "m") + 0.1 * (groups["race"] == "a")
+    if kind == "decisions":
+        z = (z > 0.5).astype(float)
+    if kind == "far out":
+        z = 50.0 * (z - 0.5)
+    return z, groups
+
+
+def in_chunks(z, cell, size=997):
+    cell = np.asarray(cell, dtype=np.int32)
+    return lambda: ((z[i : i + size], cell[i : i + size]) for i in range(0, len(z), size))
+
+
+def response(z, cell, shifts):
+    return np.clip(z - shifts.shift[cell], shifts.lo, shifts.hi)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "decisions", "far out"])
+@pytest.mark.parametrize("tolerance", [1e-6, 0.02, 5.0])
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), None, (None, 0.8)])
+def test_agrees_with_project(kind, tolerance, bounds):
+    z, groups = table(20_000, 0, kind)
+    rules = Rules([MeanParity(tolerance)])
+    system = bind(rules, len(z), groups=groups)
+    shifts = project_chunks(in_chunks(z, system.cell), system, bounds)
+    y = response(z, system.cell, shifts)
+    whole = project(z, groups, rules, bounds)
+    assert shifts.facts.status is whole.status is Status.OPTIMAL
+    assert np.abs(y - whole.value).max() < 1e-9
+    assert shifts.changed == np.count_nonzero(y != z)
+    assert shifts.largest_change == pytest.approx(np.abs(y - z).max())
+    limit = Fraction(tolerance)
+    for labels in groups.values():
+        means = [exact_dot(y[labels == label]) / int((labels == label).sum()) for label in np.unique(labels)]
+        assert max(means) - min(means) <= limit
+    if bounds == (0.0, 1.0):
+        assert y.min() >= 0
+        assert y.max() <= 1
+    assert certify_chunks(in_chunks(y, system.cell), system).status is Status.OPTIMAL
+
+
+def test_what_breaks_a_row_is_found():
+    z, groups = table(5_000, 1)
+    system = bind(Rules([MeanParity(0.02)]), len(z), groups=groups)
+    facts = certify_chunks(in_chunks(z, system.cell), system)
+    assert facts.missed.max() > 0
+    expected = z[groups["sex"] == "f"].mean() - z[groups["sex"] == "m"].mean()
+    assert facts.gaps[0] == pytest.approx(expected)
+
+
+def test_residuals():
+    z, groups = table(5_000, 2)
+    targets = np.random.default_rng(0).random(5_000)
+    rules = Rules([EqualizedResiduals(0.01)])
+    system = bind(rules, len(z), groups=groups, targets=targets)
+    shifts = project_chunks(in_chunks(z, system.cell), system, None)
+    assert np.abs(response(z, system.cell, shifts) - project(z, groups, rules, targets=targets).value).max() < 1e-9
+
+
+def test_contradictions_are_named():
+    z, groups = table(1_000, 3)
+    targets = np.where(groups["sex"] == "f", 0.0, 5.0)
+    system = bind(Rules([EqualizedResiduals(0.01, over="sex")]), len(z), groups=groups, targets=targets)
+    with pytest.raises(InfeasibleError, match="equalized residuals, sex: f - m"):
+        project_chunks(in_chunks(z, system.cell), system, (0.0, 1.0))
+
+
+def test_equal_means_are_reached_as_nearly_as_floats_allow():
+    z, groups = table(1_000, 4)
+    system = bind(Rules([MeanParity(0.0)]), len(z), groups=groups)
+    shifts = project_chunks(in_chunks(z, system.cell), system, None)
+    assert shifts.facts.status is Status.ROUNDED
+    assert np.abs(shifts.facts.gaps).max() < 1e-14
