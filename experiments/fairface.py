@@ -45,7 +45,7 @@ PROFILES = {
     "medium": Settings(
         networks=(
             HEAD(repeats=3, wider=(1e-3, 0.1)),
-            FIVE_BLOCKS(size=32, epochs=6, search_epochs=1, short=True),
+            FIVE_BLOCKS(size=32, epochs=6, search_epochs=1, repeats=3, short=True),
         ),
     ),
     "quick": Settings(

@@ -53,6 +53,7 @@ class Record:
             "settings": self._settings,
         }
         self._file: Any = None
+        self._before = 0
 
     def load(self) -> bool:
         """Read the finished units; False where there are none, or they were made with other settings."""
@@ -81,7 +82,8 @@ class Record:
             self._facts["wall_seconds"] = json.loads(self.meta.read_text()).get("wall_seconds", 0.0)
         else:
             self.units.unlink(missing_ok=True)
-        self._write_meta()
+            self._write_meta()
+        self._before = len(self.results)
         self._file = self.units.open("a")
 
     def keep(self, key: str, result: Mapping[str, Any], wall: float, processor: float) -> None:
@@ -98,6 +100,8 @@ class Record:
     def close(self, wall: float, jobs: int, units: int) -> None:
         """Finish writing, with what is known about the whole run."""
         self._file.close()
+        if self._before == len(self.results) > 0:
+            return  # nothing was added: what is known of the run that made them stays true
         self._facts |= {
             "wall_seconds": round(self._facts.get("wall_seconds", 0.0) + wall, 3),
             "unit_seconds": round(sum(entry["seconds"] for entry in self.results.values()), 3),

@@ -321,7 +321,8 @@ def test_json_there_and_back(tmp_path) -> None:
     names = np.where(data["sex"] == "f", "<script>alert(1)</script>", 'a"b & c')
     result = audit(
         data["p"], {"sex": names, "race": data["race"]}, [MeanParity(0.05), EqualizedOdds(0.1)], data["y"],
-        raw=data["p"] * 0.9, bootstrap=50, history={"loss": [0.5, 0.25]}, comparison=[{"method": "layer", "gap": 0.02}],
+        raw=data["p"] * 0.9, bootstrap=50, history={"loss": [0.5, 0.25]},
+        comparison=[{"method": "layer", "gap": 0.02, "epochs": np.int64(3), "error": np.float32(0.5)}],
     )  # fmt: skip
     text = result.to_json(tmp_path / "audit.json")
     assert Audit.from_json(tmp_path / "audit.json") == result
@@ -336,6 +337,9 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     result = quick(np.linspace(0, 1, 40), ["\x1b[2Jx", "b\n"] * 20, MeanParity(0.05))
     assert "\x1b" not in result.table()
     assert "\\x1b[2Jx" in result.table()
+    alone = quick(np.linspace(0, 1, 40), ["\x1b[2Jx"] * 40, MeanParity(0.05))
+    assert alone.not_compared
+    assert "\x1b" not in alone.table()
 
 
 def test_the_same_seed_gives_the_same_audit() -> None:

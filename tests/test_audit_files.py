@@ -164,6 +164,13 @@ def test_parquet_types(tmp_path: Path) -> None:
     assert result.overall.mean == pytest.approx(0.495)
 
 
+@pytest.mark.parametrize("label", ["--5", "-0", "007", "9" * 5000, "\u0663"])
+def test_labels_that_are_nearly_whole_numbers(label: str, tmp_path: Path) -> None:
+    path = write(people(60).assign(sex=lambda f: f["sex"].map({"f": label, "m": "4"})), tmp_path / "t.csv")
+    result = audit(path, ["sex"], MeanParity(0.05), prediction="p", bootstrap=0, tradeoff=False)
+    assert {group.labels for group in result.groups} == {(label,), ("4",)}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

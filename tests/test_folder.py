@@ -126,6 +126,7 @@ def spoil(content, **changes):
         (lambda f: (f / "model.json").unlink(), "has no model.json"),
         (lambda f: (f / "model.safetensors").unlink(), "has no model.safetensors"),
         (lambda f: (f / "model.json").write_text("{"), "cannot be read"),
+        (lambda f: (f / "model.json").write_text('{"format": 1, "epochs": NaN}'), "cannot be read"),
         (lambda f: (f / "model.json").write_text("[]"), "not the description of a model"),
         (lambda f: (f / "model.json").write_text(spoil((f / "model.json").read_text(), format=2)), "update fairlayer"),
         (lambda f: (f / "model.json").write_text(spoil((f / "model.json").read_text(), epochs=9)), "was changed"),
@@ -139,6 +140,18 @@ def test_damage_is_named(folder, tmp_path, damage, sentence):
     damage(copy)
     with pytest.raises(FolderError, match=sentence):
         load(copy)
+
+
+def test_a_table_that_is_no_json_leaves_the_folder_as_it_was(folder, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    before = {path.name: path.read_bytes() for path in copy.iterdir()}
+    model = load(copy)
+    with pytest.raises(InputError, match="table must be plain data"):
+        save(model, copy, table={"rows": float("nan")})
+    assert {path.name: path.read_bytes() for path in copy.iterdir()} == before
+    save(model, copy, table={"codes": {10: "a", 9: "b"}})
+    assert read_table(copy) == {"codes": {"10": "a", "9": "b"}}
 
 
 def test_a_network_of_ones_own_is_refused(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from fairlayer import InputError
 from fairlayer.tables import Table, number, quote, text
 
-pytest.importorskip("duckdb")
+duckdb = pytest.importorskip("duckdb")
 
 
 def write(path: Path, content: str) -> Path:
@@ -49,14 +49,39 @@ def test_a_column_that_is_only_asked_for_numbers(tmp_path: Path) -> None:
         assert (found["a"][0], found["b"][0]) == (0, 2)
 
 
-def test_parameters_by_name_and_chunks_in_order(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.csv", "a\n" + "\n".join(map(str, range(10_000))) + "\n")
+def test_parameters_by_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "a\n" + "\n".join(map(str, range(100))) + "\n")
     with Table(path) as table:
         sql = f"SELECT {number('a')} AS a FROM data WHERE {number('a')} >= $least"
-        assert len(table.query(sql, {"least": 4.0, "unused": 1})["a"]) == 9996
-        frames = list(table.chunks(sql, {"least": 0.0}, rows=2048))
-        assert len(frames) > 1
-        assert [value for frame in frames for value in frame["a"]] == list(range(10_000))
+        assert len(table.query(sql, {"least": 4.0, "unused": 1})["a"]) == 96
+
+
+@pytest.mark.parametrize("name", ["data[1]", "da*", "dat??"])
+def test_a_name_is_no_pattern(name: str, tmp_path: Path) -> None:
+    write(tmp_path / "data1.csv", "a\n1\n2\n")
+    with Table(write(tmp_path / f"{name}.csv", "a\n7\n")) as table:
+        assert table.query(f"SELECT {number('a')} AS a FROM data")["a"].tolist() == [7.0]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_folder_says_nothing_about_columns(suffix: str, tmp_path: Path) -> None:
+    folder = tmp_path / "sex=f"
+    folder.mkdir()
+    path = folder / f"t.{suffix}"
+    duckdb.execute(f"COPY (SELECT unnest(['f', 'm']) AS sex) TO $path (FORMAT {suffix})", {"path": str(path)})
+    with Table(path) as table:
+        assert table.columns == ("sex",)
+        assert table.query(f"SELECT {text('sex')} AS sex FROM data")["sex"].tolist() == ["f", "m"]
+
+
+def test_separators_in_quotes_do_not_count(tmp_path: Path) -> None:
+    with Table(write(tmp_path / "t.csv", '"a;b;c",d\n1,2\n')) as table:
+        assert table.columns == ("a;b;c", "d")
+
+
+def test_memory_that_is_no_size(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="memory must be a size"):
+        Table(write(tmp_path / "t.csv", "a\n1\n"), memory="much")
 
 
 def test_a_name_is_quoted() -> None:

@@ -56,16 +56,25 @@ def save(estimator: FairEstimator, folder: Any, *, table: Mapping[str, Any] | No
             "The estimator has a network of its own, module=: a folder holds no code, so it could not be made again. "
             "Keep its weights with torch.save(estimator.model_.state_dict(), ...) and its code beside them."
         )
-    content, numbers = _describe(estimator), _tensors(estimator)
-    content["table"] = None if table is None else dict(table)
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    packed = _safetensors().save(numbers)
-    (folder / TENSORS).write_bytes(packed)
+    packed = _safetensors().save(_tensors(estimator))
+    content = _describe(estimator)
+    content["table"] = _as_json_has_it(table)
     content["sha256"] = hashlib.sha256(packed).hexdigest()
     content["digest"] = _digest(content)
-    (folder / FACTS).write_text(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n", "utf-8")
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / TENSORS).write_bytes(packed)
+    (folder / FACTS).write_text(text, "utf-8")
     return folder
+
+
+def _as_json_has_it(table: Mapping[str, Any] | None) -> Any:
+    """What reading the table again will give: the digest is taken of that."""
+    try:
+        return json.loads(json.dumps(table, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"table must be plain data, as JSON has it: {error}.") from error
 
 
 def load(folder: Any) -> FairClassifier | FairRegressor:
@@ -79,7 +88,7 @@ def load(folder: Any) -> FairClassifier | FairRegressor:
         raise FolderError(f"{path} is not the file that {FACTS} was written with: copy the folder again.")
     try:
         return _rebuild(content, _safetensors().load(packed))
-    except (KeyError, TypeError, IndexError, AttributeError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
         raise FolderError(f"{folder} cannot be read as a model ({error}): fit the model again.") from error
 
 
@@ -92,7 +101,7 @@ def read(folder: Any) -> dict[str, Any]:
     if not path.is_file():
         raise FolderError(f"{folder} has no {FACTS}: name the folder that `fairlayer fit -o` wrote.")
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = json.loads(path.read_text("utf-8"), parse_constant=_refuse)
     except (ValueError, OSError) as error:
         raise FolderError(f"{path} cannot be read ({error}): copy the folder again.") from error
     if not isinstance(content, dict) or not isinstance(content.get("format"), int):
@@ -110,6 +119,11 @@ def read(folder: Any) -> dict[str, Any]:
 def read_table(folder: Any) -> dict[str, Any] | None:
     """What `save` was given as `table`."""
     return read(folder)["table"]
+
+
+def _refuse(constant: str) -> None:
+    """NaN and the like, which are not JSON."""
+    raise ValueError(f"{constant} is no JSON")
 
 
 def _digest(content: Mapping[str, Any]) -> str:

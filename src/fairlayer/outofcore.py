@@ -108,21 +108,30 @@ class _Written(NamedTuple):
 
 
 class _ExactSums:
-    """Cell sums over all chunks, with a bound on their error: each chunk in twice the precision, then exactly."""
+    """Cell sums over all chunks, with a bound on their error: each chunk, and all of them, in twice the precision."""
 
     def __init__(self, G: int):
-        self.parts: list[np.ndarray] = []
+        self.chunks = 0
+        self.sums, self.rest = np.zeros((2, G))  # the sum so far is that of both
+        self.rounded = np.zeros(G)  # of absolute values that went to the rest
         self.error = np.zeros(G)
 
     def add(self, values: np.ndarray, cell: np.ndarray) -> None:
-        S, error = np.empty(len(self.error)), np.empty(len(self.error))
-        exact_sums(values, cell, _NONE, S, error)
-        self.parts.append(S)
+        some, error = np.empty(len(self.error)), np.empty(len(self.error))
+        exact_sums(values, cell, _NONE, some, error)
+        total = self.sums + some
+        kept = total - self.sums
+        lost = (self.sums - (total - kept)) + (some - kept)  # exact, by Knuth
+        self.sums = total
+        self.rest += lost
+        self.rounded += np.abs(lost)
         self.error += error
+        self.chunks += 1
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
-        sums = np.array([math.fsum(column) for column in zip(*self.parts, strict=True)] or np.zeros(len(self.error)))
-        return sums, self.error * (1.0 + len(self.parts) * UNIT) + UNIT * np.abs(sums)
+        sums = self.sums + self.rest
+        doubt = self.error + self.chunks * UNIT * self.rounded
+        return sums, doubt * (1.0 + (self.chunks + 2) * UNIT) + UNIT * np.abs(sums)
 
 
 class _Passes:
@@ -140,8 +149,10 @@ class _Passes:
 
     def extent(self) -> tuple[float, float]:
         """The least and the greatest output."""
-        extents = [(float(z.min()), float(z.max())) for z, _ in self.chunks() if len(z)]
-        return min((low for low, _ in extents), default=0.0), max((high for _, high in extents), default=0.0)
+        low, high = math.inf, -math.inf
+        for z, _ in self.chunks():
+            low, high = min(low, float(z.min(initial=math.inf))), max(high, float(z.max(initial=-math.inf)))
+        return (low, high) if low <= high else (0.0, 0.0)
 
     def sums(self, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Cell sums of outputs and slopes at the given shifts."""

@@ -1,13 +1,14 @@
-"""CSV and Parquet files of any size, through DuckDB: queries and chunks, never the whole file in memory.
+"""CSV and Parquet files of any size, through DuckDB: by queries, never the whole file in memory.
 
 Names of columns are quoted identifiers and values are parameters: nothing of the data becomes SQL text.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +29,11 @@ _SEPARATORS = ",;\t|"
 def is_table(source: Any) -> bool:
     """Whether `source` is the path of a file, rather than data."""
     return isinstance(source, str | Path)
+
+
+def literal(path: str | Path) -> str:
+    """A path that DuckDB takes for one file: `*`, `?` and `[` in a name are characters, not patterns."""
+    return re.sub(r"([*?\[])", r"[\1]", os.path.abspath(path))
 
 
 def quote(name: str) -> str:
@@ -57,24 +63,22 @@ class Table:
         self.path = Path(path)
         if not self.path.is_file():
             raise InputError(f"There is no file {str(path)!r}: check the path.")
-        self._spill = tempfile.TemporaryDirectory(prefix="fairlayer-")
         self._driver = _duckdb()
-        self._connection = self._driver.connect(
-            ":memory:",
-            config={
-                "memory_limit": memory,
-                "temp_directory": self._spill.name,
-                "autoinstall_known_extensions": False,  # reading a file needs no network
-                "autoload_known_extensions": False,
-            },
-        )
-        _take_text_as_text(self._connection)
+        self._spill = tempfile.TemporaryDirectory(prefix="fairlayer-")
+        try:
+            self._connection = self._connect(memory)
+        except self._driver.Error as error:
+            self._spill.cleanup()
+            raise InputError(f"memory must be a size such as '1GB'; got {memory!r}.") from error
         try:
             relation = self._open()
             relation.create_view("data")
         except self._driver.Error as error:
             self.close()
             raise InputError(f"{str(path)!r} cannot be read: {_first_line(error)}") from error
+        except BaseException:
+            self.close()
+            raise
         self.columns: tuple[str, ...] = tuple(relation.columns)
         self.types: dict[str, str] = dict(zip(self.columns, map(str, relation.types), strict=True))
 
@@ -83,11 +87,24 @@ class Table:
         """Whether it is text; otherwise it is Parquet."""
         return self.path.suffix.lower() not in (".parquet", ".pq")
 
+    def _connect(self, memory: str) -> Any:
+        settings = {
+            "memory_limit": memory,
+            "temp_directory": self._spill.name,
+            "autoinstall_known_extensions": False,  # reading a file needs no network
+            "autoload_known_extensions": False,
+        }
+        connection = self._driver.connect(":memory:", config=settings)
+        _take_text_as_text(connection)
+        return connection
+
     def _open(self) -> Any:
+        # Folders may be called what they like: one named `sex=f` says nothing about a column.
         if not self.is_csv:
-            return self._connection.read_parquet(str(self.path))
+            return self._connection.read_parquet(literal(self.path), hive_partitioning=False)
         return self._connection.read_csv(
-            str(self.path),
+            literal(self.path),
+            hive_partitioning=False,
             header=True,
             all_varchar=True,
             sep=_separator(self.path),
@@ -108,16 +125,6 @@ class Table:
         """The result of a query, a column each; missing entries are masked."""
         try:
             return self._connection.execute(sql, _used(sql, parameters)).fetchnumpy()
-        except self._driver.Error as error:
-            raise InputError(f"{str(self.path)!r} cannot be read: {_first_line(error)}") from error
-
-    def chunks(self, sql: str, parameters: Parameters = (), rows: int = 2**18) -> Iterator[Any]:
-        """The result of a query as frames of about `rows` rows, in the order of the file."""
-        try:
-            result = self._connection.execute(sql, _used(sql, parameters))
-            vectors = max(1, rows // 2048)  # DuckDB counts in vectors of 2048 rows
-            while len(frame := result.fetch_df_chunk(vectors)):
-                yield frame
         except self._driver.Error as error:
             raise InputError(f"{str(self.path)!r} cannot be read: {_first_line(error)}") from error
 
@@ -151,13 +158,15 @@ def _used(sql: str, parameters: Parameters) -> Any:
 
 
 def _separator(path: Path) -> str:
-    """What separates the columns: the candidate that the first line has most of. The reader's own guess is too clever:
-    it takes a file with one broken line for a file of one column."""
+    """What separates the columns: the candidate that the first line has most of, outside of quotes.
+
+    The reader's own guess is too clever: it takes a file with one broken line for a file of one column.
+    """
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         header = file.readline()
     if not header.strip():
         raise InputError(f"{str(path)!r} has no header: its first line must name the columns.")
-    return max(_SEPARATORS, key=header.count)
+    return max(_SEPARATORS, key=re.sub('"[^"]*"', "", header).count)
 
 
 def _first_line(error: Exception) -> str:

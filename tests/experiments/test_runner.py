@@ -89,9 +89,11 @@ def test_existing_results_are_refused_resumed_or_replaced(toy, tmp_path):
     with pytest.raises(InputError, match="holds results already"):
         go(tmp_path)
     toy.called.clear()
+    meta = (tmp_path / "toy" / "paper" / "meta.json").read_bytes()
     go(tmp_path, resume=True)
     assert toy.called == []
     assert len(toy.summaries) == 2
+    assert (tmp_path / "toy" / "paper" / "meta.json").read_bytes() == meta
     go(tmp_path, replace=True)
     assert len(toy.called) == 5
 

@@ -7,6 +7,7 @@ error. So the result depends neither on the order of rows nor on the number of t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -43,7 +44,7 @@ class Part(NamedTuple):
 
 
 def tally_file(table: Table, roles: Roles, facts: Facts, rules: Rules, threshold: float) -> Tally:
-    """One pass over the file besides that for the facts, and two more where there are raw outputs."""
+    """One pass over the file besides that for the facts, one for each feature, and two more for raw outputs."""
     parts, parameters = _parts(table, roles, rules, facts)
     sums = OUTPUT_SUMS + (TARGET_SUMS if facts.targets in ("binary", "numeric") else ())
     source, scales = _Source(facts, parts, threshold, parameters), facts.scales(sums)
@@ -237,7 +238,7 @@ def labels_of(values: np.ndarray, as_text: bool) -> np.ndarray:
 
 
 def _is_whole(label: str) -> bool:
-    return label.lstrip("-").isdecimal() and str(int(label)) == label
+    return re.fullmatch("0|-?[1-9][0-9]{0,17}", label) is not None
 
 
 def _changes(table: Table, source: _Source, facts: Facts, parts: Mapping[Key, Part]) -> ChangeTally:

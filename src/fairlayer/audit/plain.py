@@ -10,9 +10,11 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 
 def to_plain(value: Any) -> Any:
-    """Dataclasses as dictionaries, tuples as lists, and None for numbers that JSON does not have."""
+    """Dataclasses as dictionaries, tuples as lists, NumPy's numbers as Python's, None for those JSON does not have."""
     if dataclasses.is_dataclass(value):
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -21,6 +23,8 @@ def to_plain(value: Any) -> Any:
         return [to_plain(entry) for entry in value]
     if isinstance(value, enum.Enum):
         return value.value
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -1,8 +1,8 @@
 """What an audit found. Plain data: numbers, text and tuples of them, so that it goes to JSON and back unchanged.
 
-Two questions are answered apart. *Do these data keep the constraint?* is arithmetic: `Finding.holds`, exact. *What do
-they say about the population they were drawn from?* is statistics: `Finding.verdict`, from an interval. A group of
-three samples can hold to the last digit and is still undecided: it never reads as fair.
+Two questions are answered apart. *Do these data keep the constraint?* is arithmetic: `Finding.holds`, up to rounding in
+float64. *What do they say about the population they were drawn from?* is statistics: `Finding.verdict`, from an
+interval. A group of three samples can hold to the last digit and is still undecided: it never reads as fair.
 
 Names of groups come from the data. They are kept as they are; whoever writes HTML, Markdown or SQL escapes them.
 """
@@ -66,7 +66,7 @@ class Finding:
     means: tuple[float, ...]  # of the output, or of output less target for residual constraints
     gap: float  # signed: first mean less second
     tolerance: float
-    holds: bool  # whether |gap| <= tolerance in these very data, in exact arithmetic
+    holds: bool  # whether |gap| <= tolerance in these very data, up to 2^-48 of the largest output
     interval: Interval | None  # of the population's gap, analytic; None where nothing can be said
     bootstrap: Interval | None  # the same, resampled; None where a group is too small to resample, or not asked for
     verdict: Verdict  # about the population, from `interval`
@@ -196,7 +196,7 @@ class Settings:
     """With what the audit was made."""
 
     samples: int
-    source: str  # "arrays", or the path of a file
+    source: str  # "arrays", or the name of a file
     attributes: tuple[str, ...]
     constraints: tuple[str, ...]  # as Python would write them
     confidence: float
@@ -230,7 +230,7 @@ class Audit:
 
     @property
     def satisfied(self) -> bool:
-        """Whether these very data keep every constraint, in exact arithmetic, and each compares something.
+        """Whether these very data keep every constraint, as `Finding.holds` says, and each compares something.
 
         It is about these data. What they say about the population is `verdict`.
         """

@@ -17,7 +17,7 @@ def headline(result: Audit) -> str:
     if broken:
         first = f"{_of(broken, rows)} broken in these {result.settings.samples:,} samples."
     elif result.empty:
-        first = f"Not every constraint compares something: {'; '.join(result.empty)} has no row."
+        first = f"Not every constraint compares something: {_printable('; '.join(result.empty))} has no row."
     else:
         first = f"Every gap is within its tolerance in these {result.settings.samples:,} samples."
     counts = Counter(finding.verdict for finding in result.findings)
@@ -50,7 +50,7 @@ def table(result: Audit, rows: int) -> str:
             f"average over all, from {everybody.lowest:.4g} to {everybody.highest:.4g}."
         )
     if result.not_compared:
-        listed = "; ".join(result.not_compared[:rows])
+        listed = "; ".join(map(_printable, result.not_compared[:rows]))
         parts.append(f"Not compared: {listed}{_more(len(result.not_compared), rows, 'others')}")
     parts += [f"Note: {note}" for note in result.notes]
     return "\n\n".join(parts)

@@ -32,7 +32,8 @@ def escape_markdown(text: str) -> str:
     """Text that Markdown shows as it is: in a line, a list or a table, with no markup, link, mathematics or HTML."""
     line = " ".join(text.split())
     entities = "".join(_ENTITIES.get(character, character) for character in line)
-    return _SPECIAL.sub(r"\\\1", entities).replace("://", "\\://")  # the last: no links from bare addresses
+    # The last two: no links from bare addresses.
+    return _SPECIAL.sub(r"\\\1", entities).replace("://", "\\://").replace("www.", "www\\.")
 
 
 def write_text(path: str | Path, text: str) -> Path:
