@@ -63,10 +63,10 @@ class Table:
         self.path = Path(path)
         if not self.path.is_file():
             raise InputError(f"There is no file {str(path)!r}: check the path.")
-        self._driver = _duckdb()
+        self._driver = driver()
         self._spill = tempfile.TemporaryDirectory(prefix="fairlayer-")
         try:
-            self._connection = self._connect(memory)
+            self._connection = connect(memory, self._spill.name)
         except self._driver.Error as error:
             self._spill.cleanup()
             raise InputError(f"memory must be a size such as '1GB'; got {memory!r}.") from error
@@ -87,17 +87,6 @@ class Table:
         """Whether it is text; otherwise it is Parquet."""
         return self.path.suffix.lower() not in (".parquet", ".pq")
 
-    def _connect(self, memory: str) -> Any:
-        settings = {
-            "memory_limit": memory,
-            "temp_directory": self._spill.name,
-            "autoinstall_known_extensions": False,  # reading a file needs no network
-            "autoload_known_extensions": False,
-        }
-        connection = self._driver.connect(":memory:", config=settings)
-        _take_text_as_text(connection)
-        return connection
-
     def _open(self) -> Any:
         # Folders may be called what they like: one named `sex=f` says nothing about a column.
         if not self.is_csv:
@@ -107,7 +96,7 @@ class Table:
             hive_partitioning=False,
             header=True,
             all_varchar=True,
-            sep=_separator(self.path),
+            sep=separator(self.path),
             quotechar='"',
             escapechar='"',
             na_values=_MISSING_TEXTS.split("|"),
@@ -140,6 +129,19 @@ class Table:
         self.close()
 
 
+def connect(memory: str, spill: str) -> Any:
+    """A database in memory, of bounded size; what does not fit goes to the folder `spill`."""
+    settings = {
+        "memory_limit": memory,
+        "temp_directory": spill,
+        "autoinstall_known_extensions": False,  # reading a file needs no network
+        "autoload_known_extensions": False,
+    }
+    connection = driver().connect(":memory:", config=settings)
+    _take_text_as_text(connection)
+    return connection
+
+
 def _take_text_as_text(connection: Any) -> None:
     """Keep DuckDB from reading a column of text as numbers where all that is asked of it is TRY_CAST to a number.
 
@@ -157,7 +159,7 @@ def _used(sql: str, parameters: Parameters) -> Any:
     return {name: parameters[name] for name in re.findall(r"\$(\w+)", sql) if name in parameters}
 
 
-def _separator(path: Path) -> str:
+def separator(path: Path) -> str:
     """What separates the columns: the candidate that the first line has most of, outside of quotes.
 
     The reader's own guess is too clever: it takes a file with one broken line for a file of one column.
@@ -174,7 +176,8 @@ def _first_line(error: Exception) -> str:
     return lines[0].removesuffix(".") + "." if lines else type(error).__name__
 
 
-def _duckdb() -> Any:
+def driver() -> Any:
+    """DuckDB, or a sentence on how to get it."""
     try:
         import duckdb
     except ImportError as error:

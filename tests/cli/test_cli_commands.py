@@ -121,3 +121,27 @@ def test_bench_and_reproduce_run_in_the_checkout(run, monkeypatch):
     assert run("reproduce", "loan", "--profile", "quick", "--resume").exit_code == 0
     assert calls[1][:5] == ["-m", "experiments", "loan", "--profile", "quick"]
     assert calls[1][-1] == "--resume"
+
+
+def test_a_file_is_read_by_its_name_and_no_other(run, tmp_path):
+    """Neither patterns in its name nor the names of its folders are anything but names."""
+    place = tmp_path / "sex=f"
+    place.mkdir()
+    for name, shift in (("a*b.csv", 0.0), ("axb.csv", 9.0)):
+        rows = [f"{sex},{shift + k}" for k in range(6) for sex in ("f", "m")]
+        (place / name).write_text("sex,p\n" + "\n".join(rows) + "\n")
+    asked = ["--score", "p", "--protected", "sex", "--parity", "0.1"]
+    assert run("project", place / "a*b.csv", *asked, "-o", place / "fair.csv").exit_code == 0
+    fair = pd.read_csv(place / "fair.csv")
+    assert len(fair) == 12
+    assert set(fair["sex"]) == {"f", "m"}
+    assert fair["p"].max() < 9
+
+
+def test_a_fault_of_the_program_is_no_verdict(run, monkeypatch, tmp_path):
+    def broken(*arguments, **options):
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr("fairlayer.cli.audit.open_source", broken)
+    result = run("audit", tmp_path / "x.csv", "--prediction", "p", "--protected", "sex", "--parity", "0.1")
+    assert result.exit_code == 2

@@ -117,6 +117,20 @@ CASES = {
         "No scores satisfy these rows together: equalized residuals, sex: female - male.",
     ),
     "predict no model": (["predict", "FOLDER", "DATA", "-o", "OUT.csv"], "has no model.json"),
+    "columns alike": (["fit", "FOLDER/alike.csv", *FIT, "-o", "OUT"], "columns 'sex' and 'Sex'"),
+    "card over the report": (
+        ["audit", "DATA", *AUDIT, "-o", "OUT.html", "--card", "OUT.html"],
+        "is where the report goes",
+    ),
+    "project nobody": (
+        ["project", "DATA", *replaced(PROJECT, "--protected", "age=200"), "-o", "OUT.csv"],
+        "nobody to compare",
+    ),
+    "predict format": (["predict", "MODEL", "DATA", "-o", "OUT.xlsx"], ".csv or .parquet"),
+    "predict over the state": (
+        ["predict", "MODEL", "DATA", "-o", "OUT.csv", "--mode", "stream", "--state", "OUT.csv"],
+        "is the table itself",
+    ),
     "predict mode": (["predict", "MODEL", "DATA", "-o", "OUT.csv", "--mode", "magic"], "'magic'"),
     "predict no state": (["predict", "MODEL", "DATA", "-o", "OUT.csv", "--mode", "stream"], "--state decisions.db"),
     "predict state alone": (["predict", "MODEL", "DATA", "-o", "OUT.csv", "--state", "x.db"], "--mode stream"),
@@ -155,6 +169,7 @@ def folder(tmp_path_factory):
     (folder / "latin.csv").write_bytes("name,sex,approved\nJürgen,m,yes\nJörg,m,no\n".encode("latin-1"))
     (folder / "ragged.csv").write_text("name,sex,approved\n" + "a,m,yes\n" * 50 + "a,m,yes,and more\n")
     (folder / "twice.csv").write_text("sex,sex,approved\nf,f,yes\nm,m,no\n")
+    (folder / "alike.csv").write_text("sex,Sex,approved\nf,f,yes\nm,m,no\n")
     write(frame.assign(approved="yes"), folder / "constant.csv")
     write(frame[frame["sex"] == "male"], folder / "group.csv")
     write(frame.iloc[:10], folder / "few.csv")

@@ -111,6 +111,12 @@ class Facts:
                     f"column {roles.target!r} holds entries that are no numbers, of which {rules.needs_targets} cannot "
                     "take residuals."
                 )
+            intervals = any(isinstance(region, tuple) for region in getattr(constraint, "regions", None) or ())
+            if kind == "classes" and isinstance(constraint, EqualizedOdds) and intervals:
+                raise InputError(
+                    f"column {roles.target!r} holds entries that are no numbers, of which EqualizedOdds cannot take "
+                    "intervals: leave regions out for one per class."
+                )
             most = getattr(constraint, "most_classes", math.inf)
             if isinstance(constraint, EqualizedOdds) and constraint.regions is None and found["classes"] > 2 * most:
                 raise InputError(

@@ -12,5 +12,6 @@ def main() -> None:
     except ImportError as error:
         if error.name not in ("typer", "rich"):
             raise
-        sys.exit("fairlayer: the command line needs typer and rich: pip install 'fairlayer[cli]'.")
+        print("fairlayer: the command line needs typer and rich: pip install 'fairlayer[cli]'.", file=sys.stderr)
+        sys.exit(2)
     app(prog_name="fairlayer")

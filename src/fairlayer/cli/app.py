@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import Annotated, Any
 
 import typer
@@ -26,8 +27,9 @@ class Commands(TyperGroup):
             code = super().main(*args, **{**options, "standalone_mode": False})
         except Exception as error:
             line = sentence(error)
-            if line is None:
-                raise
+            if line is None:  # 1 would say that constraints are violated
+                traceback.print_exc()
+                line = "this is a fault of the program: please report it with what stands above."
             print(f"fairlayer: {line}", file=sys.stderr)
             code = 2
         sys.exit(code or 0)
@@ -42,6 +44,8 @@ def sentence(error: Exception) -> str | None:
         context = getattr(error, "ctx", None)
         if context is not None and "--help" not in text:
             text = f"{text.rstrip('.')}. See `{context.command_path} --help`."
+    elif isinstance(error, typer.Abort):
+        text = "interrupted."
     elif isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}."
     else:

@@ -55,7 +55,7 @@ def audit(
     wanted = options.Wanted(parity, odds, residuals, conditional or ())
     if wanted.needs_target and target is None:
         raise InputError(f"{wanted.needs_target} compares predictions with what came true: add --target COLUMN.")
-    _check_outputs(data, output, card)
+    _check_outputs(output, card, [path for path in (data, facts) if path is not None])
     if facts is not None and card is None:
         raise InputError("--facts is for the model card: add --card FILE.")
     source = open_source(data)
@@ -97,11 +97,14 @@ def audit(
     return 0 if result.satisfied else 1
 
 
-def _check_outputs(data: Path, output: Path | None, card: Path | None) -> None:
+def _check_outputs(output: Path | None, card: Path | None, inputs: list[Path]) -> None:
     if output is not None:
         if output.suffix.lower() not in (".html", ".htm"):
             raise InputError(f"-o: {output} must end in .html: the report is a page.")
-        check_output(output, data)
-        check_output(output.with_suffix(".json"), data)
+        check_output(output, *inputs)
+        check_output(output.with_suffix(".json"), *inputs)
     if card is not None:
-        check_output(card, data, option="--card")
+        check_output(card, *inputs, option="--card")
+        taken = [] if output is None else [output, output.with_suffix(".json")]
+        if card.absolute() in [path.absolute() for path in taken]:
+            raise InputError(f"--card: {card} is where the report goes: name another file.")

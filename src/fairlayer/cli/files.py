@@ -18,19 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from fairlayer.errors import InputError
-from fairlayer.tables import _take_text_as_text
+from fairlayer.tables import connect as open_database
+from fairlayer.tables import driver, literal, separator
 
 CSV = (".csv", ".tsv", ".txt")
 PARQUET = (".parquet", ".pq")
-
-
-def duckdb() -> Any:
-    """The library, or a sentence on how to get it."""
-    try:
-        import duckdb as library
-    except ImportError as error:
-        raise InputError("Files are read with DuckDB: pip install 'fairlayer[cli]'.") from error
-    return library
+# Folders may be called what they like: one named `sex=f` says nothing about a column.
+_PARQUET = "read_parquet($path, hive_partitioning=false)"
 
 
 def named(column: str) -> str:
@@ -50,12 +44,12 @@ class Source:
         """What stands after FROM, under the name `data`; takes `parameters`."""
         if self.is_csv:
             return f"read_csv($path, {_dialect(self.path)}, auto_detect=false, columns=$columns) AS data"
-        return "read_parquet($path) AS data"
+        return f"{_PARQUET} AS data"
 
     @property
     def parameters(self) -> dict[str, Any]:
         """Of the relation."""
-        return {"path": str(self.path), **({"columns": self.columns} if self.is_csv else {})}
+        return {"path": literal(self.path), **({"columns": self.columns} if self.is_csv else {})}
 
     @property
     def is_csv(self) -> bool:
@@ -94,43 +88,24 @@ def check_format(path: Path, option: str = "") -> None:
 
 def _dialect(path: Path) -> str:
     """How a CSV file is written; nothing is left to the reader's guess, which may skip lines that it does not like."""
-    return f"""header=true, skip=0, delim='{_separator(path)}', quote='"', escape='"'"""
-
-
-def _separator(path: Path) -> str:
-    """What separates the columns of a CSV file: the candidate that its first line has most of."""
-    with path.open("rb") as file:
-        header = file.readline()
-    return max(",;\t|", key=lambda candidate: header.count(candidate.encode()))
+    return f"""hive_partitioning=false, header=true, skip=0, delim='{separator(path)}', quote='"', escape='"'"""
 
 
 def _header(path: Path) -> list[str]:
     """The names in the first line of a CSV file."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader(file, delimiter=_separator(path)), [])
+            names = next(csv.reader(file, delimiter=separator(path)), [])
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not in UTF-8: save it so.") from error
-    names = [name or f"column{j}" for j, name in enumerate(names)]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"{path} has two columns {name!r}: rename one.")
-    return names
+    return [name or f"column{j}" for j, name in enumerate(names)]
 
 
 @contextmanager
 def connect(memory: str = "1GB") -> Iterator[Any]:
-    """A database in memory, of bounded size; what does not fit goes to a temporary folder."""
+    """A database in memory; what does not fit goes to a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="fairlayer-") as spill:
-        settings = {
-            "memory_limit": memory,
-            "temp_directory": spill,
-            "preserve_insertion_order": True,
-            "autoinstall_known_extensions": False,  # reading a file needs no network
-            "autoload_known_extensions": False,
-        }
-        connection = duckdb().connect(":memory:", config=settings)
-        _take_text_as_text(connection)
+        connection = open_database(memory, spill)
         try:
             yield connection
         finally:
@@ -142,7 +117,7 @@ def plain_errors(path: Path) -> Iterator[None]:
     """Turn what DuckDB says of a file into one sentence."""
     try:
         yield
-    except duckdb().Error as error:
+    except driver().Error as error:
         if "unicode" in str(error).lower() or "utf-8" in str(error).lower():
             raise InputError(f"{path} is not in UTF-8: save it so.") from error
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -174,15 +149,29 @@ def open_source(path: Path, *, as_text: bool = True) -> Source:
 
 def _columns(path: Path, as_text: bool, connection: Any) -> dict[str, str]:
     """Names and types of the columns."""
+    if is_csv(path):
+        _check_names(path, _header(path))
     if is_csv(path) and as_text:
         return dict.fromkeys(_header(path), "VARCHAR")
-    relation = "read_parquet($path)"
+    relation = _PARQUET
     if is_csv(path):  # types are those of all rows, and words such as "yes" and "no" stay what they are
         kinds = "['BIGINT', 'DOUBLE', 'DATE', 'TIMESTAMP', 'VARCHAR']"
         relation = f"read_csv($path, {_dialect(path)}, sample_size=-1, auto_type_candidates={kinds})"
-    described = connection.execute(f"DESCRIBE SELECT * FROM {relation}", {"path": str(path)}).fetchall()
+    described = connection.execute(f"DESCRIBE SELECT * FROM {relation}", {"path": literal(path)}).fetchall()
     names = _header(path) if is_csv(path) else [row[0] for row in described]
+    _check_names(path, names)
     return dict(zip(names, [row[1] for row in described], strict=True))
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    """Refuse columns that queries cannot tell apart: letters of either case are the same to them."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if name.lower() in seen:
+            other = seen[name.lower()]
+            both = f"two columns {name!r}" if other == name else f"columns {other!r} and {name!r}"
+            raise InputError(f"{path} has {both}: rename one.")
+        seen[name.lower()] = name
 
 
 def _neighbour(path: Path) -> str:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlayer.cli.files import Source, check_output, check_parent, open_source, read_frame, replacing, save_frame
+from fairlayer.cli.files import (
+    Source,
+    check_format,
+    check_output,
+    check_parent,
+    open_source,
+    read_frame,
+    replacing,
+    save_frame,
+)
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import InputError
 
@@ -79,8 +88,11 @@ def predict(
 
     `fairlayer predict model/ new.csv -o out.csv --mode stream --state decisions.db`
     """
+    check_format(output, "-o")
     check_output(output, data)
     _check_mode(mode, state, batch_id, batch_size)
+    if state is not None and Path(state).absolute() in (output.absolute(), data.absolute()):
+        raise InputError(f"--state: {state} is the table itself: name another file.")
     source = open_source(data)
 
     from fairlayer import folder

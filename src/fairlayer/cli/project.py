@@ -81,7 +81,7 @@ def project(
     for name, option in ((score, "--score"), (target, "--target")):
         if name is not None:
             source.check(name, option)
-    if keep_raw is not None and keep_raw in source.columns:
+    if keep_raw is not None and keep_raw.lower() in map(str.lower, source.columns):
         raise InputError(f"--keep-raw: {data} has a column {keep_raw!r} already: choose another name.")
 
     from fairlayer.cli.cells import Cells
@@ -97,6 +97,10 @@ def project(
         with tempfile.TemporaryDirectory(prefix=".fairlayer-", dir=output.absolute().parent) as folder:
             kept = _Kept(Path(folder))
             system = cells.bind(kept.fill(cells))
+            if not len(system.rows.plus):
+                raise InputError(
+                    f"{data} has nobody to compare: every row is in one group of each comparison asked for."
+                )
             shifts = kept.solve(system, cells, box, progress)
         progress.next("Writing")
         with replacing(output) as temporary:
