@@ -57,9 +57,13 @@ def band(axes: Any, x: Sequence[float], curves: Any, label: str, colour: str | N
 
 
 def boxes(axes: Any, values: dict[str, Sequence[float]], colours: dict[str, str] | None = None) -> None:
-    """One box per name."""
+    """One box per name; long names in several lines."""
     drawn = axes.boxplot(list(values.values()), patch_artist=True, widths=0.55, medianprops={"color": "black"})
-    axes.set_xticks(range(1, len(values) + 1), list(values))
+    axes.set_xticks(range(1, len(values) + 1), [_in_lines(name) for name in values])
     for name, patch in zip(values, drawn["boxes"], strict=True):
         patch.set_facecolor((colours or COLOURS).get(name, "#bbbbbb"))
         patch.set_alpha(0.7)
+
+
+def _in_lines(name: str) -> str:
+    return name.replace(" ", "\n").replace("Unconstrained", "Uncon-\nstrained")

@@ -47,7 +47,7 @@ def summarise(results: list[Row], settings: Any, folder: Path) -> None:
             for method in ("F-Layer", "Projection"):
                 steps = [step for step, _ in part[0][method]["curve"]]
                 band(left, steps, [[loss for _, loss in result[method]["curve"]] for result in part], method)
-            left.set(xlabel="step", ylabel=f"{MEASURES[name]}, unseen inputs")
+            left.set(xlabel="step of training", ylabel=MEASURES[name])
             left.legend()
             draw(right, part[0])
 
@@ -77,11 +77,11 @@ def _draw_plans(axes: Any, result: Row) -> None:
     more = result["more"]
     for goal, plan in zip(more["goals"], result["F-Layer"]["shown"], strict=True):
         speed = more["step"] * np.cumsum(plan)
-        axes.plot(more["step"] * np.arange(len(plan) + 1), [0.0, *speed], label=f"to {goal:+.1f}")
+        axes.plot(more["step"] * np.arange(len(plan) + 1), [0.0, *speed], label=f"to {round(goal, 1) + 0.0:g}")
     for sign in (-1, 1):
         axes.axhline(sign * more["top_speed"], color="black", linestyle=":", linewidth=1)
     axes.set(xlabel="time", ylabel="speed (dotted: limit)")
-    axes.legend(fontsize=6, ncols=2)
+    axes.legend(fontsize=6, ncols=4, loc="lower center")
 
 
 def claims(results: list[Row], settings: Any) -> dict[str, Finding]:

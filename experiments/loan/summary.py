@@ -154,26 +154,22 @@ def _draw(rows: Sequence[Row], curves: Path, distribution: Path) -> None:
             band(roc, points, [row["roc"] for row in part], method)
             band(pr, points, [row["pr"] for row in part], method)
         roc.plot([0, 1], [0, 1], color="black", linewidth=0.6, linestyle=":")
-        roc.set(xlabel="false positive rate", ylabel="true positive rate")
-        pr.set(xlabel="recall", ylabel="precision")
+        roc.set(xlabel="false positive rate", ylabel="true positive rate", ylim=(0, 1.02))
+        pr.set(xlabel="recall", ylabel="precision", ylim=(0, 1.02))
         roc.legend()
     ours = methods["F-Layer"]
     with figure(distribution, columns=3, width=3.6) as (auc, ap, relative):
         for axes, name, label in ((auc, "auc", "AUC"), (ap, "ap", "average precision")):
-            boxes(axes, {_short(method): [row[name] for row in part] for method, part in methods.items()})
+            boxes(axes, {method: [row[name] for row in part] for method, part in methods.items()})
             axes.set_ylabel(label)
         others = {method: part for method, part in methods.items() if method != "F-Layer"}
         change = {
-            _short(method): [100 * (b["auc"] - a["auc"]) / a["auc"] for a, b in _pairs(ours, part)]
+            method: [100 * (b["auc"] - a["auc"]) / a["auc"] for a, b in _pairs(ours, part)]
             for method, part in others.items()
         }
         boxes(relative, change)
         relative.axhline(0.0, color="black", linewidth=0.8)
         relative.set_ylabel("AUC relative to F-Layer (%)")
-
-
-def _short(method: str) -> str:
-    return method.replace(" ", "\n").replace("Unconstrained", "Uncon-\nstrained")
 
 
 def claims(results: list[Row], settings: Any) -> dict[str, Finding]:

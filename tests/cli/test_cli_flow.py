@@ -180,7 +180,7 @@ def test_compare_shows_every_method(run, table, tmp_path):
         assert name in result.stdout
     comparison = json.loads((tmp_path / "model" / "report.json").read_text())["comparison"]
     assert len(comparison) == 5
-    assert {row["verdict"] for row in comparison} <= {"satisfied", "violated"}
+    assert {row["in these data"] for row in comparison} <= {"satisfied", "violated"}
 
 
 def test_rare_groups_can_be_joined(run, table, tmp_path):

@@ -23,8 +23,19 @@ def headline(result: Audit) -> str:
     counts = Counter(finding.verdict for finding in result.findings)
     verdicts = [f"{counts[v]} {v.value}" for v in Verdict if counts[v]]
     listed = ", ".join(verdicts) if rows > 1 else verdicts[0].split()[1]
-    few = " (too few samples to tell)" if counts[Verdict.UNDECIDED] else ""
-    return f"{first} About the population, with confidence {result.settings.confidence:g}: {listed}{few}."
+    return f"{first} About the population, with confidence {result.settings.confidence:g}: {listed}{_why(result)}."
+
+
+def _why(result: Audit) -> str:
+    """Why gaps are undecided: more samples would help, unless a gap is just at its tolerance."""
+    undecided = [finding for finding in result.findings if finding.verdict is Verdict.UNDECIDED]
+    if not undecided:
+        return ""
+    at_tolerance = [finding for finding in undecided if finding.samples_to_decide is None]
+    if not at_tolerance:
+        return " (too few samples to tell)"
+    which = "gaps" if len(at_tolerance) == len(undecided) else f"{len(at_tolerance)} gaps"
+    return f" ({which} just at the tolerance: aim for a smaller one to leave room)"
 
 
 def _of(part: int, whole: int) -> str:

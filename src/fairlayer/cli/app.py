@@ -43,7 +43,7 @@ def sentence(error: Exception) -> str | None:
         text = error.format_message()
         context = getattr(error, "ctx", None)
         if context is not None and "--help" not in text:
-            text = f"{text.rstrip('.')}. See `{context.command_path} --help`."
+            text = f"{text if text.endswith('?') else text.rstrip('.') + '.'} See `{context.command_path} --help`."
     elif isinstance(error, typer.Abort):
         text = "interrupted."
     elif isinstance(error, OSError) and error.strerror:

@@ -216,6 +216,12 @@ def _introduce(schema: Schema, rows: int, notes: list[str]) -> None:
     """Say what was inferred."""
     what = f"the probability of {schema.target} = {schema.positive}" if schema.positive else schema.target
     note(f"{rows:,} rows, {len(schema.features)} features; predicts {what} ({schema.task}).")
+    among = [name for name in schema.attributes if name in schema.features]
+    if among:
+        note(
+            f"  The features include {', '.join(among)}, which {'is' if len(among) == 1 else 'are'} protected: "
+            "--hide-protected leaves them out."
+        )
     for text in notes:
         note(f"  {text}")
 
