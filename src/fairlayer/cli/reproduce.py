@@ -18,6 +18,7 @@ class Profile(StrEnum):
     """How much of an experiment to run."""
 
     PAPER = "paper"
+    LARGE = "large"
     MEDIUM = "medium"
     QUICK = "quick"
 
@@ -28,7 +29,11 @@ def reproduce(
         typer.Argument(metavar="NAME", help="An experiment: employee, loan, synthetic, fairface, celeba or beyond."),
     ],
     profile: Annotated[
-        Profile, typer.Option(help="`paper`: as published. `medium`: less of it. `quick`: only to see that it runs.")
+        Profile,
+        typer.Option(
+            help="`paper`: as published. `large`: with the larger network (loan). `medium`: less of it. "
+            "`quick`: only to see that it runs."
+        ),
     ] = Profile.PAPER,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what an earlier run left.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Begin anew where there are results.")] = False,
