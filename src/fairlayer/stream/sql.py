@@ -8,6 +8,7 @@ are only ever bound as parameters.
 from __future__ import annotations
 
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
@@ -43,7 +44,7 @@ def open_store(location: str, name: str, configuration: str, timeout: float) -> 
     return SqliteStore(location, name, configuration, timeout)
 
 
-class SqlStore:
+class SqlStore(ABC):
     """What both databases have in common. A subclass connects, begins, locks, and explains errors."""
 
     keeps_state = True
@@ -58,22 +59,26 @@ class SqlStore:
         self.connection: Any = None
         self._open()
 
-    # What a subclass provides.
+    @abstractmethod
     def _connect(self) -> Any:
-        raise NotImplementedError
+        """A new connection."""
 
+    @abstractmethod
     def _begin(self) -> None:
-        raise NotImplementedError
+        """Begin a transaction."""
 
+    @abstractmethod
     def _lock(self) -> None:
-        raise NotImplementedError
+        """Keep other writers of the stream out until its end."""
 
+    @abstractmethod
     def _explain(self, error: Exception) -> StoreError:
-        raise NotImplementedError
+        """What a user is told of an error of the driver."""
 
     @property
+    @abstractmethod
     def _errors(self) -> type[Exception]:
-        raise NotImplementedError
+        """The driver's errors."""
 
     def _execute(self, statement: str, *parameters: Any) -> Any:
         return self.connection.execute(statement.replace("?", self.mark), parameters)
