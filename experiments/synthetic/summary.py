@@ -81,8 +81,8 @@ def _bounds(results: Results) -> str:
         )
     return (
         f"In large batches, {'; '.join(said)}. Where all raw outputs of a batch fall below the lower bound, the layer "
-        "passes no gradient on, and training ends there. Every training starts from the same seed, so whether that "
-        "happens at the outset is decided once for all sets of equal bounds, not set by set as in the paper."
+        "passes no gradient on, and training ends there. Each set has initial weights of its own, which decide "
+        "whether that happens at the outset."
     )
 
 

@@ -41,6 +41,7 @@ class Task:
     validation: Part
     test: Part
     bounds: tuple[float, float]
+    seed: int  # of its own: published runs seed once and train set after set, so no two start from equal weights
 
 
 @lru_cache(maxsize=1)
@@ -55,7 +56,7 @@ def load_task(index: int, generator: str, settings: Settings) -> Task:
     )
     x = np.column_stack([group, X]).astype(np.float32)
     taken = [Part(x[rows], y[rows].astype(np.float32), group[rows]) for rows in parts]
-    return Task(taken[0], taken[1], taken[2], synthetic_factors(index).bounds)
+    return Task(taken[0], taken[1], taken[2], synthetic_factors(index).bounds, settings.seed + index)
 
 
 class Squash(nn.Module):
@@ -101,7 +102,7 @@ def fair_layer(task: Task, settings: Settings) -> SoftStep:
 
 def model_of(method: str, task: Task, settings: Settings, strength: float | None = None) -> FairModel:
     """An untrained model. "Unconstrained" serves Projection too, whose training is the same."""
-    net = network(task.train.x.shape[1], settings.hidden, settings.seed)
+    net = network(task.train.x.shape[1], settings.hidden, task.seed)
     if method == "F-Layer":
         return FairModel(net, fair_layer(task, settings))
     if method == "Unconstrained":
@@ -135,7 +136,7 @@ def train(model: FairModel, task: Task, settings: Settings, size: int, epochs: i
         min_delta=settings.min_delta,
         monitor="validation_loss",
         restore=settings.epoch,
-        seed=settings.seed,
+        seed=task.seed,
     )
 
 

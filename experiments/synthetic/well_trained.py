@@ -51,7 +51,7 @@ def least_squares(train: Part, test: Part, blind: bool = False) -> np.ndarray:
 
 def well_trained(task: Task, settings: Settings) -> list[dict[str, Any]]:
     """A network trained with Adam to its best epoch, then projected; and the F-Layer trained on from there."""
-    net = network(task.train.x.shape[1], settings.well_hidden, settings.seed, normalise=False)
+    net = network(task.train.x.shape[1], settings.well_hidden, task.seed, normalise=False)
     free = build("Unconstrained", net, parity(settings))
     fitted = _converge(free, task, settings, settings.well_batch, settings.well_rate, settings.well_epochs)
     found = _outcomes("network", free, fitted, task, settings, with_raw=True)
@@ -73,7 +73,7 @@ def _converge(model: nn.Module, task: Task, settings: Settings, size: int, rate:
         scheduler="plateau",
         patience=settings.well_patience,
         monitor="validation_loss",
-        seed=settings.seed,
+        seed=task.seed,
     )
 
 
