@@ -13,7 +13,7 @@ from fairlayer import MeanParity, Stream
 from measure import OtherWork
 from streams.scenarios import Scenario
 
-sys.path.append(str(Path(__file__).parents[2] / "tests" / "stream"))
+sys.path.append(str(Path(__file__).parents[2] / "tests"))
 from postgres import NoServerError, running_server
 
 BATCHES = (1, 4, 16, 64, 256)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from chromium import NoBrowserError, running_browser
 from PIL import Image
 
 from fairlayer import MeanParity
@@ -25,6 +24,9 @@ from fairlayer.gaps import measure
 from fairlayer.report.page import write_html
 from fairlayer.rules import Rules
 from fairlayer.sklearn import FairClassifier
+
+sys.path.append(str(Path(__file__).parents[1]))
+from chromium import NoBrowserError, running_browser
 
 FOLDER = Path(__file__).parents[2] / "docs" / "screenshots"
 CONSTRAINTS = [MeanParity(0.02)]

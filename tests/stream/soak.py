@@ -28,12 +28,12 @@ from typing import Any
 import numpy as np
 
 if __package__ in (None, "") and __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
+    sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 from pooled import Pool
-from postgres import NoServerError, running_server
 
 from fairlayer import MeanParity, Stream
+from postgres import NoServerError, running_server
 
 TOLERANCE = 0.03
 BOUNDS = (-1.0, 2.0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
+
+from debian import install
 
 WANTED = "FAIRLAYER_INSTALL_CHROMIUM"  # set to 1, Debian's package is installed where it is missing
 
@@ -40,17 +40,8 @@ def running_browser() -> Iterator[Any]:
 def _executable() -> str:
     found = shutil.which("chromium")
     if found is None and os.environ.get(WANTED) == "1":
-        _install()
+        install("chromium", "fonts-liberation")
         found = shutil.which("chromium")
     if found is None:
         raise NoBrowserError(f"no Chromium is installed (apt-get install chromium, or set {WANTED}=1)")
     return found
-
-
-@cache
-def _install() -> None:
-    """Try once. What went wrong is told by the absence of a browser."""
-    if os.geteuid() == 0 and shutil.which("apt-get"):
-        quiet: Any = {"capture_output": True, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
-        subprocess.run(["apt-get", "update"], **quiet)
-        subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", "chromium", "fonts-liberation"], **quiet)

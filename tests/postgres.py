@@ -12,8 +12,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
+
+from debian import install
 
 WANTED = "FAIRLAYER_INSTALL_POSTGRES"  # set to 1, Debian's package is installed where it is missing
 START_SECONDS = 30.0
@@ -68,7 +69,7 @@ def _binaries() -> Path:
     """The folder of the newest server installed; Debian keeps them out of the search path."""
     found = _installed()
     if found is None and os.environ.get(WANTED) == "1":
-        _install()
+        install("postgresql")
         found = _installed()
     if found is None:
         raise NoServerError(f"no PostgreSQL server is installed (apt-get install postgresql, or set {WANTED}=1)")
@@ -81,15 +82,6 @@ def _installed() -> Path | None:
         return max(folders, key=lambda folder: float(folder.parent.name))
     on_path = shutil.which("postgres")
     return Path(on_path).resolve().parent if on_path and shutil.which("initdb") else None
-
-
-@cache
-def _install() -> None:
-    """Try once. What went wrong is told by the absence of a server."""
-    if os.geteuid() == 0 and shutil.which("apt-get"):
-        quiet = {"capture_output": True, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
-        subprocess.run(["apt-get", "update"], **quiet)
-        subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", "postgresql"], **quiet)
 
 
 def _account() -> pwd.struct_passwd | None:
