@@ -31,7 +31,7 @@ FORMS = {
     "strings and booleans": {"sex": SEX == 1, "race": NAMES[RACE]},
     "lists": {"sex": ["m" if s else "f" for s in SEX], "race": RACE.tolist()},
     "tensor of booleans": {"sex": torch.tensor(SEX).bool(), "race": torch.tensor(RACE)},
-    "floats": {"sex": torch.tensor(SEX).bfloat16(), "race": RACE + 0.5},
+    "floats": {"sex": torch.tensor(SEX).bfloat16(), "race": RACE.astype(np.float64)},
     "frame": pd.DataFrame({"sex": SEX, "race": NAMES[RACE]}),
     "categorical": pd.DataFrame({"sex": pd.Categorical(SEX), "race": pd.Categorical(NAMES[RACE])}),
     "nullable": pd.DataFrame({"sex": pd.array(SEX, dtype="Int64"), "race": pd.array(NAMES[RACE], dtype="string")}),
@@ -165,6 +165,10 @@ BAD = {
     "NaN among labels": ({"sex": np.where(SEX, np.nan, 0.0)}, "missing labels"),
     "missing in a frame": (pd.DataFrame({"sex": pd.array([None, *SEX[1:]], dtype="Int64")}), "missing labels"),
     "missing in a categorical": ({"sex": pd.Categorical(["x"] * (N - 1) + [None])}, "missing labels"),
+    "fractions": (
+        {"age": np.linspace(20.5, 70.0, N)},
+        r"groups\['age'\] holds \d+ numbers that are no labels, such as 20.5",
+    ),
     "short soft": (SoftGroup(np.full((3, 2), 0.5)), "has 3 entries for 30 outputs"),
 }
 

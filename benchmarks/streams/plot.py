@@ -69,13 +69,12 @@ def cost(
     path: Path,
     rows: Sequence[dict[str, Any]],
     shown: tuple[int, bool],  # attributes and box of the streams that all methods decided
-    shortest: int,
 ) -> None:
     """Change over the optimum's by batch size."""
     figure, axes = plt.subplots(figsize=(6.4, 4.8), layout="constrained")
     for method, (colour, line) in STYLES.items():
         here = [row for row in rows if row["method"] == method and (row["attributes"], row["box"]) == shown]
-        here = [row for row in here if not row["drifts"] and row["samples"] > shortest]
+        here = [row for row in here if not row["drifts"]]
         # One at a time a batch has no gap, and only the ledger equalises anything.
         sizes = sorted({row["batch"] for row in here if row["batch"] > 1 or method.startswith("ledger")})
         if sizes:

@@ -129,6 +129,12 @@ def read_column(name: Name, values: Any, n: int, levels: Sequence[Label] | None 
     if np.issubdtype(array.dtype, np.floating):
         _refuse_missing(name, int(np.isnan(array).sum()))
         labels, codes = np.unique(array, return_inverse=True)
+        fractions = labels[labels != np.round(labels)]
+        if len(fractions):
+            raise InputError(
+                f"groups[{name!r}] holds {len(fractions)} numbers that are no labels, such as {fractions[0]:g}: pass "
+                "labels, the number of an interval (numpy.digitize), or SoftGroup(probabilities)."
+            )
         return Column(name, codes.astype(np.int64), tuple(labels.tolist()))
     return _coded(name, array.tolist())
 

@@ -16,7 +16,7 @@ from fairlayer.errors import InputError
 from fairlayer.report.numerals import confidence, count, stated
 from fairlayer.report.plots.changes import changes_table
 from fairlayer.report.plots.findings import findings_table
-from fairlayer.report.plots.groups import groups_table, label_of
+from fairlayer.report.plots.groups import are_decided, groups_table, label_of
 from fairlayer.report.summary import summarize
 from fairlayer.report.templating import markdown_environment, write_text
 
@@ -86,6 +86,7 @@ def render_card(audit: Audit, facts: Mapping[str, Any] | None = None) -> str:
             confidence=confidence,
             count=count,
             stated=stated,
+            decided=are_decided(audit),
         )
     )
 

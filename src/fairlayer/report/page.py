@@ -14,7 +14,7 @@ from fairlayer.report.plots.calibration import calibration_section
 from fairlayer.report.plots.changes import changes_section, tradeoff_section
 from fairlayer.report.plots.distributions import distributions_section
 from fairlayer.report.plots.findings import findings_section
-from fairlayer.report.plots.groups import intersections_section, rates_section
+from fairlayer.report.plots.groups import are_decided, intersections_section, rates_section
 from fairlayer.report.plots.methods import comparison_section, history_section
 from fairlayer.report.summary import summarize
 from fairlayer.report.templating import html_environment, write_text
@@ -82,7 +82,7 @@ def _provenance(audit: Audit, date: datetime.date, further: Mapping[str, str]) -
         "confidence of intervals": confidence(settings.confidence),
         "bootstrap": f"{count(settings.bootstrap)} resamples" if settings.bootstrap else "none",
         "seed": str(settings.seed),
-        "threshold of decisions": stated(settings.threshold),
+        "threshold of decisions": stated(settings.threshold) if are_decided(audit) else "",
         "range of predictions": " to ".join(map(stated, settings.bounds)),
         "targets": settings.targets or "none",
         "versions": ", ".join(f"{name} {version}" for name, version in settings.versions.items()),
