@@ -24,7 +24,9 @@ def make(store, **options):
 
 def test_other_settings(location):
     make(location, bounds=(0, 1)).update(*BATCHES[0])
-    for options in ({"bounds": (0, 2)}, {"bounds": None}, {"bounds": (0, 1), "policy": "primal-dual"}):
+    with pytest.raises(StoreError, match=r"other settings: bounds \[0.0, 1.0\], not \[0.0, 2.0\]. Use"):
+        make(location, bounds=(0, 2))
+    for options in ({"bounds": None}, {"bounds": (0, 1), "policy": "primal-dual"}):
         with pytest.raises(StoreError, match="other settings"):
             make(location, **options)
     with pytest.raises(StoreError, match="another name"):

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 from fairlayer.stream.log import ORIGIN, Entry
-from fairlayer.stream.store import Pending, Store, Stored, StoreError
+from fairlayer.stream.store import Pending, Store, Stored, StoreError, differences
 
 SCHEMA = 1
 
@@ -107,8 +107,8 @@ class SqlStore(ABC):
                 ).fetchone()
                 if stored != self.configuration:
                     raise StoreError(
-                        f"stream {self.name!r} in {self.location!r} was made with other settings: {stored}. "
-                        f"These are {self.configuration}. Use the same, or another name."
+                        f"stream {self.name!r} in {self.location!r} was made with other settings: "
+                        f"{differences(stored, self.configuration)}. Use the same, or another name."
                     )
         except BaseException as error:
             self.close()

@@ -6,6 +6,7 @@ may open the same stream, and each sees what the others have committed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, Protocol
@@ -16,6 +17,13 @@ from fairlayer.stream.log import ORIGIN, Entry
 
 class StoreError(FairlayerError):
     """The store cannot be used; nothing was changed. The message says what to do."""
+
+
+def differences(stored: str, asked: str) -> str:
+    """The settings in which two configurations differ."""
+    there, here = json.loads(stored), json.loads(asked)
+    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
+    return "; ".join(f"{name} {json.dumps(there.get(name))}, not {json.dumps(here.get(name))}" for name in names)
 
 
 class Stored(NamedTuple):

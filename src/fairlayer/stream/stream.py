@@ -21,7 +21,7 @@ from fairlayer.stream.log import Entry, Verification, make_entry, verify_log
 from fairlayer.stream.policies import POLICIES, Incoming
 from fairlayer.stream.reading import read_ids, read_outputs, read_targets
 from fairlayer.stream.sql import open_store
-from fairlayer.stream.store import MemoryStore, Pending, Store, Transaction
+from fairlayer.stream.store import MemoryStore, Pending, Store, Transaction, differences
 
 Policy = Literal["ledger", "primal-dual"]
 
@@ -244,7 +244,8 @@ class Stream:
         if not isinstance(self._store, MemoryStore):
             raise InputError("a stream with a store continues from the store: open it by its name instead.")
         if state["configuration"] != self.configuration:
-            raise InputError(f"state is of a stream with other settings: {state['configuration']}.")
+            different = differences(state["configuration"], self.configuration)
+            raise InputError(f"state is of a stream with other settings: {different}. Use the same.")
         self._store.load_data(state)
         self.ledger.load_bytes(state["ledger"])
 
