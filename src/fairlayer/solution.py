@@ -16,7 +16,10 @@ from fairlayer.rows import Rows
 class Status(enum.Enum):
     """How far the promise holds. The value is the sentence a user reads."""
 
-    OPTIMAL = "Every row holds exactly, and no other output that satisfies them is closer to the input."
+    OPTIMAL = (
+        "Every row holds exactly, and no other output that satisfies them is closer to the input (in a stream: to the "
+        "input as its leader shifts it)."
+    )
     VACUOUS = (
         "Every row that can be stated holds exactly, but some groups are absent from this batch and were not compared: "
         'see `vacuous`. Use larger or stratified batches, a Stream, or absent="raise".'
@@ -27,7 +30,11 @@ class Status(enum.Enum):
     )
     UNCERTIFIED = (
         "The targets of these samples are not known yet: they were shifted by what was learned so far, and enter the "
-        "ledger with `observe`. Rows that need no targets hold exactly."
+        "ledger with `observe`. Rows that need no targets hold exactly; what is known of the others is in `gaps`."
+    )
+    EXCEEDED = (
+        "Over the whole stream some row is beyond its tolerance, see `gaps`: this batch could not move it, or the "
+        'policy does not promise it. policy="ledger" does, for mean parity.'
     )
     RELAXED = (
         "The constraints contradict each other or the bounds: this output violates them least, by `excess`, and among "
@@ -67,7 +74,7 @@ class Facts:
         """The gravest thing that can be said."""
         if self.excess:
             return Status.RELAXED
-        if len(self.missed) and self.missed.max() > 0.0:
+        if len(self.missed) and not self.missed.max() <= 0.0:  # what is no number is not known to hold
             return Status.ROUNDED
         return Status.VACUOUS if self.vacuous else Status.OPTIMAL
 

@@ -43,7 +43,7 @@ LABELS = {
     "strings": ["a", "b", "ä"],
     "integers": [3, -1, 10**12],
     "booleans": [True, False, True],
-    "floats": [0.5, 1.25, -0.0],
+    "floats": [5.0, 1e12, -0.0],
 }
 
 

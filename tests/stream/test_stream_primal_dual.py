@@ -133,7 +133,7 @@ def test_it_does_not_keep_the_pooled_gap_and_says_so():
     stream = Stream([MeanParity(0.02)], policy="primal-dual")
     for z, groups in arrivals(300, 3):
         solution = stream.update(z, groups)
-    assert solution.status in (Status.OPTIMAL, Status.VACUOUS)
+    assert solution.status is Status.EXCEEDED
     assert np.abs(solution.gaps).max() > 0.02
     certificate = stream.certificate()
     assert not certificate.satisfied

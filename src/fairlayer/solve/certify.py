@@ -48,7 +48,7 @@ def shortfalls(rows, S, error):
     q = statistics(rows, S)
     doubt = np.empty(K)
     for k in range(K):
-        doubt[k] = 4.0 * UNIT * abs(rows.offset[k])
+        doubt[k] = (G + 4.0) * UNIT * abs(rows.offset[k])
     for c in range(G):
         for k in range(K):
             doubt[k] += abs(rows.M[c, k]) * (error[c] + (2.0 * G + 8.0) * UNIT * abs(S[c]))
@@ -64,9 +64,9 @@ def shortfalls(rows, S, error):
 
 @compiled
 def all_hold(missed):
-    """Whether no row may be missed."""
+    """Whether no row may be missed. What is no number is not known to hold."""
     for j in range(missed.size):
-        if missed[j] > 0.0:
+        if not missed[j] <= 0.0:
             return False
     return True
 

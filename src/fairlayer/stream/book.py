@@ -145,6 +145,10 @@ class Book:
             self._plan = Plan([[_only(family, labelled) for family in listed] for listed in families], {}, len(digits))
         return self._plan
 
+    def levels(self) -> dict[Name, tuple[Label, ...]]:
+        """The labels met of each attribute, in the order in which rows name them."""
+        return {key[1]: tuple(labels) for key, labels in zip(self.keys, self.labels, strict=True) if key[0] == "group"}
+
     def without_target(self) -> np.ndarray:
         """(G,) of each cell with a target, the cell of like samples without one; -1 where there is none."""
         at = self.keys.index(LABELLED) if LABELLED in self.keys else None

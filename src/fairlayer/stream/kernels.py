@@ -14,9 +14,9 @@ import numpy as np
 from fairlayer.cells import count_cells, exact_sums
 from fairlayer.compiled import compiled
 from fairlayer.rows import Rows
-from fairlayer.solve.certify import shortfalls
+from fairlayer.solve.certify import all_hold, shortfalls
 from fairlayer.solve.fused import largest_magnitude, reach_and_magnitude, solve_fused
-from fairlayer.stream.account import COUNT, TOTAL
+from fairlayer.stream.account import COUNT, TARGET, TOTAL
 
 
 @compiled
@@ -48,23 +48,49 @@ def number_table(table, start, width, number, cell):
 
 
 @compiled
-def pooled_rows(membership, sums, offset, batch_count, plus, minus, lower, upper):
-    """The rows after the batch, as functions of its cell sums; only those the batch can move, and which they are.
+def history(membership, residual, sums, k):
+    """What a statistic has so far: its weight, and its sum in two parts; of residuals, outputs less targets."""
+    weight, high, low = 0.0, 0.0, 0.0
+    for c in range(sums.shape[0]):
+        m = membership[c, k]
+        if m != 0.0:
+            weight += m * sums[c, COUNT]
+            high, low = add_exactly(high, low, m * sums[c, TOTAL])
+            low += m * sums[c, TOTAL + 1]
+            if residual[k]:
+                high, low = add_exactly(high, low, -m * sums[c, TARGET])
+                low -= m * sums[c, TARGET + 1]
+    return weight, high, low
 
-    offset: sum of targets of each statistic, zero where it is not of residuals.
-    """
+
+@compiled
+def target_sums(targets, cell, size):
+    """The sum of a batch's targets in each cell, in two parts."""
+    sums = np.zeros((size, 2))
+    for i in range(targets.size):
+        c = cell[i]
+        sums[c, 0], sums[c, 1] = add_exactly(sums[c, 0], sums[c, 1], targets[i])
+    return sums
+
+
+@compiled
+def pooled_rows(membership, residual, sums, batch_count, batch_target, plus, minus, lower, upper):
+    """The rows after the batch, as functions of its cell sums; only those the batch can move, and which they are."""
     G, K = membership.shape
     M, constant = np.zeros((G, K)), np.zeros(K)
     here = np.zeros(K, dtype=np.bool_)
     for k in range(K):
-        weight, before = 0.0, offset[k]
+        weight, high, low = history(membership, residual, sums, k)
         for c in range(G):
-            if membership[c, k] != 0.0:
-                weight += membership[c, k] * (sums[c, COUNT] + batch_count[c])
-                before -= membership[c, k] * (sums[c, TOTAL] + sums[c, TOTAL + 1])
-                here[k] |= batch_count[c] > 0.0
+            m = membership[c, k]
+            if m != 0.0 and batch_count[c] > 0.0:
+                here[k] = True
+                weight += m * batch_count[c]
+                if residual[k]:
+                    high, low = add_exactly(high, low, -m * batch_target[c, 0])
+                    low -= m * batch_target[c, 1]
         if weight > 0.0:
-            constant[k] = before / weight
+            constant[k] = -(high + low) / weight
             for c in range(G):
                 M[c, k] = membership[c, k] / weight
     moved = np.empty(plus.size, dtype=np.int64)
@@ -78,19 +104,24 @@ def pooled_rows(membership, sums, offset, batch_count, plus, minus, lower, upper
 
 
 @compiled
-def with_batch_rows(rows, membership, offset, batch_count, plus, minus, lower, upper):
+def with_batch_rows(rows, membership, residual, batch_count, batch_target, plus, minus, lower, upper):
     """`rows`, followed by those of the batch alone: the same differences, of means within it."""
     G, K = membership.shape
     M, constant = np.zeros((G, 2 * K)), np.zeros(2 * K)
     M[:, :K], constant[:K] = rows.M, rows.offset
     here = np.zeros(K, dtype=np.bool_)
     for k in range(K):
-        weight = 0.0
+        weight, high, low = 0.0, 0.0, 0.0
         for c in range(G):
-            weight += membership[c, k] * batch_count[c]
+            m = membership[c, k]
+            if m != 0.0 and batch_count[c] > 0.0:
+                weight += m * batch_count[c]
+                if residual[k]:
+                    high, low = add_exactly(high, low, m * batch_target[c, 0])
+                    low += m * batch_target[c, 1]
         if weight > 0.0:
             here[k] = True
-            constant[K + k] = offset[k] / weight
+            constant[K + k] = (high + low) / weight
             for c in range(G):
                 M[c, K + k] = membership[c, k] / weight
     kept = np.empty(plus.size, dtype=np.int64)
@@ -123,18 +154,20 @@ def leader_shift(membership, price):
 
 @compiled
 def ledger_step(
-    z, cell, lo, hi, unit, sums, offset, batch_offset, membership, plus, minus, lower, upper, shift, each_batch, out
+    z, cell, lo, hi, unit, targets, sums, membership, residual, plus, minus, lower, upper, shift, each_batch, out
 ):  # fmt: skip
     """Emit one batch into `out`: the leader's shift, then the nearest outputs that keep the pooled rows.
 
+    targets: of the batch, or empty; residual: which statistics they are taken from.
     each_batch: keep the batch's own rows too.
-    Returns (outcome, how far a row may be missed, multipliers of all rows, the rows moved, extremes of cell sums).
+    Returns (outcome, whether all rows hold, multipliers of all rows, the rows moved, extremes of cell sums).
     """
     n, G = z.size, sums.shape[0]
     batch_count = count_cells(cell, G)
-    rows, moved = pooled_rows(membership, sums, offset, batch_count, plus, minus, lower, upper)
+    batch_target = target_sums(targets, cell, G)
+    rows, moved = pooled_rows(membership, residual, sums, batch_count, batch_target, plus, minus, lower, upper)
     if each_batch:
-        rows = with_batch_rows(rows, membership, batch_offset, batch_count, plus, minus, lower, upper)
+        rows = with_batch_rows(rows, membership, residual, batch_count, batch_target, plus, minus, lower, upper)
     led = np.empty(n)
     for i in range(n):
         led[i] = z[i] - shift[cell[i]]
@@ -152,25 +185,18 @@ def ledger_step(
     multipliers = np.zeros(plus.size)
     for a in range(moved.size):
         multipliers[moved[a]] = end[1][a]
-    worst = 0.0
-    for j in range(end[5].size):
-        worst = max(worst, end[5][j])
-    return end[0], worst, multipliers, rows, least, most
+    return end[0], all_hold(end[5]), multipliers, rows, least, most
 
 
 @compiled
 def constant_step(cell, value, rows, out):
-    """Emit one value for all; how far the rows may be missed then."""
+    """Emit one value for all; whether the rows hold then."""
     for i in range(out.size):
         out[i] = value
     G = rows.M.shape[0]
     S, error = np.zeros(G), np.zeros(G)
     exact_sums(out, cell, np.empty(0), S, error)
-    missed = shortfalls(rows, S, error)
-    worst = 0.0
-    for j in range(missed.size):
-        worst = max(worst, missed[j])
-    return worst
+    return all_hold(shortfalls(rows, S, error))
 
 
 @compiled
@@ -208,18 +234,13 @@ def learn(ring, ring_count, past, size, c, raw):
 
 
 @compiled
-def pooled_gaps(membership, sums, offset, plus, minus):
+def pooled_gaps(membership, residual, sums, plus, minus):
     """Value of each row now."""
-    G, K = membership.shape
-    q = np.zeros(K)
-    for k in range(K):
-        weight, value = 0.0, -offset[k]
-        for c in range(G):
-            if membership[c, k] != 0.0:
-                weight += membership[c, k] * sums[c, COUNT]
-                value += membership[c, k] * (sums[c, TOTAL] + sums[c, TOTAL + 1])
+    q = np.zeros(residual.size)
+    for k in range(q.size):
+        weight, high, low = history(membership, residual, sums, k)
         if weight > 0.0:
-            q[k] = value / weight
+            q[k] = (high + low) / weight
     gaps = np.empty(plus.size)
     for j in range(plus.size):
         gaps[j] = q[plus[j]] - (q[minus[j]] if minus[j] >= 0 else 0.0)

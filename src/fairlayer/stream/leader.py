@@ -23,7 +23,7 @@ from fairlayer.solve.fused import reach_and_magnitude, solve_fused
 from fairlayer.solve.newton import DONE
 from fairlayer.stream.account import COUNT, RING, TOTAL, Account
 from fairlayer.stream.book import Book
-from fairlayer.stream.kernels import leader_shift, learn
+from fairlayer.stream.kernels import history, leader_shift, learn
 from fairlayer.system import Plan
 
 HORIZON = 0.1  # of the stream's length so far
@@ -68,7 +68,7 @@ def look_for_drift(past):
 
 
 @compiled
-def lead(membership, plus, minus, lower, upper, offset, sums, square, ring, ring_count, past, lo, hi, future, margin):
+def lead(membership, residual, plus, minus, lower, upper, sums, square, ring, ring_count, past, lo, hi, future, margin):
     """The leader's price of each statistic, and whether it could be found.
 
     The plan is for `future` samples, and keeps away from the tolerances by `margin` standard deviations of the pooled
@@ -106,16 +106,16 @@ def lead(membership, plus, minus, lower, upper, offset, sums, square, ring, ring
     M, constant, noise = np.zeros((G, K)), np.zeros(K), np.zeros(K)
     total_weight = np.zeros(K)
     for k in range(K):
-        counted, value, squares, before = 0.0, 0.0, 0.0, offset[k]
+        counted, high, low = history(membership, residual, sums, k)
+        value, squares = 0.0, 0.0
+        total_weight[k] = counted
         for c in range(G):
             if membership[c, k] != 0.0:
-                total_weight[k] += membership[c, k] * (sums[c, COUNT] + cell_weight[c])
-                counted += membership[c, k] * sums[c, COUNT]
-                value += membership[c, k] * (sums[c, TOTAL] + sums[c, TOTAL + 1])
+                total_weight[k] += membership[c, k] * cell_weight[c]
+                value += membership[c, k] * sums[c, TOTAL]
                 squares += membership[c, k] * square[c]
-                before -= membership[c, k] * (sums[c, TOTAL] + sums[c, TOTAL + 1])
         if total_weight[k] > 0.0:
-            constant[k] = before / total_weight[k]
+            constant[k] = -(high + low) / total_weight[k]
             for c in range(G):
                 M[c, k] = membership[c, k] / total_weight[k]
         if counted > 1.0:
@@ -158,22 +158,23 @@ class Leader:
     def __init__(self, book: Book, account: Account):
         self.book = book
         self.account = account
-        self._shift: tuple[Plan, np.ndarray] | None = None
+        self._shift: tuple[Plan, np.ndarray, np.ndarray] | None = None
 
     def shift(self) -> np.ndarray:
-        """Of each cell. A cell without a target gets what is to be expected of those with one."""
+        """Of each cell. A cell without a target gets what is to be expected of those with one, by their counts now."""
         plan = self.book.plan
         if self._shift is None or self._shift[0] is not plan:
             price = np.array([self.account.price.get(label, 0.0) for label in plan.labels])
-            shift = leader_shift(plan.membership, price)
-            pending = self.book.without_target()
-            count = self.account.count
-            for p in np.unique(pending[pending >= 0]):
-                with_target = np.flatnonzero(pending == p)
-                if count[with_target].sum() > 0:
-                    shift[p] = np.average(shift[with_target], weights=count[with_target])
-            self._shift = (plan, shift)
-        return self._shift[1]
+            self._shift = (plan, leader_shift(plan.membership, price), self.book.without_target())
+        _, shift, pending = self._shift
+        if not (pending >= 0).any():
+            return shift
+        shift, count = shift.copy(), self.account.count
+        for p in np.unique(pending[pending >= 0]):
+            with_target = np.flatnonzero(pending == p)
+            if count[with_target].sum() > 0:
+                shift[p] = np.average(shift[with_target], weights=count[with_target])
+        return shift
 
     def follow(self, box: Box, tolerances: tuple[float, ...]) -> None:
         """After a batch: look for drift, and solve again when the stream has grown enough."""
@@ -196,10 +197,10 @@ class Leader:
         margin = MARGIN * np.sqrt(2.0 * np.log1p(samples / batch**2))
         price, found = lead(
             plan.membership,
+            plan.residual,
             view.plus,
             view.minus,
             *view.limits(tolerances),
-            self.offset(),
             *(cells[name] for name in ("sums", "square", "ring", "ring_count", "past")),
             box.lo,
             box.hi,
@@ -218,10 +219,3 @@ class Leader:
             learn(cells["ring"], cells["ring_count"], cells["past"], RING, c, value)
             if cells["past"][c, 1, 0] >= BLOCK:
                 look_for_drift(cells["past"])
-
-    def offset(self) -> np.ndarray:
-        """Sum of known targets of each statistic that is of residuals."""
-        plan = self.book.plan
-        if not plan.any_residual:
-            return plan.no_offset
-        return (self.account.target @ plan.membership) * plan.residual

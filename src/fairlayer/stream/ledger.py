@@ -24,6 +24,7 @@ from fairlayer.stream.policies import Outcome
 from fairlayer.stream.store import Pending
 from fairlayer.system import Plan, View
 
+ROUNDING = 1e-9  # of a tolerance
 _NO_SHARES = [1.0, 0.0, 0.0, 0.0, 0.0]  # of a row before its first batch, see kernels.note_shares
 
 
@@ -142,7 +143,7 @@ class Ledger:
     def gaps(self, view: View) -> np.ndarray:
         """Value of each pooled row."""
         sums = self.account.cells["sums"]
-        return pooled_gaps(self.book.plan.membership, sums, self.leader.offset(), view.plus, view.minus)
+        return pooled_gaps(self.book.plan.membership, self.book.plan.residual, sums, view.plus, view.minus)
 
     def facts(self, outcome: Outcome, waiting: bool) -> RecordedFacts:
         """What is known after a batch; waiting: for targets that some constraint needs."""
@@ -155,11 +156,20 @@ class Ledger:
                 largest[position] = max(largest[position], float(here.max()), float(-here.min()))
         self.account.largest = largest
         status = outcome.status
-        if waiting and status in (Status.OPTIMAL, Status.VACUOUS):
-            status = Status.UNCERTIFIED
-        elif status is Status.OPTIMAL and view.vacuous:
-            status = Status.VACUOUS
+        if status in (Status.OPTIMAL, Status.VACUOUS):
+            if waiting:
+                status = Status.UNCERTIFIED
+            elif self._beyond(view, gaps):
+                status = Status.EXCEEDED
+            else:
+                status = Status.VACUOUS if view.vacuous else Status.OPTIMAL
         return RecordedFacts(view.names, gaps, outcome.multipliers, status, view.vacuous, outcome.excess)
+
+    def _beyond(self, view: View, gaps: np.ndarray) -> bool:
+        """Whether some row, also of those that a policy did not look at, is beyond its tolerance."""
+        lower, upper = view.limits(self.tolerances)
+        slack = ROUNDING * upper  # of these gaps; what a policy promises, it has checked without
+        return not ((lower - slack <= gaps) & (gaps <= upper + slack)).all()
 
     def shares(self) -> dict[str, list[float]]:
         """What Lemma 3.1 needs, by row."""

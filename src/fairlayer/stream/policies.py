@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from fairlayer.solve.feasibility import least_excess, widened
 from fairlayer.solve.fused import reach_and_magnitude, solve_fused
 from fairlayer.solve.newton import DONE
 from fairlayer.stream.kernels import constant_step, ledger_step
-from fairlayer.system import bind
+from fairlayer.system import View, bind
 
 if TYPE_CHECKING:
     from fairlayer.stream.stream import Stream
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
     """What a policy emits."""
 
     value: np.ndarray  # (n,)
-    multipliers: np.ndarray  # of the pooled rows, or of the batch's own
+    multipliers: np.ndarray  # of the pooled rows; under Algorithm 1 those of the batch's own, in their places
     status: Status
     excess: float = 0.0
 
@@ -48,24 +48,20 @@ def keep_ledger(stream: Stream, batch: Incoming) -> Outcome:
     account, plan, shift = stream.ledger.account, stream.ledger.book.plan, stream.ledger.leader.shift()
     view = stream.ledger.view(cell)
     lower, upper = view.limits(stream.tolerances)
-    offset = own_offset = plan.no_offset
-    if plan.any_residual:
-        if targets is not None:
-            own_offset = (np.bincount(cell, weights=targets, minlength=len(account)) @ plan.membership) * plan.residual
-        offset = (account.target @ plan.membership) * plan.residual + own_offset
     out = np.empty_like(raw)
     unit = float(np.finfo(raw.dtype).eps) / 2
-    outcome, worst, multipliers, rows, least, most = ledger_step(
-        raw, cell, box.lo, box.hi, unit, account.cells["sums"], offset, own_offset, plan.membership, view.plus,
+    known = targets if plan.any_residual and targets is not None else np.empty(0)
+    outcome, hold, multipliers, rows, least, most = ledger_step(
+        raw, cell, box.lo, box.hi, unit, known, account.cells["sums"], plan.membership, plan.residual, view.plus,
         view.minus, lower, upper, shift, stream.each_batch, out,
     )  # fmt: skip
-    if outcome == DONE and worst <= 0.0:
+    if outcome == DONE and hold:
         return Outcome(out, multipliers, Status.OPTIMAL)
     # No exact solution was found. For mean parity the overall mean for everyone is one.
     samples = account.count.sum()
     middle = account.total.sum() / samples if samples else float(raw.mean())
     constant = np.empty_like(raw)
-    if constant_step(cell, min(max(middle, box.lowest), box.highest), rows, constant) <= 0.0:
+    if constant_step(cell, min(max(middle, box.lowest), box.highest), rows, constant):
         return Outcome(constant, np.zeros(len(view.plus)), Status.OPTIMAL)
     if outcome == DONE:
         return Outcome(out, multipliers, Status.ROUNDED)
@@ -101,16 +97,20 @@ def _least_violation(
 
 def primal_dual(stream: Stream, batch: Incoming) -> Outcome:
     """Algorithm 1: project large batches; let small ones pay for their largest gap, and adapt the price."""
-    numbers, n = stream.ledger.account.numbers, len(batch.raw)
+    numbers, n, pooled = stream.ledger.account.numbers, len(batch.raw), stream.ledger.view(batch.cell)
     data = {"groups": batch.groups, "targets": batch.targets, "features": batch.features}
+    data["levels"] = stream.ledger.book.levels()  # so that a row of the batch is named as its pooled one
     if n >= stream.b_tau:
         solution = project(batch.raw, constraints=stream.rules, bounds=stream.bounds, infeasible="relax", **data)
         gap = float(np.abs(solution.gaps).max()) if len(solution.gaps) else float("nan")
-        outcome = Outcome(solution.value, solution.multipliers, solution.status, solution.excess)
+        multipliers = _placed(pooled, solution.rows, solution.multipliers)
+        outcome = Outcome(solution.value, multipliers, solution.status, solution.excess)
     else:
-        softened = soft_step(batch.raw, bind(stream.rules, n, **data), batch.box, 0.5 * numbers["multiplier"] * n)
+        system = bind(stream.rules, n, **data)
+        softened = soft_step(batch.raw, system, batch.box, 0.5 * numbers["multiplier"] * n)
         gap = softened.gap
-        outcome = Outcome(softened.value, softened.multipliers, Status.OPTIMAL)
+        multipliers = _placed(pooled, system.view.names, softened.multipliers)
+        outcome = Outcome(softened.value, multipliers, Status.OPTIMAL)
         if not np.isnan(gap):  # a batch that lacks a group has no gap, and makes no step
             numbers["soft_steps"] += 1
             step = stream.eta / np.sqrt(numbers["soft_steps"])
@@ -121,6 +121,12 @@ def primal_dual(stream: Stream, batch: Incoming) -> Outcome:
         numbers["judged"] += n
         numbers["weighted_gap"] += n * gap
     return outcome
+
+
+def _placed(pooled: View, names: Sequence[str], multipliers: np.ndarray) -> np.ndarray:
+    """Multipliers of a batch's own rows in the places of the pooled ones."""
+    known = dict(zip(names, multipliers.tolist(), strict=True))
+    return np.array([known.get(name, 0.0) for name in pooled.names])
 
 
 POLICIES: dict[str, Callable[..., Outcome]] = {"ledger": keep_ledger, "primal-dual": primal_dual}
