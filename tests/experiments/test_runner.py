@@ -239,7 +239,7 @@ def test_processes_and_an_interrupt_do_not_change_results(tmp_path):
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
-    assert process.returncode in (0, 130)  # 0 where everything had been done by then
+    assert process.returncode in (0, 130, -signal.SIGINT)  # 0 where everything had been done by then
     before = len(lines(units.parent))
     assert before >= 1
     runner.run("beyond", "quick", resume=True, jobs=1, folder=tmp_path / "two", progress=False)
@@ -261,7 +261,8 @@ def test_an_interrupt_ends_with_what_to_do_however_early_it_comes(tmp_path, comm
         time.sleep(0.01)
     process.send_signal(number)
     said = process.communicate(timeout=60)[1]
-    assert process.returncode == 130
+    # Python ends itself by the signal, which a shell calls 130, where one has hit the execution of a text.
+    assert process.returncode in (130, -signal.SIGINT)
     assert said.splitlines()[-1] == "Interrupted; --resume goes on from here."
     assert "Traceback" not in said
 
