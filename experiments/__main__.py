@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from pathlib import Path
 
-from experiments.runner import NAMES, RESULTS, refresh_claims, run
-from fairlayer.errors import FairlayerError
+from experiments import NAMES, RESULTS
+from experiments.interrupts import interruptible
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -19,9 +18,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--resume", action="store_true", help="go on with what is there")
     parser.add_argument("--replace", action="store_true", help="begin anew where there is something")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
-    parser.add_argument("--folder", type=Path, default=RESULTS)
+    parser.add_argument("--folder", type=Path, default=RESULTS, help="where results are kept")
     chosen = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # to be asked to stop is an interrupt, too
+    try:
+        with interruptible():
+            return _carry_out(chosen)
+    except KeyboardInterrupt:
+        begin = " if a unit was finished; --replace begins anew" if chosen.replace else ""
+        print(f"Interrupted; --resume goes on from here{begin}.", file=sys.stderr)
+        return 130
+
+
+def _carry_out(chosen: argparse.Namespace) -> int:
+    from experiments.runner import refresh_claims, run  # takes seconds, which can be interrupted, too
+    from fairlayer.errors import FairlayerError
+
     try:
         if chosen.name == "claims":
             refresh_claims(chosen.folder)
@@ -31,9 +42,6 @@ def main(arguments: list[str] | None = None) -> int:
     except FairlayerError as error:
         print(error, file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("Interrupted; --resume goes on from here.", file=sys.stderr)
-        return 130
     return 0
 
 

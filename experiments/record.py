@@ -53,7 +53,6 @@ class Record:
             "settings": self._settings,
         }
         self._file: Any = None
-        self._before = 0
 
     def load(self) -> bool:
         """Read the finished units; False where there are none, or they were made with other settings."""
@@ -67,24 +66,26 @@ class Record:
         return True
 
     def begin(self, *, resume: bool, replace: bool) -> None:
-        """Open the record for writing, with or without what is there."""
+        """Take in what is there, or not; nothing on disk changes before the first unit is kept."""
         exists = self.meta.exists()
         if exists and not (resume or replace):
-            raise InputError(f"{self.folder} holds results already: resume, replace, or choose another folder.")
-        if exists and resume and not replace and not self.load():
+            raise InputError(f"{self.folder} holds results already: give --resume, --replace or another --folder.")
+        if exists and resume and not self.load():
             raise InputError(
-                f"{self.folder} holds results of other settings, which cannot be resumed: replace them, or choose "
-                "another folder."
+                f"{self.folder} holds results of other settings, which cannot be resumed: give --replace or "
+                "another --folder."
             )
+
+    def _open(self) -> None:
+        """For writing, after what was taken in, or in place of what is there."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        if exists and self.results:
+        if self.results:
             _drop_torn_line(self.units)
             self._facts["wall_seconds"] = json.loads(self.meta.read_text()).get("wall_seconds", 0.0)
+            self._file = self.units.open("a")
         else:
-            self.units.unlink(missing_ok=True)
+            self._file = self.units.open("w")
             self._write_meta()
-        self._before = len(self.results)
-        self._file = self.units.open("a")
 
     def keep(self, key: str, result: Mapping[str, Any], wall: float, processor: float) -> None:
         """Add a finished unit, durably, with the seconds it took on the wall and of the processor."""
@@ -92,16 +93,19 @@ class Record:
         if taken := set(about) & set(result):
             raise FairlayerError(f"The result of {key} has {sorted(taken)}, which the runner sets itself: rename them.")
         entry = plain({**about, **result})
-        self._file.write(json.dumps(entry, allow_nan=False) + "\n")
+        line = json.dumps(entry, allow_nan=False) + "\n"
+        if self._file is None:
+            self._open()
+        self._file.write(line)
         self._file.flush()
         os.fsync(self._file.fileno())
         self.results[key] = entry
 
     def close(self, wall: float, jobs: int, units: int) -> None:
         """Finish writing, with what is known about the whole run."""
+        if self._file is None:
+            return  # nothing was added: what is known of an earlier run stays true
         self._file.close()
-        if self._before == len(self.results) > 0:
-            return  # nothing was added: what is known of the run that made them stays true
         self._facts |= {
             "wall_seconds": round(self._facts.get("wall_seconds", 0.0) + wall, 3),
             "unit_seconds": round(sum(entry["seconds"] for entry in self.results.values()), 3),

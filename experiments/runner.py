@@ -26,13 +26,13 @@ from typing import Any
 
 import torch
 
+from experiments import NAMES, RESULTS
 from experiments.claims import Finding, write_claims
+from experiments.interrupts import interruptible
 from experiments.progress import Progress
 from experiments.record import Record
 from fairlayer.errors import FairlayerError, InputError
 
-NAMES = ("employee", "loan", "synthetic", "fairface", "celeba", "beyond")
-RESULTS = Path(__file__).parent / "results"
 Result = dict[str, Any]
 Finished = tuple[str, Result, float, float]  # key, result, seconds on the wall and of the processor
 
@@ -85,8 +85,11 @@ def run(
 ) -> Path:
     """Run an experiment and return the folder with its results.
 
-    resume: go on with what is there. replace: begin anew where there is something. jobs: processes at a time.
+    resume: go on with what is there. replace: begin anew where there is something, which is kept until a unit is done.
+    jobs: processes at a time.
     """
+    if resume and replace:
+        raise InputError("--resume goes on with what is there, --replace begins anew: give one of them.")
     chosen = experiment(name)
     if profile not in chosen.profiles:
         raise InputError(f"{name} has no profile {profile!r}; there are {', '.join(chosen.profiles)}.")
@@ -121,10 +124,10 @@ def run(
 def _do(chosen: Experiment, units: Sequence[Unit], settings: Any, jobs: int) -> Generator[Finished, None, None]:
     """Results as they come."""
     if jobs == 1 or len(units) < 2:
-        with _threads(chosen.threads), _discarding_interrupts() as interrupted:
+        with _threads(chosen.threads), interruptible() as interrupted:
             for unit in units:
                 done = _work(chosen.name, unit, settings)
-                if interrupted():  # whoever caught it on the way may have returned something half done
+                if interrupted():  # whoever caught it on the way, as training does, may have returned half of it
                     raise KeyboardInterrupt
                 yield done
         return
@@ -140,12 +143,13 @@ def _do_in_parallel(
         min(jobs, len(units)), multiprocessing.get_context("spawn"), _prepare_process, (chosen.threads,)
     )
     try:
-        futures = [pool.submit(_work, chosen.name, unit, settings) for unit in units]
+        with _ignoring_interrupts():  # as the processes that start here then do from their first moment
+            futures = [pool.submit(_work, chosen.name, unit, settings) for unit in units]
         for future in as_completed(futures):
             yield future.result()
     except BrokenProcessPool as error:
         raise FairlayerError(
-            "A process ended unexpectedly, maybe for lack of memory: resume, with fewer jobs."
+            "A process ended unexpectedly, maybe for lack of memory: --resume with fewer --jobs."
         ) from error
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -177,20 +181,13 @@ def _threads(number: int) -> Iterator[None]:
 
 
 @contextmanager
-def _discarding_interrupts() -> Iterator[Callable[[], bool]]:
-    """Tells whether an interrupt from the keyboard has come, also one that was caught below."""
-    came = threading.Event()
+def _ignoring_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
-        yield came.is_set
+        yield
         return
-
-    def interrupt(*_: Any) -> None:
-        came.set()
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, interrupt)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        yield came.is_set
+        yield
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -12,7 +12,7 @@ EXPERIMENTS = ROOT / "experiments" / "results"
 PICTURES = (".png", ".svg")
 MOST_ROWS = 80  # of a table that is shown; longer ones are linked
 ORDER = (".md", ".svg", ".png", ".csv", ".json")
-QUICK, NOT_RUN = "quick", "not run"
+QUICK = "quick"
 
 RESULTS_INTRODUCTION = """# Results of the paper
 
@@ -63,13 +63,12 @@ def experiments() -> Section | None:
             name = folder.name.replace("_", " ").capitalize()
             text = "\n\n".join([f"# {name}", f"Written by `fairlayer reproduce {folder.name}`.", *parts])
             section.pages.append(Page(f"results/{folder.name}.md", name, text + "\n"))
-    claims = EXPERIMENTS / "claims.csv"
-    judged = [row for row in read_csv(claims) if row["verdict"] != NOT_RUN] if claims.exists() else []
-    if not section.pages and not judged:
+    if not section.pages:
         return None
+    claims = EXPERIMENTS / "claims.md"  # all of them, those not run, too, and how they are judged
     parts = [RESULTS_INTRODUCTION, *(f"- [{page.title}]({Path(page.uri).name})" for page in section.pages)]
-    if judged:
-        parts += ["\n## Claims\n", table(list(judged[0]), (row.values() for row in judged))]
+    if claims.exists():
+        parts += ["\n## Claims\n", claims.read_text()]
     section.pages.insert(0, Page("results/index.md", section.title, "\n".join(parts) + "\n"))
     return section
 

@@ -113,7 +113,7 @@ def test_outside_a_checkout(run, monkeypatch, tmp_path, command, folder):
     assert f"The folder {folder}/ is part of the repository" in result.stderr
 
 
-def test_bench_and_reproduce_run_in_the_checkout(run, monkeypatch):
+def test_bench_and_reproduce_run_in_the_checkout(run, monkeypatch, tmp_path):
     calls = []
     monkeypatch.setattr("fairlayer.cli.checkout.run", lambda root, arguments: calls.append(arguments) or 0)
     assert run("bench", "floor", "--quick", "--sizes", "16").exit_code == 0
@@ -121,6 +121,9 @@ def test_bench_and_reproduce_run_in_the_checkout(run, monkeypatch):
     assert run("reproduce", "loan", "--profile", "quick", "--resume").exit_code == 0
     assert calls[1][:5] == ["-m", "experiments", "loan", "--profile", "quick"]
     assert calls[1][-1] == "--resume"
+    monkeypatch.chdir(tmp_path)
+    assert run("reproduce", "loan", "--folder", "mine").exit_code == 0
+    assert calls[2][-2:] == ["--folder", str(tmp_path / "mine")]
 
 
 def test_a_file_is_read_by_its_name_and_no_other(run, tmp_path):

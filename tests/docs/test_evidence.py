@@ -26,12 +26,12 @@ def test_what_was_kept_is_shown(results):
     (run / "units.jsonl").write_text("{}\n")
     (results / "loan" / "quick").mkdir()
     (results / "loan" / "quick" / "summary.csv").write_text("method,auc\nquick,1\n")
-    (results / "claims.csv").write_text("claim,verdict\nA is larger,holds\nB is smaller,not run\n")
+    claims = "Rules.\n\n| claim | verdict |\n| --- | --- |\n| A is larger | holds |\n| B is smaller | not run |\n"
+    (results / "claims.md").write_text(claims)
     section = evidence.experiments()
     index, page = section.pages
     assert index.uri == "results/index.md"
-    assert "A is larger" in index.text
-    assert "B is smaller" not in index.text
+    assert claims in index.text
     assert page.uri == "results/loan.md"
     assert "| seed | 5 |" in page.text
     assert "| layer | 0.1235 |" in page.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from experiments import record, runner
+from fairlayer.cli import reproduce
 from fairlayer.errors import FairlayerError, InputError
 
 ROOT = Path(__file__).parents[2]
@@ -86,8 +88,10 @@ def test_results_are_kept_and_summarised_in_the_order_of_units(toy, tmp_path):
 
 def test_existing_results_are_refused_resumed_or_replaced(toy, tmp_path):
     go(tmp_path)
-    with pytest.raises(InputError, match="holds results already"):
+    with pytest.raises(InputError, match="holds results already: give --resume, --replace or another --folder"):
         go(tmp_path)
+    with pytest.raises(InputError, match="give one of them"):
+        go(tmp_path, resume=True, replace=True)
     toy.called.clear()
     meta = (tmp_path / "toy" / "paper" / "meta.json").read_bytes()
     go(tmp_path, resume=True)
@@ -96,6 +100,27 @@ def test_existing_results_are_refused_resumed_or_replaced(toy, tmp_path):
     assert (tmp_path / "toy" / "paper" / "meta.json").read_bytes() == meta
     go(tmp_path, replace=True)
     assert len(toy.called) == 5
+
+
+def test_what_is_replaced_is_kept_until_a_unit_is_done(toy, tmp_path):
+    home = go(tmp_path)
+    before = {path.name: path.read_bytes() for path in home.iterdir()}
+    toy.trouble = {"unit 0": fail}
+    with pytest.raises(RuntimeError):
+        go(tmp_path, replace=True)
+    assert {path.name: path.read_bytes() for path in home.iterdir()} == before
+    toy.trouble = {"unit 1": fail}
+    with pytest.raises(RuntimeError):
+        go(tmp_path, replace=True)
+    assert [entry["key"] for entry in lines(home)] == ["unit 0"]
+
+
+def test_nothing_is_left_by_a_run_without_a_finished_unit(toy, tmp_path):
+    toy.trouble = {"unit 0": fail}
+    with pytest.raises(RuntimeError):
+        go(tmp_path)
+    toy.trouble = {}
+    go(tmp_path)
 
 
 def test_results_of_other_settings_cannot_be_resumed(toy, tmp_path):
@@ -114,13 +139,30 @@ def interrupt_and_catch():
         interrupt()
 
 
+def interrupt_and_stumble():
+    interrupt_and_catch()
+    fail()  # as whatever needs what was broken off
+
+
+def terminate_and_stumble():
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+    fail()
+
+
 def fail():
     raise RuntimeError("out of luck")
 
 
 @pytest.mark.parametrize(
     ("trouble", "error"),
-    [(interrupt, KeyboardInterrupt), (interrupt_and_catch, KeyboardInterrupt), (fail, RuntimeError)],
+    [
+        (interrupt, KeyboardInterrupt),
+        (interrupt_and_catch, KeyboardInterrupt),
+        (interrupt_and_stumble, KeyboardInterrupt),
+        (terminate_and_stumble, KeyboardInterrupt),
+        (fail, RuntimeError),
+    ],
 )
 def test_only_the_running_unit_is_lost(toy, tmp_path, trouble, error):
     toy.trouble = {"unit 3": trouble}
@@ -160,6 +202,14 @@ def test_mistakes_are_named(toy, tmp_path):
         go(tmp_path)
 
 
+def test_the_command_says_which_experiments_have_which_profiles():
+    text = Path(reproduce.__file__).read_text()
+    for profile in ("large", "medium"):
+        having = [name for name in runner.NAMES if profile in runner.experiment(name).profiles]
+        listed = re.search(rf"`{profile}`: [^()]*\(([^)]*)\)", text)[1]
+        assert re.findall(r"\w+", listed) == having
+
+
 def test_stored_takes_finished_runs_only_and_never_quick_ones(toy, tmp_path):
     go(tmp_path, profile="quick")
     assert runner.stored("toy", tmp_path) is None
@@ -189,13 +239,40 @@ def test_processes_and_an_interrupt_do_not_change_results(tmp_path):
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
-    assert process.returncode in (0, 130)  # 0 where everything had been done by then
+    assert process.returncode in (0, 130, -signal.SIGINT)  # 0 where everything had been done by then
     before = len(lines(units.parent))
     assert before >= 1
     runner.run("beyond", "quick", resume=True, jobs=1, folder=tmp_path / "two", progress=False)
     runner.run("beyond", "quick", jobs=1, folder=tmp_path / "one", progress=False)
     two, one = (_without_times(lines(tmp_path / name / "beyond" / "quick")) for name in ("two", "one"))
     assert two == one
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks at /proc for when to interrupt")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", ["experiments", "fairlayer"])
+def test_an_interrupt_ends_with_what_to_do_however_early_it_comes(tmp_path, command, number):
+    """It comes while modules are imported, which takes seconds, or a little later."""
+    start = ["-m", "experiments"] if command == "experiments" else ["-m", "fairlayer", "reproduce"]
+    arguments = [sys.executable, *start, "beyond", "--profile", "quick", "--jobs", "1", "--folder", str(tmp_path)]
+    process = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    running = process.pid if command == "experiments" else _child(process.pid)
+    while process.poll() is None and "torch" not in Path(f"/proc/{running}/maps").read_text():
+        time.sleep(0.01)
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    # Python ends itself by the signal, which a shell calls 130, where one has hit the execution of a text.
+    assert process.returncode in (130, -signal.SIGINT)
+    assert said.splitlines()[-1] == "Interrupted; --resume goes on from here."
+    assert "Traceback" not in said
+
+
+def _child(parent):
+    """The process that `fairlayer reproduce` starts, once it has."""
+    children = Path(f"/proc/{parent}/task/{parent}/children")
+    while not children.read_text():
+        time.sleep(0.01)
+    return int(children.read_text().split()[0])
 
 
 def _without_times(entries):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -24,5 +25,15 @@ def find(folder: str) -> Path:
 
 
 def run(root: Path, arguments: Sequence[str]) -> int:
-    """Run Python in the checkout, on this terminal."""
-    return subprocess.run([sys.executable, *arguments], cwd=root, check=False).returncode
+    """Run Python in the checkout, on this terminal; who asks this process to stop asks the other, which says how."""
+    with subprocess.Popen([sys.executable, *arguments], cwd=root) as process:
+        before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+        try:
+            while True:
+                try:
+                    code = process.wait()
+                    return code if code >= 0 else 128 - code  # ended by a signal: as a shell says it
+                except KeyboardInterrupt:
+                    process.send_signal(signal.SIGINT)
+        finally:
+            signal.signal(signal.SIGTERM, before)

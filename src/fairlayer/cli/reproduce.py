@@ -31,13 +31,16 @@ def reproduce(
     profile: Annotated[
         Profile,
         typer.Option(
-            help="`paper`: as published. `large`: with the larger network (loan). `medium`: less of it. "
-            "`quick`: only to see that it runs."
+            help="`paper`: as published. `large`: with the larger network (loan). `medium`: less of it (synthetic, "
+            "fairface, celeba). `quick`: only to see that it runs."
         ),
     ] = Profile.PAPER,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what an earlier run left.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Begin anew where there are results.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 2,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where results are kept; experiments/results of the checkout by default.")
+    ] = None,
 ) -> int:
     """Run an experiment of the paper and set its results beside the published ones.
 
@@ -50,13 +53,15 @@ def reproduce(
     if name not in known:
         raise InputError(f"There is no experiment {name!r}; there are {', '.join(known)}.")
     flags = ["--resume"] * resume + ["--replace"] * replace
-    return checkout.run(root, ["-m", "experiments", name, "--profile", profile.value, "--jobs", str(jobs), *flags])
+    place = [] if folder is None else ["--folder", str(folder.absolute())]  # it runs in the folder of the checkout
+    options = ["--profile", profile.value, "--jobs", str(jobs), *place, *flags]
+    return checkout.run(root, ["-m", "experiments", name, *options])
 
 
 def _names(root: Path) -> tuple[str, ...]:
     """The experiments of a checkout."""
     sys.path.insert(0, str(root))
     try:
-        return importlib.import_module("experiments.runner").NAMES
+        return importlib.import_module("experiments").NAMES
     finally:
         sys.path.remove(str(root))
