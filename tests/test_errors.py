@@ -322,3 +322,43 @@ def test_infeasible_rows_of_a_matrix():
         call(constraints=Affine(np.ones((1, N)), lower=100.0, name="budget"), bounds=(0.0, 1.0))
     with pytest.raises(InfeasibleError):
         call(constraints=[Affine(np.ones((1, N)), lower=1.0), Affine(np.ones((1, N)), upper=0.0)])
+
+
+HALVES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+
+
+@HALVES
+@pytest.mark.parametrize(
+    ("constraint", "excess"),
+    [(ResidualMean(0.125), 0.875), (EqualizedResiduals(0.125), 0.375), (Affine(np.ones((1, 4)), upper=-1.0), 1.0)],
+)
+def test_relax_in_coarse_dtypes(dtype, constraint, excess):
+    """The least violation, up to the rounding of the output."""
+    z = torch.tensor([0.2, 0.7, 0.4, 0.9], dtype=dtype)
+    solution = project(z, [0, 0, 1, 1], constraint, (0, 1), targets=[2.0, 2.0, 0.5, 0.5], infeasible="relax")
+    assert solution.status is Status.RELAXED
+    assert solution.excess == pytest.approx(excess, abs=torch.finfo(dtype).eps)
+
+
+@HALVES
+def test_rows_without_room_for_rounding(dtype):
+    """Only outputs of exactly 1 will do in the first group; whether they were hit is not left to the room given."""
+    z = torch.tensor([0.2, 0.7, 0.4, 0.9], dtype=dtype)
+    solution = project(z, [0, 0, 1, 1], ResidualMean(0.125), (0, 1), targets=[1.125, 1.125, 0.5, 0.5])
+    assert solution.value[:2].tolist() == [1.0, 1.0]
+    assert solution.excess == 0
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_sums_that_overflow(table):
+    labels = torch.tensor([[0], [1], [0], [1]])
+    layer = FairLayer(MeanParity(0.1))
+    layer(torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64), labels)
+    z = torch.tensor([1e308, -1e308, 1e308, -1e308], dtype=torch.float64)
+    with pytest.raises(InputError, match=r"z is too large: .* up to 1e\+308"):
+        layer(z, labels if table else labels[:, 0].tolist())
+    with pytest.raises(InputError, match="z is too large"):
+        project(0.1 * z, None, Affine(np.full((1, 4), 1e10), upper=1.0))
+    with pytest.raises(InputError, match="targets are too large"):
+        project(0.0 * z, labels, ResidualMean(0.1), targets=z.abs())
+    assert project(1e-20 * z, labels, MeanParity(0.1), bounds=(-1e308, 1e308)).satisfied

@@ -232,6 +232,8 @@ def _bind_plan(
         sums, error = np.empty(len(weight)), np.empty(len(weight))
         exact_sums(_as_numbers(targets), as_numpy(index).astype(np.int32), sample_weights, sums, error)
         offset = (sums @ M) * plan.residual
+        if not np.isfinite(offset).all():
+            raise InputError("targets are too large: their sums pass the range of float64. Scale them and z down.")
         doubt = ((error + (len(sums) + 2) * UNIT * np.abs(sums)) @ np.abs(M)) * plan.residual
         if isinstance(targets, torch.Tensor) and targets.requires_grad:
             offset_tensor = _offset_tensor(M * plan.residual, index, weights, targets)
