@@ -74,22 +74,15 @@ def project(
     if not rules.needs_features:
         features = None
     how = How(bounds, find_discrepancy(discrepancy), levels, absent, infeasible, path)
-    as_array = not isinstance(z, Tensor)
-    if as_array:
-        array = np.asarray(z)
-        if array.dtype not in (np.float16, np.float32, np.float64):
-            raise InputError(f"z must hold floats; got an array of {array.dtype}.")
-        z = torch.from_numpy(np.require(array, requirements=["C", "W"]))  # PyTorch has no read-only tensors
-    _check(z, rules, targets, how)
-    if z.ndim == 2 and rules.only_affine:
-        solution = _project_each(z, rules, how, weights)
-    else:
-        flat = z if z.ndim == 1 else z.reshape(-1)
-        solution = _project_one(flat, rules, how, groups, targets, features, weights)
-        if z.ndim == 2:
-            solution.value = solution.value.reshape(z.shape)
-    if as_array:
-        solution.value = solution.value.numpy()
+    if isinstance(z, Tensor):
+        return _project(z, rules, how, groups, targets, features, weights)
+    array = np.asarray(z)
+    if array.dtype not in (np.float16, np.float32, np.float64):
+        raise InputError(f"z must hold floats; got an array of {array.dtype}.")
+    tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))  # PyTorch has no read-only tensors
+    with torch.no_grad():  # an array carries no gradient
+        solution = _project(tensor, rules, how, groups, targets, features, weights)
+    solution.value = solution.value.numpy()
     return solution
 
 
@@ -118,6 +111,19 @@ def _check(z: Tensor, rules: Rules, targets: Any, how: How) -> None:
     for name, known in _CHOICES.items():
         if getattr(how, name) not in known:
             raise InputError(f"{name} must be one of {known}; got {getattr(how, name)!r}.")
+
+
+def _project(z: Tensor, rules: Rules, how: How, groups: Any, targets: Any, features: Any, weights: Any) -> Solution:
+    """Project outputs of any shape."""
+    _check(z, rules, targets, how)
+    if z.ndim == 1:
+        return _project_one(z, rules, how, groups, targets, features, weights)
+    # One column is a batch of problems only where each has one output.
+    if rules.only_affine and (z.shape[1] != 1 or rules.affine[0].A.shape[-1] == 1):
+        return _project_each(z, rules, how, weights)
+    solution = _project_one(z.reshape(-1), rules, how, groups, targets, features, weights)
+    solution.value = solution.value.reshape(z.shape)
+    return solution
 
 
 def _project_one(
@@ -257,8 +263,8 @@ def _read_weights(weights: Any, n: int) -> np.ndarray | None:
 def _project_each(z: Tensor, rules: Rules, how: How, weights: Any) -> Solution:
     """Project a batch of independent problems, z of shape (B, n), one after the other."""
     for constraint in rules.affine:
-        if constraint.A.ndim == 3 and len(constraint.A) != len(z):
-            raise InputError(f"A holds {len(constraint.A)} problems, z holds {len(z)}: their numbers must agree.")
+        if constraint.problems not in (None, len(z)):
+            raise InputError(f"A holds {constraint.problems} problems, z holds {len(z)}: their numbers must agree.")
     solutions = [
         _project_one(z[b], Rules([c.problem(b) for c in rules.affine]), how, weights=weights) for b in range(len(z))
     ]

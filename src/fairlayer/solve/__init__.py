@@ -70,7 +70,9 @@ def cell_extremes(system: System, box: Box) -> tuple[np.ndarray, np.ndarray]:
 def _extreme(system: System, side: np.ndarray) -> np.ndarray:
     if len(side) > 1:
         index = system.cell if isinstance(system.cell, np.ndarray) else system.cell.cpu().numpy()
-        values = side.astype(np.float64) * (system.weights if len(system.weights) else 1.0)
+        values = side.astype(np.float64)
+        if len(system.weights):  # what has no weight adds nothing, even where its bound is infinite
+            values = np.where(system.weights > 0, values, 0.0) * system.weights
         return np.bincount(index, weights=values, minlength=len(system.weight))
     bound = float(side[0])
     if np.isfinite(bound):
