@@ -16,6 +16,7 @@ from fairlayer import (
     MeanParity,
     ResidualMean,
     Status,
+    Stream,
     project,
 )
 from formulas import plain
@@ -234,3 +235,78 @@ def test_multipliers_are_zero_where_rows_have_room():
     solution = project(torch.tensor(Z), GROUPS, [MeanParity(EPS, over="sex"), MeanParity(10.0, over="race")])
     assert solution.multipliers[0] != 0
     assert not solution.multipliers[1:].any()
+
+
+def test_names_of_rows_differ():
+    """Streams know statistics by their names, and users rows."""
+    groups = {"sex": np.arange(4) % 2}
+    z = np.array([0.0, 1.0, 2.0, 5.0])
+    constraints = [MeanParity(0.05, over="sex"), MeanParity(0.1), MeanParity(0.1, name="mean parity")]
+    assert project(z, groups, constraints).rows == (
+        "mean parity, sex: 0 - 1",
+        "mean parity, sex (2): 0 - 1",
+        "mean parity, sex (3): 0 - 1",
+    )
+    rows = [Affine(np.ones((1, 4)), upper=upper) for upper in (1.0, 2.0)]
+    assert project(z, None, rows).rows == ("affine: row 0", "affine (2): row 0")
+    stream = Stream(constraints)
+    stream.update(z, groups)
+    assert len(stream.gaps()) == 3
+
+
+def test_classes_are_named_in_full():
+    targets = np.array([1234567.0, 1234567.0, 1234568.0, 1234568.0])
+    rows = project(np.arange(4.0), {"sex": [0, 1, 0, 1]}, EqualizedOdds(0.1), targets=targets).rows
+    assert rows == tuple(f"equalized odds, sex within target {name}: 0 - 1" for name in (1234567, 1234568))
+
+
+def test_classes_of_one_name_have_their_own_plans():
+    def declare(part: float) -> MeanParity:
+        class Mine(MeanParity):
+            def conditions(self, grid):
+                yield "", np.full(grid.size, part)
+
+        return Mine(0.1)
+
+    z, groups = np.array([0.0, 1.0]), {"sex": [0, 1]}
+    assert project(z, groups, declare(1.0)).status is Status.OPTIMAL
+    assert project(z, groups, declare(0.0)).status is Status.VACUOUS
+
+
+@pytest.mark.parametrize("tolerance", [1, np.float32(1.0), np.int64(1), True])
+def test_tolerances_are_floats(tolerance):
+    assert type(MeanParity(tolerance).tolerance) is float
+    assert repr(MeanParity(tolerance)) == repr(MeanParity(1.0))
+
+
+def test_row_limits_of_a_batch_under_one_matrix():
+    z = np.random.default_rng(0).uniform(size=(3, 4))
+    lower = np.array([[1.0], [2.0], [3.0]])
+    y = project(z, None, Affine(np.ones((1, 4)), lower)).value
+    each = [project(z[b], None, Affine(np.ones((1, 4)), lower[b])).value for b in range(3)]
+    assert np.array_equal(y, np.stack(each))
+
+
+def test_a_column_of_outputs_under_a_matrix():
+    z = np.random.default_rng(0).uniform(size=(4, 1))
+    y = project(z, None, Affine(np.ones((1, 4)), lower=3.0)).value
+    assert np.array_equal(y[:, 0], project(z[:, 0], None, Affine(np.ones((1, 4)), lower=3.0)).value)
+    four = project(z, None, Affine(np.ones((1, 1)), lower=3.0))  # problems of one output each
+    assert four.value == pytest.approx(3.0)
+    assert four.gaps.shape == (4, 1)
+
+
+def test_a_column_of_features():
+    constraint = ConditionalParity(0.1, regions={"age": [(None, 30), (30, None)]})
+    age = np.array([10.0, 20.0, 40.0, 50.0])
+    flat, column = (
+        project(np.arange(4.0), [0, 1, 0, 1], constraint, features={"age": values}) for values in (age, age[:, None])
+    )
+    assert np.array_equal(flat.value, column.value)
+
+
+@pytest.mark.filterwarnings("error")
+def test_open_bounds_of_samples_without_weight():
+    bounds = np.array([-np.inf, 0.0, 0.0, 0.0]), np.ones(4)
+    y = project(np.array([0.0, 0.2, 0.4, 0.9]), [0, 0, 1, 1], MeanParity(0.1), bounds, weights=[0, 1, 1, 1]).value
+    assert y[2:].mean() - y[1] == pytest.approx(0.1)

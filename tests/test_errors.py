@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -101,6 +103,29 @@ BAD_CALLS = {
         {"constraints": ConditionalParity(0.1, regions={"age": ["young"]}), "features": {"age": Z}},
         r"regions\['age'\]: region 'young' is neither",
     ),
+    "fractions as classes": (
+        {"constraints": EqualizedOdds(0.1), "targets": Z},
+        r"targets take 12 values, fractions, such as 0.09\d*, that are no classes.*regions=",
+    ),
+    "missing among classes": (
+        {"constraints": EqualizedOdds(0.1), "targets": np.array([None, *range(1, N)], dtype=object)},
+        "targets must be numbers or words",
+    ),
+    "wide feature": (
+        {
+            "constraints": ConditionalParity(0.1, regions={"age": [(0, 1)]}),
+            "features": {"age": np.zeros((N, 2))},
+        },
+        r"features\['age'\] has shape \(12, 2\)",
+    ),
+    "row limits of a batch for one problem": (
+        {"constraints": Affine(np.ones((1, N)), upper=np.ones((3, 1)))},
+        r"for 3 problems: pass z of shape \(problems, 12\)",
+    ),
+    "more row limits than problems": (
+        {"z": np.zeros((2, 5)), "constraints": Affine(np.ones((1, 5)), upper=np.ones((3, 1)))},
+        "A holds 3 problems, z holds 2",
+    ),
     "matrix too narrow": ({"constraints": Affine(np.ones((2, 5)), upper=1)}, r"A has shape \(2, 5\).*12 outputs"),
     "matrix too narrow beside groups": (
         {"constraints": [MeanParity(0.1), Affine(np.ones((2, 5)), upper=1)]},
@@ -143,6 +168,11 @@ BAD_DECLARATIONS = {
     "two tolerances": (lambda: MeanParity(torch.zeros(2)), "tolerance must be"),
     "no regions": (lambda: ConditionalParity(0.1), "regions is empty"),
     "feature without regions": (lambda: ConditionalParity(0.1, regions={"age": []}), "regions is empty"),
+    "no regions of the target": (lambda: EqualizedOdds(0.1, regions=[]), "regions is empty"),
+    "different numbers of problems": (
+        lambda: Affine(np.ones((2, 1, 3)), upper=np.ones((4, 1))),
+        "different numbers of problems|upper has shape",
+    ),
     "vector as matrix": (lambda: Affine(np.ones(3)), r"A must have shape.*got \(3,\)"),
     "NaN in a matrix": (lambda: Affine([[1.0, NAN]], upper=1.0), "A has entries that are not finite"),
     "word as matrix": (lambda: Affine("A"), "A cannot be read"),
@@ -322,3 +352,50 @@ def test_infeasible_rows_of_a_matrix():
         call(constraints=Affine(np.ones((1, N)), lower=100.0, name="budget"), bounds=(0.0, 1.0))
     with pytest.raises(InfeasibleError):
         call(constraints=[Affine(np.ones((1, N)), lower=1.0), Affine(np.ones((1, N)), upper=0.0)])
+
+
+HALVES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+
+
+@HALVES
+@pytest.mark.parametrize(
+    ("constraint", "excess"),
+    [(ResidualMean(0.125), 0.875), (EqualizedResiduals(0.125), 0.375), (Affine(np.ones((1, 4)), upper=-1.0), 1.0)],
+)
+def test_relax_in_coarse_dtypes(dtype, constraint, excess):
+    """The least violation, up to the rounding of the output."""
+    z = torch.tensor([0.2, 0.7, 0.4, 0.9], dtype=dtype)
+    solution = project(z, [0, 0, 1, 1], constraint, (0, 1), targets=[2.0, 2.0, 0.5, 0.5], infeasible="relax")
+    assert solution.status is Status.RELAXED
+    assert solution.excess == pytest.approx(excess, abs=torch.finfo(dtype).eps)
+
+
+@HALVES
+def test_rows_without_room_for_rounding(dtype):
+    """Only outputs of exactly 1 will do in the first group; whether they were hit is not left to the room given."""
+    z = torch.tensor([0.2, 0.7, 0.4, 0.9], dtype=dtype)
+    solution = project(z, [0, 0, 1, 1], ResidualMean(0.125), (0, 1), targets=[1.125, 1.125, 0.5, 0.5])
+    assert solution.value[:2].tolist() == [1.0, 1.0]
+    assert solution.excess == 0
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_sums_that_overflow(table):
+    labels = torch.tensor([[0], [1], [0], [1]])
+    layer = FairLayer(MeanParity(0.1))
+    layer(torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64), labels)
+    z = torch.tensor([1e308, -1e308, 1e308, -1e308], dtype=torch.float64)
+    with pytest.raises(InputError, match=r"z is too large: .* up to 1e\+308"):
+        layer(z, labels if table else labels[:, 0].tolist())
+    with pytest.raises(InputError, match="z is too large"):
+        project(0.1 * z, None, Affine(np.full((1, 4), 1e10), upper=1.0))
+    with pytest.raises(InputError, match="targets are too large"):
+        project(0.0 * z, labels, ResidualMean(0.1), targets=z.abs())
+    assert project(1e-20 * z, labels, MeanParity(0.1), bounds=(-1e308, 1e308)).satisfied
+
+
+def test_infeasible_errors_can_be_pickled():
+    error = InfeasibleError(["a row"], 0.5, [0.75])
+    copy = pickle.loads(pickle.dumps(error))
+    assert str(copy) == str(error)
+    assert (copy.rows, copy.excess, copy.smallest) == (("a row",), 0.5, (0.75,))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 from fairlayer import Affine, EqualizedResiduals, MeanParity, ResidualMean, project
+from fairlayer.errors import InputError
+from fairlayer.solution import Status
 
 N = 24
 RNG = np.random.default_rng(3)
@@ -221,3 +226,74 @@ def test_another_discrepancy():
     assert gradcheck(value, z, **CHECK)
     with pytest.raises(RuntimeError, match="Double backward through the 'entropy'"):
         torch.autograd.grad(value(z).sum(), z, create_graph=True)
+
+
+EQUAL = torch.tensor([0.1, 0.5, 0.5, 0.1, 0.3, 0.3], dtype=torch.float64)  # with the same mean in both halves
+
+
+@both_paths
+def test_equalities_that_already_hold(path):
+    """Their rows hold the output, whether or not they had to move it."""
+
+    def parity(z):
+        return project(z, [0, 0, 1, 1, 0, 1], MeanParity(0.0), path=path).value
+
+    def total(z, limit):
+        return project(z, None, [Affine(np.ones((1, 6)), limit, limit), Affine(np.eye(6), 0.0)], path=path).value
+
+    def tolerance(z, at):
+        return project(z, [0, 0, 1, 1, 0, 1], MeanParity(at), path=path).value
+
+    assert gradcheck(parity, leaf(EQUAL), **CHECK)
+    assert gradcheck(total, (leaf(EQUAL), leaf(EQUAL.sum()[None])), **CHECK)
+    at = leaf(0.0)
+    tolerance(EQUAL, at)[0].backward()
+    assert at.grad == 0  # more room changes nothing, and less there is not
+
+    z = torch.softmax(torch.tensor([0.1, 0.5, -0.3, 0.2], dtype=torch.float64), 0)
+    J = torch.autograd.functional.jacobian(
+        lambda z: project(z, None, Affine(np.ones((1, 4)), 1.0, 1.0), path=path).value, z
+    )
+    assert torch.allclose(J, torch.eye(4, dtype=torch.float64) - 0.25)
+
+
+CONTRADICTION = {"groups": [0, 0, 1, 1, 0, 1], "bounds": (0.0, 1.0), "infeasible": "relax"}
+BEYOND = torch.tensor([2.0, 2.0, 0.5, 0.5, 2.0, 0.5], dtype=torch.float64)
+
+
+@both_paths
+def test_relaxed_outputs_have_gradients_of_z(path):
+    def value(z):
+        return project(z, constraints=ResidualMean(0.1), targets=BEYOND, path=path, **CONTRADICTION).value
+
+    assert gradcheck(value, leaf(torch.linspace(0.1, 0.9, 6)), **CHECK)
+
+
+@pytest.mark.parametrize("wanted", ["tolerance", "targets", "bounds"])
+def test_relaxed_outputs_have_no_other_gradients(wanted):
+    """The excess depends on these too, so what is known of the rows alone would be wrong."""
+    tolerance, targets, arguments = 0.1, BEYOND, dict(CONTRADICTION)
+    if wanted == "tolerance":
+        tolerance = leaf(0.1)
+    elif wanted == "targets":
+        targets = leaf(BEYOND)
+    else:
+        arguments["bounds"] = (0.0, leaf(1.0))
+    with pytest.raises(InputError, match="a gradient with respect to z alone"):
+        project(EQUAL, constraints=ResidualMean(tolerance), targets=targets, **arguments)
+    with torch.no_grad():
+        solution = project(EQUAL, constraints=ResidualMean(tolerance), targets=targets, **arguments)
+    assert solution.status is Status.RELAXED
+
+
+def test_a_graph_is_freed_with_its_output():
+    """Without the garbage collector: nothing in it refers back to the output."""
+    gc.disable()
+    try:
+        y = project(leaf(Z), TABLE, MeanParity(0.05)).value
+        output, graph = weakref.ref(y), weakref.ref(y.grad_fn)
+        del y
+        assert output() is None
+        assert graph() is None
+    finally:
+        gc.enable()

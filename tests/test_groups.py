@@ -164,6 +164,9 @@ BAD = {
     "None among labels": ({"sex": [None] + ["m"] * (N - 1)}, "missing labels"),
     "NaN among labels": ({"sex": np.where(SEX, np.nan, 0.0)}, "missing labels"),
     "missing in a frame": (pd.DataFrame({"sex": pd.array([None, *SEX[1:]], dtype="Int64")}), "missing labels"),
+    "NaN among words": ({"sex": ["m", "f", float("nan")] * 10}, "missing labels"),
+    "NaN in a table of words": ([["m", "x"], ["f", float("nan")]] * 15, "missing labels"),
+    "missing word in a frame": ({"sex": pd.Series([None, *NAMES[SEX[1:]]], dtype="string")}, "missing labels"),
     "missing in a categorical": ({"sex": pd.Categorical(["x"] * (N - 1) + [None])}, "missing labels"),
     "fractions": (
         {"age": np.linspace(20.5, 70.0, N)},
@@ -182,7 +185,10 @@ def test_bad_groups(kind):
 
 @pytest.mark.parametrize(
     ("levels", "message"),
-    [({"age": [0, 1]}, "levels names attribute 'age'"), ({"sex": [0]}, r"holds \[1\], not among its levels")],
+    [
+        ({"age": [0, 1]}, "levels names attribute 'age'"),
+        ({"sex": [0]}, r"holds \[1\], not among its levels"),
+    ],
 )
 def test_bad_levels(levels, message):
     with pytest.raises(InputError, match=message):
@@ -203,3 +209,34 @@ def test_bad_levels(levels, message):
 def test_bad_soft_groups(probabilities, labels):
     with pytest.raises(InputError, match="SoftGroup"):
         SoftGroup(probabilities, labels)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_soft_groups_of_any_precision(dtype):
+    """A softmax adds up to 1 but for the rounding of its dtype."""
+    probabilities = torch.softmax(torch.randn(1000, 5, generator=torch.manual_seed(0)), dim=1).to(dtype)
+    assert len(SoftGroup(probabilities)) == 1000
+    if dtype != torch.bfloat16:
+        assert len(SoftGroup(probabilities.numpy())) == 1000
+
+
+def test_levels_of_soft_groups():
+    soft = SoftGroup(np.eye(2)[SEX], ["a", "b"])
+    solution = project(Z, {"sex": soft}, MeanParity(0.05), levels={"sex": ["b", "c", "a"]})
+    assert solution.rows == ("mean parity, sex: b - a",)
+    assert solution.vacuous == ("mean parity, sex: c is absent",)
+    with pytest.raises(InputError, match=r"holds \['b'\], not among its levels"):
+        project(Z, {"sex": soft}, MeanParity(0.05), levels={"sex": ["a"]})
+
+
+@pytest.mark.parametrize("as_type", [np.asarray, torch.tensor])
+def test_integers_past_the_signed_range(as_type):
+    labels = as_type(np.where(SEX, 2**64 - 1, 1).astype(np.uint64))
+    assert project(Z, {"sex": labels}, MeanParity(0.05)).rows == (f"mean parity, sex: 1 - {2**64 - 1}",)
+
+
+def test_labels_that_read_alike():
+    """1 and "1" are two groups, and so have two names."""
+    labels = np.array([1, "1", 2] * 10, dtype=object)
+    rows = project(Z, {"code": labels}, MeanParity(0.05)).rows
+    assert rows == tuple(f"mean parity, code: {pair}" for pair in ("1 - '1'", "1 - 2", "'1' - 2"))

@@ -132,3 +132,9 @@ def test_threads_do_not_disturb_each_other():
         together = list(pool.map(lambda item: constraint(*item), batches * 5))
     for position, value in enumerate(together):
         assert torch.equal(value, alone[position % len(batches)])
+
+
+def test_arrays_carry_no_gradient():
+    tolerance = torch.tensor(0.1, requires_grad=True)
+    y = project(np.array([0.0, 1.0]), [0, 1], MeanParity(tolerance)).value
+    assert isinstance(y, np.ndarray)

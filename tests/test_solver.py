@@ -17,7 +17,7 @@ from fairlayer.solve.active_set import CONFLICT, SOLVED, solve_small
 from fairlayer.solve.certify import aimed, all_hold, first_margins, shortfalls, widen_margins
 from fairlayer.solve.feasibility import least_excess
 from fairlayer.solve.fused import largest_magnitude, reach_and_magnitude
-from fairlayer.solve.newton import DONE, EVALUATE, INFEASIBLE, advance, is_contradiction, new_search, solve_active
+from fairlayer.solve.newton import DONE, EVALUATE, INFEASIBLE, advance, new_search, proves_contradiction, solve_active
 from formulas import Problem
 from oracle import matrix_form, project_reference
 
@@ -141,8 +141,8 @@ class TestNewton:
         rows = Rows(np.array([[0.1]]), np.zeros(1), np.array([0]), np.array([-1]), np.array([2.0]), np.array([np.inf]))
         outcome, _, search, _ = run_search(rows, np.zeros(10), np.zeros(10, dtype=int), 0.0, 1.0)
         assert outcome == INFEASIBLE
-        assert is_contradiction(rows, search.trial, np.zeros(1), np.full(1, 10.0))
-        assert not is_contradiction(rows, search.trial, np.zeros(1), np.full(1, 30.0))
+        assert proves_contradiction(rows, search.trial, np.zeros(1), np.full(1, 10.0))
+        assert not proves_contradiction(rows, search.trial, np.zeros(1), np.full(1, 30.0))
 
     @pytest.mark.parametrize("seed", SEEDS)
     def test_solve_active_is_a_pseudo_inverse(self, seed):

@@ -12,6 +12,7 @@ of every two of them, or each by itself. `system.py` binds them to a batch.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -67,6 +68,10 @@ class Batch:
         if name not in columns:
             raise InputError(f"features has no {name!r}; it has {list(columns)}.")
         values = as_numpy(self.features[name])
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim != 1:
+            raise InputError(f"features[{name!r}] has shape {values.shape}: pass one value per output.")
         if values.dtype.kind == "f" and np.isnan(values).any():
             raise InputError(f"features[{name!r}] has missing values: leave these samples out, or fill them in.")
         return values
@@ -110,15 +115,21 @@ class Grid:
 
     def groups(self, grouping: tuple[Name, ...]) -> Iterator[tuple[str, np.ndarray]]:
         """Every combination of labels of the attributes in `grouping`, with the cells that belong to it."""
-        for combination in product(*(self.memberships["group", name] for name in grouping)):
+        combinations = list(product(*(self.memberships["group", name] for name in grouping)))
+        names = [" & ".join(str(label) for label, _ in combination) for combination in combinations]
+        occurrences = Counter(names)
+        for name, combination in zip(names, combinations, strict=True):
             membership = combination[0][1]
             for _, other in combination[1:]:
                 membership = membership * other
-            yield " & ".join(str(label) for label, _ in combination), membership
+            if occurrences[name] > 1:  # such as 1 and "1"
+                yield " & ".join(repr(label) for label, _ in combination), membership
+            else:
+                yield name, membership
 
 
-def check_tolerance(value: Any) -> None:
-    """Refuse tolerances that are not single non-negative numbers."""
+def read_tolerance(value: Any) -> Any:
+    """A float, or the tensor it is; refuse what is not a single non-negative number."""
     number = value.detach() if isinstance(value, torch.Tensor) else value
     try:
         ok = math.isfinite(number) and float(number) >= 0
@@ -126,6 +137,7 @@ def check_tolerance(value: Any) -> None:
         ok = False
     if not ok:
         raise InputError(f"tolerance must be one finite number, at least 0; got {value!r}.")
+    return value if isinstance(value, torch.Tensor) else float(value)
 
 
 def as_numpy(values: Any) -> np.ndarray:
@@ -164,7 +176,7 @@ class GroupConstraint(Constraint):
     pairwise: ClassVar[bool] = True  # compares groups with each other rather than each with its target
 
     def __post_init__(self) -> None:
-        check_tolerance(self.tolerance)
+        object.__setattr__(self, "tolerance", read_tolerance(self.tolerance))
 
     @cached_property
     def key(self) -> str:
@@ -329,7 +341,7 @@ class EqualizedOdds(GroupConstraint):
         |mean(y | a, t in I) - mean(y | b, t in I)| <= tolerance    for all groups a, b and every region I.
 
     regions: intervals (low, high) of the target, read as low <= t < high with None for an open end, or sets of values;
-    None for one region per class.
+    None for one region per class, where targets are whole numbers or words.
     """
 
     regions: Sequence[Region] | None = field(default=None, kw_only=True)
@@ -337,6 +349,11 @@ class EqualizedOdds(GroupConstraint):
     title: ClassVar[str] = "equalized odds"
     needs_targets: ClassVar[bool] = True
     most_classes: ClassVar[int] = 50
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.regions is not None and not len(self.regions):
+            raise InputError(f"regions is empty: give at least one, {_INTERVALS}; or None for one per class.")
 
     @property
     def column_keys(self) -> tuple[Key, ...]:
@@ -348,11 +365,16 @@ class EqualizedOdds(GroupConstraint):
         targets = as_numpy(batch.targets)
         if self.regions is not None:
             return {("odds", self.key): _regions_column("target", targets, self.regions, "regions")}
-        classes, codes = np.unique(targets, return_inverse=True)
-        if len(classes) > self.most_classes:
+        try:
+            classes, codes = np.unique(targets, return_inverse=True)
+        except TypeError as error:
+            raise InputError(f"targets must be numbers or words to be classes, none missing: {error}") from error
+        fractions = classes[classes != np.round(classes)] if classes.dtype.kind == "f" else classes[:0]
+        if len(fractions) or len(classes) > self.most_classes:
+            why = f"fractions, such as {fractions[0]:g}, that are no" if len(fractions) else "too many to be"
             raise InputError(
-                f"targets take {len(classes)} values, too many to be classes: give EqualizedOdds intervals of the "
-                "target, for instance regions=[(None, 0.5), (0.5, None)]."
+                f"targets take {len(classes)} values, {why} classes: give EqualizedOdds intervals of the target, "
+                f"{_INTERVALS}."
             )
         return {("odds",): Column("target", codes.astype(np.int64), tuple(classes.tolist()))}
 
@@ -363,14 +385,23 @@ class EqualizedOdds(GroupConstraint):
         else:
             for label, mask in grid.memberships["odds",]:
                 if label is not UNKNOWN:
-                    yield f" within target {label if isinstance(label, str) else f'{label:g}'}", mask
+                    yield f" within target {_class_text(label)}", mask
+
+
+_INTERVALS = "for instance regions=[(None, 0.5), (0.5, None)]"
+
+
+def _class_text(label: Any) -> str:
+    """A class, in full: 1 for 1.0 and True as well."""
+    is_whole = isinstance(label, bool) or (isinstance(label, float) and label.is_integer())
+    return str(int(label) if is_whole else label)
 
 
 class Affine(Constraint):
     """Any affine rows: lower <= A y <= upper, for one problem or a batch of independent ones.
 
     A: (m, n), or (B, m, n) for B problems; lower, upper: numbers, (m,) or (B, m), None for an open side. Equal lower
-    and upper make an equality. Outputs z have shape (n,), or (B, n) for a batch.
+    and upper make an equality. Outputs z have shape (n,) or (n, 1), or (B, n) for a batch.
     """
 
     needs_groups: ClassVar[bool] = False
@@ -388,6 +419,10 @@ class Affine(Constraint):
             raise InputError("A has entries that are not finite.")
         self.lower = self._side(lower, "lower", -np.inf)
         self.upper = self._side(upper, "upper", np.inf)
+        stacks = {len(each) for each, single in ((self.A, 2), (self.lower, 1), (self.upper, 1)) if each.ndim > single}
+        if len(stacks) > 1:
+            raise InputError(f"A, lower and upper hold different numbers of problems: {sorted(stacks)}.")
+        self.problems: int | None = stacks.pop() if stacks else None
         low, high = as_numpy(self.lower), as_numpy(self.upper)
         if np.isnan(low).any() or np.isnan(high).any() or (low > high).any():
             raise InputError("Affine needs lower <= upper in every row, and no NaN.")
@@ -395,14 +430,14 @@ class Affine(Constraint):
             raise InputError("Affine has a lower of inf or an upper of -inf, which no output satisfies.")
 
     def _side(self, side: Any, what: str, default: float) -> Any:
-        """A bound for every row; a tensor that requires gradients stays one."""
-        rows = self.A.shape[:-1]
+        """A bound for every row, of every problem; a tensor that requires gradients stays one."""
         value: Any = default if side is None else side
         keeps_graph = isinstance(value, torch.Tensor) and value.requires_grad
         try:
             array: Any = value if keeps_graph else np.asarray(as_numpy(value), dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise InputError(f"{what} must be a number, one per row, or None for no bound; got {side!r}.") from error
+        rows = self.A.shape[:-1] if self.A.ndim == 3 or array.ndim != 2 else (len(array), len(self.A))
         try:
             return array.expand(rows) if keeps_graph else np.broadcast_to(array, rows)
         except (RuntimeError, ValueError) as error:
@@ -417,6 +452,7 @@ class Affine(Constraint):
         """Problem b of a batch."""
         part = Affine.__new__(Affine)
         part.name = self.name
+        part.problems = None
         part.A = self.A[b] if self.A.ndim == 3 else self.A
         part.lower, part.upper = (side[b] if side.ndim == 2 else side for side in (self.lower, self.upper))
         return part

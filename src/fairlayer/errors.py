@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 
 class FairlayerError(ValueError):
@@ -36,3 +37,6 @@ class InfeasibleError(FairlayerError):
             f"No output satisfies these rows together: {listed}. Widen the bounds, raise the tolerances (or widen "
             f'the rows) by {excess:.6g}, or pass infeasible="relax" for the output that violates them least.'
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.rows, self.excess, self.smallest)

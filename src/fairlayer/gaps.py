@@ -12,6 +12,7 @@ from torch import Tensor
 from fairlayer.cells import exact_sums
 from fairlayer.constraints import as_numpy
 from fairlayer.groups import Label, Name
+from fairlayer.rows import values_of
 from fairlayer.rules import Rules
 from fairlayer.solve.certify import all_hold, shortfalls
 from fairlayer.solve.newton import statistics
@@ -66,8 +67,7 @@ def row_values(y: Tensor, system: System) -> Tensor:
         values = values * torch.from_numpy(system.weights).to(device)
     sums = values.new_zeros(len(rows.M)).index_add(0, index, values)
     q = sums @ torch.from_numpy(rows.M).to(device) - torch.from_numpy(rows.offset).to(device)
-    q_and_zero = torch.cat([q, q.new_zeros(1)])  # minus = -1 reads the zero at the end
-    return q_and_zero[torch.from_numpy(rows.plus).to(device)] - q_and_zero[torch.from_numpy(rows.minus).to(device)]
+    return values_of(rows, q)
 
 
 def row_excesses(y: Tensor, system: System) -> Tensor:
@@ -90,9 +90,15 @@ def measure(
     values = as_numpy(y).reshape(-1).astype(np.float64)
     system = bind_batch(rules, len(values), groups, targets, features, weights, levels)
     rows = system.rows
+    q, missed = exact_statistics(values, system)
+    return Gaps(
+        system.view.names, values_of(rows, q), rows.lower, rows.upper, system.view.vacuous, bool(all_hold(missed))
+    )
+
+
+def exact_statistics(values: np.ndarray, system: System) -> tuple[np.ndarray, np.ndarray]:
+    """(K,) statistics of float64 outputs, and (m,) by how much each row may be missed, rounding errors included."""
+    rows = system.rows
     S, error = np.zeros(len(rows.M)), np.zeros(len(rows.M))
     exact_sums(values, as_numpy(system.cell).astype(np.int32), system.weights, S, error)
-    q_and_zero = np.append(statistics(rows, S), 0.0)
-    satisfied = bool(all_hold(shortfalls(rows, S, error)))
-    row = q_and_zero[rows.plus] - q_and_zero[rows.minus]
-    return Gaps(system.view.names, row, rows.lower, rows.upper, system.view.vacuous, satisfied)
+    return statistics(rows, S), shortfalls(rows, S, error)

@@ -18,10 +18,13 @@ from torch import Tensor
 
 from fairlayer.bounds import Box
 from fairlayer.discrepancy import Discrepancy
+from fairlayer.errors import InputError
 from fairlayer.solution import Facts
 from fairlayer.solve.fused import pull_back
 from fairlayer.solve.result import Result
 from fairlayer.system import System
+
+_NO_OUTPUT = torch.empty(0)
 
 
 class Solved(NamedTuple):
@@ -33,6 +36,12 @@ class Solved(NamedTuple):
     discrepancy: Discrepancy
     fused: bool
     excess: float = 0.0
+
+    def active(self) -> np.ndarray:
+        """The rows that hold the output where it is: those with a multiplier, and every equality."""
+        rows, active = self.system.rows, self.result.active
+        equalities = np.flatnonzero(rows.lower == rows.upper)
+        return np.union1d(active, equalities) if len(equalities) else active
 
     def facts(self) -> Facts:
         """What the user may want to know."""
@@ -55,6 +64,11 @@ def attach_gradient(z: Tensor, solved: Solved) -> Tensor:
         return solved.result.value
     others = (system.lower, system.upper, system.offset, box.lo_tensor, box.hi_tensor)
     if any(tensor is not None for tensor in others):
+        if solved.excess:  # it depends on all of these, and its own derivative is not taken
+            raise InputError(
+                "The constraints contradict each other or the bounds, and a relaxed output has a gradient with respect "
+                "to z alone: detach the tolerances, targets, rows' limits and bounds, or make the problem feasible."
+            )
         return _Projection.apply(solved, z, *others)
     return _Projection.apply(solved, z) if z.requires_grad else solved.result.value
 
@@ -65,7 +79,8 @@ class _Projection(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, solved: Solved, z: Tensor, *others: Tensor | None) -> Tensor:
         ctx.save_for_backward(z)
-        ctx.solved = solved
+        # The output holds ctx. Were ctx to hold the output, only the garbage collector would free either of them.
+        ctx.solved = solved._replace(result=solved.result._replace(value=_NO_OUTPUT))
         return solved.result.value
 
     @staticmethod
@@ -96,7 +111,7 @@ def _fused_gradient(solved: Solved, z: Tensor, gradient: Tensor) -> Tensor:
         result.shift,
         result.slopes,
         system.rows,
-        result.active,
+        solved.active(),
         out.numpy(),
     )
     return out
@@ -110,7 +125,7 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
         dz = rho_z (g - A'v),   d(row bound) = v,   d(offset) = R'v,   d(box) = g - A'v where a sample rests on it.
     """
     system, result, device = solved.system, solved.result, z.device
-    rows = system.rows
+    rows, active = system.rows, solved.active()
     index = torch.as_tensor(system.cell, device=device).long()
     lo, hi = solved.box.tensors(device)
     s = torch.from_numpy(result.shift).to(device)[index]
@@ -120,8 +135,8 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
     slope = solved.discrepancy.slope(exact, s, lo, hi)
     sensitivity = solved.discrepancy.sensitivity(exact, s, lo, hi)
 
-    R = np.zeros((len(result.active), rows.M.shape[1]))
-    for a, j in enumerate(result.active):
+    R = np.zeros((len(active), rows.M.shape[1]))
+    for a, j in enumerate(active):
         R[a, rows.plus[j]] += 1.0
         if rows.minus[j] >= 0:
             R[a, rows.minus[j]] -= 1.0
@@ -137,15 +152,16 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
         correction = correction * torch.from_numpy(system.weights).to(device)
     free = g - correction
 
-    mu = torch.from_numpy(result.multipliers[result.active]).to(device)
-    active = torch.from_numpy(result.active).to(device)
+    # The bound that pushes moves the row; both do by half where neither pushes, as at an equality that z satisfies.
+    to_upper = torch.from_numpy(0.5 + 0.5 * np.sign(result.multipliers[active])).to(device)
+    position = torch.from_numpy(active).to(device)
     per_row = torch.zeros(len(rows.plus), dtype=torch.float64, device=device)
     held = 1.0 - slope
     raw = exact - s
     return (
         (sensitivity * free).to(z.dtype) if needed[0] else None,
-        per_row.index_add(0, active, v * (mu < 0)).cpu() if needed[1] else None,
-        per_row.index_add(0, active, v * (mu >= 0)).cpu() if needed[2] else None,
+        per_row.index_add(0, position, v * (1.0 - to_upper)).cpu() if needed[1] else None,
+        per_row.index_add(0, position, v * to_upper).cpu() if needed[2] else None,
         (v @ torch.from_numpy(R).to(device)).cpu() if needed[3] else None,
         _to_bound(held * free * (raw < lo), solved.box.lo_tensor) if needed[4] else None,
         _to_bound(held * free * (raw > hi), solved.box.hi_tensor) if needed[5] else None,

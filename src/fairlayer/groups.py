@@ -5,7 +5,7 @@ A column keeps the meaning of its integers (`labels`), so that a label absent fr
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,8 @@ class SoftGroup:
         matrix = _as_array(probabilities, "probabilities").astype(np.float64)
         if matrix.ndim != 2:
             raise InputError(f"SoftGroup needs probabilities of shape (n, groups), got shape {matrix.shape}.")
-        if not np.isfinite(matrix).all() or (matrix < 0).any() or (matrix.sum(axis=1) > 1 + 1e-6).any():
+        slack = max(1e-6, 2 * _rounding(probabilities))  # a softmax adds up to 1 but for the rounding of its dtype
+        if not np.isfinite(matrix).all() or (matrix < 0).any() or (matrix.sum(axis=1) > 1 + slack).any():
             raise InputError(
                 "SoftGroup needs probabilities that are finite, at least 0 and at most 1 in each row's sum."
             )
@@ -85,7 +86,7 @@ def read_groups(groups: Any, n: int, levels: Mapping[Name, Sequence[Label]] | No
     elif isinstance(groups, SoftGroup) or np.ndim(groups) == 1:
         raw = {getattr(groups, "name", None) or 0: groups}
     elif np.ndim(groups) == 2:
-        return read_groups(np.asarray(groups), n, levels)
+        return read_groups(_as_array(groups, "groups"), n, levels)
     else:
         raise InputError(f"groups must be columns, a frame, or an (n,) or (n, k) array; got {type(groups).__name__}.")
     if not raw:
@@ -103,8 +104,9 @@ def read_column(name: Name, values: Any, n: int, levels: Sequence[Label] | None 
     if len(values) != n:
         raise InputError(f"groups[{name!r}] has {len(values)} entries for {n} outputs: pass one label per output.")
     if isinstance(values, SoftGroup):
-        return values
-    if isinstance(values, torch.Tensor) and not values.is_floating_point() and values.ndim == 1 and levels is None:
+        return values if levels is None else _soft_with_levels(name, values, tuple(levels))
+    whole = isinstance(values, torch.Tensor) and not values.is_floating_point() and values.dtype != torch.uint64
+    if whole and values.ndim == 1 and levels is None:
         if values.dtype == torch.bool:
             return Column(name, values.long(), (False, True))
         return Column(name, values.long())
@@ -124,7 +126,7 @@ def read_column(name: Name, values: Any, n: int, levels: Sequence[Label] | None 
         return _with_levels(name, array, tuple(levels))
     if array.dtype == np.bool_:
         return Column(name, array.astype(np.int64), (False, True))
-    if np.issubdtype(array.dtype, np.integer):
+    if np.issubdtype(array.dtype, np.integer) and (array.dtype != np.uint64 or array.max(initial=0) < 2**63):
         return Column(name, array.astype(np.int64, copy=False))
     if np.issubdtype(array.dtype, np.floating):
         _refuse_missing(name, int(np.isnan(array).sum()))
@@ -142,7 +144,7 @@ def read_column(name: Name, values: Any, n: int, levels: Sequence[Label] | None 
 def _coded(name: Name, values: list[Any]) -> Column:
     """Number labels of any kind in their sorted order."""
     found = dict.fromkeys(values)
-    _refuse_missing(name, sum(value is None or value != value or str(value) == "<NA>" for value in found))
+    _refuse_missing(name, sum(map(_is_missing, found)))
     try:
         labels = sorted(found)
     except TypeError:
@@ -151,14 +153,35 @@ def _coded(name: Name, values: list[Any]) -> Column:
     return Column(name, np.fromiter((code[value] for value in values), np.int64, len(values)), tuple(labels))
 
 
+def _is_missing(label: Label) -> bool:
+    """None, NaN, or what a frame has in their place."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:  # pandas.NA is neither equal to itself nor not
+        return True
+
+
 def _with_levels(name: Name, array: np.ndarray, levels: tuple[Label, ...]) -> Column:
+    code = _level_codes(name, array.tolist(), levels)
+    return Column(name, np.fromiter((code[label] for label in array.tolist()), np.int64, len(array)), levels)
+
+
+def _soft_with_levels(name: Name, group: SoftGroup, levels: tuple[Label, ...]) -> SoftGroup:
+    code = _level_codes(name, group.labels, levels)
+    probabilities = np.zeros((len(group), len(levels)))
+    probabilities[:, [code[label] for label in group.labels]] = group.probabilities
+    return SoftGroup(probabilities, levels)
+
+
+def _level_codes(name: Name, labels: Iterable[Label], levels: tuple[Label, ...]) -> dict[Label, int]:
+    """The position of each level; labels that are none are refused."""
     code = {level: position for position, level in enumerate(levels)}
-    unknown = [label for label in dict.fromkeys(array.tolist()) if label not in code]
+    unknown = [label for label in dict.fromkeys(labels) if label not in code]
     if unknown:
         raise InputError(
             f"groups[{name!r}] holds {unknown[:5]}, not among its levels {list(levels)}: add them to levels."
         )
-    return Column(name, np.fromiter((code[label] for label in array.tolist()), np.int64, len(array)), levels)
+    return code
 
 
 def _refuse_missing(name: Name, count: int) -> None:
@@ -174,6 +197,19 @@ def _as_array(values: Any, what: str) -> np.ndarray:
         values = values.detach().cpu()
         return (values.float() if values.dtype == torch.bfloat16 else values).numpy()  # numpy has no bfloat16
     try:
-        return np.asarray(values)
+        array = np.asarray(values)
+        if array.dtype.kind in "US" and not isinstance(values, np.ndarray):
+            # numpy writes out whatever stands beside words, and a missing label becomes the word "nan".
+            plain = np.asarray(values, dtype=object)
+            return array if all(isinstance(label, str | bytes) for label in plain.flat) else plain
+        return array
     except Exception as error:
         raise InputError(f"{what} cannot be read as an array: {error}") from error
+
+
+def _rounding(values: Any) -> float:
+    """The rounding error of the dtype that values come in; 0 where they are no floats."""
+    if isinstance(values, torch.Tensor):
+        return torch.finfo(values.dtype).eps if values.is_floating_point() else 0.0
+    dtype = getattr(values, "dtype", None)
+    return float(np.finfo(dtype).eps) if isinstance(dtype, np.dtype) and dtype.kind == "f" else 0.0

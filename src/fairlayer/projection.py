@@ -20,6 +20,7 @@ from fairlayer.bounds import Box, read_bounds
 from fairlayer.constraints import Constraint, as_numpy
 from fairlayer.discrepancy import Discrepancy, find_discrepancy
 from fairlayer.errors import AbsentGroupError, FairlayerError, InfeasibleError, InputError
+from fairlayer.gaps import exact_statistics
 from fairlayer.gradient import Solved, attach_gradient
 from fairlayer.groups import Label, Name
 from fairlayer.rows import Rows
@@ -27,6 +28,7 @@ from fairlayer.rules import Rules
 from fairlayer.solution import BatchFacts, Facts, Solution
 from fairlayer.solve import cell_extremes, is_fused, solve
 from fairlayer.solve.feasibility import least_excess, widened
+from fairlayer.solve.fused import MOST_SUM
 from fairlayer.solve.newton import DONE
 from fairlayer.solve.repeat import Template, remember, solve_again
 from fairlayer.system import System, bind
@@ -63,7 +65,8 @@ def project(
     infeasible: "raise", or "relax" for the output that violates the rows least.
     path: "fused" (compiled, CPU), "tensor" (any device), or "auto".
 
-    The value has z's type, dtype, device and shape; gradients flow to z, targets, tolerances and bounds.
+    The value has z's type, dtype, device and shape; gradients flow to z, targets, tolerances and bounds (of an output
+    that had to be relaxed, to z alone).
     """
     rules = constraints if isinstance(constraints, Rules) else Rules(constraints)
     if rules.needs_targets is None:  # whoever has them passes them; what nobody looks at must not slow the rest
@@ -71,22 +74,15 @@ def project(
     if not rules.needs_features:
         features = None
     how = How(bounds, find_discrepancy(discrepancy), levels, absent, infeasible, path)
-    as_array = not isinstance(z, Tensor)
-    if as_array:
-        array = np.asarray(z)
-        if array.dtype not in (np.float16, np.float32, np.float64):
-            raise InputError(f"z must hold floats; got an array of {array.dtype}.")
-        z = torch.from_numpy(np.require(array, requirements=["C", "W"]))  # PyTorch has no read-only tensors
-    _check(z, rules, targets, how)
-    if z.ndim == 2 and rules.only_affine:
-        solution = _project_each(z, rules, how, weights)
-    else:
-        flat = z if z.ndim == 1 else z.reshape(-1)
-        solution = _project_one(flat, rules, how, groups, targets, features, weights)
-        if z.ndim == 2:
-            solution.value = solution.value.reshape(z.shape)
-    if as_array:
-        solution.value = solution.value.numpy()
+    if isinstance(z, Tensor):
+        return _project(z, rules, how, groups, targets, features, weights)
+    array = np.asarray(z)
+    if array.dtype not in (np.float16, np.float32, np.float64):
+        raise InputError(f"z must hold floats; got an array of {array.dtype}.")
+    tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))  # PyTorch has no read-only tensors
+    with torch.no_grad():  # an array carries no gradient
+        solution = _project(tensor, rules, how, groups, targets, features, weights)
+    solution.value = solution.value.numpy()
     return solution
 
 
@@ -115,6 +111,19 @@ def _check(z: Tensor, rules: Rules, targets: Any, how: How) -> None:
     for name, known in _CHOICES.items():
         if getattr(how, name) not in known:
             raise InputError(f"{name} must be one of {known}; got {getattr(how, name)!r}.")
+
+
+def _project(z: Tensor, rules: Rules, how: How, groups: Any, targets: Any, features: Any, weights: Any) -> Solution:
+    """Project outputs of any shape."""
+    _check(z, rules, targets, how)
+    if z.ndim == 1:
+        return _project_one(z, rules, how, groups, targets, features, weights)
+    # One column is a batch of problems only where each has one output.
+    if rules.only_affine and (z.shape[1] != 1 or rules.affine[0].A.shape[-1] == 1):
+        return _project_each(z, rules, how, weights)
+    solution = _project_one(z.reshape(-1), rules, how, groups, targets, features, weights)
+    solution.value = solution.value.reshape(z.shape)
+    return solution
 
 
 def _project_one(
@@ -151,6 +160,7 @@ def _project_one(
         if n == 0:
             nothing = np.zeros(0)
             return Solution(z.clone(), Facts((), system.view.vacuous, system.rows, nothing, nothing, nothing))
+        _refuse_overflow(extent, system, box)
         solved = _solve(z.detach().contiguous(), system, how, box, extent, fused)
         rules.template = remember(rules, system, groups) if simple else None
     return Solution(attach_gradient(z, solved), solved.facts())
@@ -181,11 +191,11 @@ def _solve(z: Tensor, system: System, how: How, box: Box, extent: tuple[float, f
         raise InfeasibleError(names, excess, 0.5 * (rows.upper - rows.lower)[blamed] + excess)
     for wider, wide in widened(rows, excess, magnitude):
         relaxed = system._replace(rows=wide)
-        result = solve(z, relaxed, box, extent, how.discrepancy, fused)
+        result = solve(z, relaxed, box, extent, how.discrepancy, fused, allows_rounding=True)
         if result.outcome == DONE and contradiction:
-            return Solved(relaxed, result, box, how.discrepancy, fused, wider)
-        if result.outcome == DONE:  # feasible, at a point that rounding cannot hit
-            missed = _missed(rows, result.statistics)
+            return Solved(relaxed, result, box, how.discrepancy, fused, wider + max(result.missed.max(), 0.0))
+        if result.outcome == DONE:  # feasible, at a point that rounding may not hit
+            _, missed = exact_statistics(as_numpy(result.value).astype(np.float64), system)
             return Solved(system, result._replace(missed=missed), box, how.discrepancy, fused)
     raise FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
 
@@ -193,13 +203,6 @@ def _solve(z: Tensor, system: System, how: How, box: Box, extent: tuple[float, f
 def is_contradiction(excess: float, magnitude: float) -> bool:
     """Whether rows that must give way by `excess` contradict each other; less is within what rounding can tell."""
     return excess > 1e-9 * magnitude
-
-
-def _missed(rows: Rows, statistics: np.ndarray) -> np.ndarray:
-    """By how much each row is missed."""
-    q = np.append(statistics, 0.0)  # minus = -1 reads the zero at the end
-    values = q[rows.plus] - q[rows.minus]
-    return np.maximum(values - rows.upper, rows.lower - values)
 
 
 def _magnitude(rows: Rows, extent: tuple[float, float]) -> float:
@@ -218,6 +221,17 @@ def _extent(z: Tensor) -> tuple[float, float]:
         position = int((~torch.isfinite(z)).nonzero()[0])
         raise InputError(f"z[{position}] is {float(z[position])}: outputs must be finite.")
     return extent
+
+
+def _refuse_overflow(extent: tuple[float, float], system: System, box: Box) -> None:
+    """Refuse outputs whose sums may exceed what float64 can hold."""
+    largest = max(*map(abs, extent), float(box.lo.max()), -float(box.hi.min()))
+    total = float(max(system.weight.sum(), (system.weight @ np.abs(system.rows.M)).max(initial=0.0)))
+    if not largest * total <= MOST_SUM:
+        raise InputError(
+            f"z is too large: with outputs (or bounds) up to {largest:.3g}, the rows' sums may pass {MOST_SUM:g}, near "
+            "the end of float64's range. Scale z, and with it targets, tolerances and bounds, down."
+        )
 
 
 def _read_targets(targets: Any, n: int) -> Any:
@@ -249,8 +263,8 @@ def _read_weights(weights: Any, n: int) -> np.ndarray | None:
 def _project_each(z: Tensor, rules: Rules, how: How, weights: Any) -> Solution:
     """Project a batch of independent problems, z of shape (B, n), one after the other."""
     for constraint in rules.affine:
-        if constraint.A.ndim == 3 and len(constraint.A) != len(z):
-            raise InputError(f"A holds {len(constraint.A)} problems, z holds {len(z)}: their numbers must agree.")
+        if constraint.problems not in (None, len(z)):
+            raise InputError(f"A holds {constraint.problems} problems, z holds {len(z)}: their numbers must agree.")
     solutions = [
         _project_one(z[b], Rules([c.problem(b) for c in rules.affine]), how, weights=weights) for b in range(len(z))
     ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 
 class Rows(NamedTuple):
@@ -20,3 +21,11 @@ class Rows(NamedTuple):
     minus: np.ndarray  # (m,)
     lower: np.ndarray  # (m,)
     upper: np.ndarray  # (m,)
+
+
+def values_of(rows: Rows, q: Any) -> Any:
+    """(m,) value of each row at statistics q, an array or a tensor of shape (K,)."""
+    if isinstance(q, torch.Tensor):
+        plus, minus = (torch.from_numpy(side).to(q.device) for side in (rows.plus, rows.minus))
+        return q[plus] - torch.where(minus >= 0, q[minus], 0.0)
+    return q[rows.plus] - np.where(rows.minus >= 0, q[rows.minus], 0.0)

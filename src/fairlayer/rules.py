@@ -30,7 +30,7 @@ class Rules:
         self.needs_groups = len(self.affine) < len(listed)
         self.needs_targets = next((type(c).__name__ for c in listed if c.needs_targets), None)
         self.needs_features = any(constraint.needs_features for constraint in listed)
-        self.key = tuple(constraint.key for constraint in listed)
+        self.key = tuple((type(constraint), constraint.key) for constraint in listed)
         self._hash = hash(self.key)
         self.template: Any = None  # of the last table of labels, see solve/repeat.py
         self._groupings: dict[tuple[Name, ...], tuple[Groupings, tuple[Name, ...]]] = {}

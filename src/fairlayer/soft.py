@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fairlayer.bounds import Box
+from fairlayer.rows import values_of
 from fairlayer.solve import cell_extremes
 from fairlayer.solve.capped import largest_excess, solve_capped
 from fairlayer.solve.fused import reach_and_magnitude
@@ -63,8 +64,7 @@ def soft_step(
     )
     gap = excess = float("nan")
     if len(rows.plus):
-        q_and_zero = np.append(q, 0.0)  # minus = -1 reads the zero at the end
-        gap = float(np.abs(q_and_zero[rows.plus] - q_and_zero[rows.minus]).max())
+        gap = float(np.abs(values_of(rows, q)).max())
         excess = largest_excess(rows, q)
     value = torch.from_numpy(out) if isinstance(z, Tensor) else out
     return Softened(value, gap, excess, multipliers, pinned, active, slopes, shift)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairlayer.rows import Rows
+from fairlayer.rows import Rows, values_of
 
 
 class Status(enum.Enum):
@@ -66,15 +66,14 @@ class Facts:
     @property
     def gaps(self) -> np.ndarray:
         """Value of each row."""
-        values = np.append(self.statistics, 0.0)  # minus = -1 reads the zero at the end
-        return values[self.system.plus] - values[self.system.minus]
+        return values_of(self.system, self.statistics)
 
     @property
     def status(self) -> Status:
         """The gravest thing that can be said."""
         if self.excess:
             return Status.RELAXED
-        if len(self.missed) and not self.missed.max() <= 0.0:  # what is no number is not known to hold
+        if not (self.missed <= 0.0).all():  # what is no number is not known to hold
             return Status.ROUNDED
         return Status.VACUOUS if self.vacuous else Status.OPTIMAL
 

@@ -9,6 +9,7 @@ samples is a *view* of it, kept too. Binding them to a batch takes the cell coun
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -63,8 +64,10 @@ class Plan:
 
     def __init__(self, families: Sequence[Sequence[Family]], affine: Mapping[int, Affine], size: int):
         """families: of each constraint; affine: those that bring a matrix instead, by position; size: cells."""
-        self.families = families
+        taken: set[str] = set()
         self.affine = affine
+        self.affine_prefix = {p: _distinct(constraint.name or "affine", taken) for p, constraint in affine.items()}
+        self.families = [[replace(f, prefix=_distinct(f.prefix, taken)) for f in listed] for listed in families]
         members: list[np.ndarray] = []
         residual: list[bool] = []
         for position, listed in enumerate(families):
@@ -79,7 +82,7 @@ class Plan:
         self.any_residual = bool(self.residual.any())
         self.no_offset = np.zeros(len(residual))
         self.labels = [
-            f"{family.prefix}: {s.label}" for listed in families for family in listed for s in family.statistics
+            f"{family.prefix}: {s.label}" for listed in self.families for family in listed for s in family.statistics
         ]
         self._views: dict[bytes, View] = {}
 
@@ -106,7 +109,7 @@ class Plan:
                 plus += range(start, start + count)
                 minus += [-1] * count
                 owner += [position] * count
-                names += [f"{constraint.name or 'affine'}: row {j}" for j in range(count)]
+                names += [f"{self.affine_prefix[position]}: row {j}" for j in range(count)]
                 start += count
             for family in listed:
                 here = [start + i for i, _ in enumerate(family.statistics) if present[start + i]]
@@ -122,6 +125,16 @@ class Plan:
                 vacuous += _absent(family, {label[a] for a in here})
                 start += len(family.statistics)
         return View(plus, minus, owner, names, vacuous)
+
+
+def _distinct(prefix: str, taken: set[str]) -> str:
+    """The prefix, numbered if need be: rows and statistics are known by their names, so these must differ."""
+    text, number = prefix, 1
+    while text in taken:
+        number += 1
+        text = f"{prefix} ({number})"
+    taken.add(text)
+    return text
 
 
 def _absent(family: Family, present: set[str]) -> list[str]:
@@ -174,6 +187,8 @@ def _check_lengths(rules: Rules, columns: Mapping[Key, Column | SoftGroup], n: i
     for constraint in rules.affine:
         if constraint.A.ndim != 2 or constraint.A.shape[1] != n:
             raise InputError(f"A has shape {constraint.A.shape}, which does not fit {n} outputs.")
+        if constraint.problems is not None:
+            raise InputError(f"lower or upper is for {constraint.problems} problems: pass z of shape (problems, {n}).")
 
 
 @lru_cache(maxsize=256)
@@ -232,6 +247,8 @@ def _bind_plan(
         sums, error = np.empty(len(weight)), np.empty(len(weight))
         exact_sums(_as_numbers(targets), as_numpy(index).astype(np.int32), sample_weights, sums, error)
         offset = (sums @ M) * plan.residual
+        if not np.isfinite(offset).all():
+            raise InputError("targets are too large: their sums pass the range of float64. Scale them and z down.")
         doubt = ((error + (len(sums) + 2) * UNIT * np.abs(sums)) @ np.abs(M)) * plan.residual
         if isinstance(targets, torch.Tensor) and targets.requires_grad:
             offset_tensor = _offset_tensor(M * plan.residual, index, weights, targets)

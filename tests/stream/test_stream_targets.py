@@ -135,7 +135,7 @@ def test_targets_too_many_to_be_classes_leave_the_decisions_waiting():
     ids = [str(i) for i in range(60)]
     stream.update(rng.random(60), rng.integers(0, 2, 60), ids=ids)
     with pytest.raises(InputError, match="too many to be classes"):
-        stream.observe(ids, rng.random(60))
+        stream.observe(ids, rng.permutation(60))
     stream.observe(ids, rng.integers(0, 2, 60))
     assert stream.verify()
 

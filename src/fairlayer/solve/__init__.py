@@ -22,16 +22,27 @@ def is_fused(z: Tensor, discrepancy: Discrepancy) -> bool:
 
 
 def solve(
-    z: Tensor, system: System, box: Box, extent: tuple[float, float], discrepancy: Discrepancy, fused: bool
+    z: Tensor,
+    system: System,
+    box: Box,
+    extent: tuple[float, float],
+    discrepancy: Discrepancy,
+    fused: bool,
+    allows_rounding: bool = False,
 ) -> Result:
-    """Project z, of shape (n,) and values within `extent`, onto a system; on the compiled path where `fused`."""
+    """Project z, of shape (n,) and values within `extent`, onto a system; on the compiled path where `fused`.
+
+    allows_rounding: aim at the bounds of the rows themselves, which rounding the output may then pass by a little,
+    instead of so far inside that it cannot. For rows that leave no such room.
+    """
+    unit = 0.0 if allows_rounding else torch.finfo(z.dtype).eps / 2
     largest = max(abs(extent[0]), abs(extent[1]))  # all that the repeat lane knows: both must take the same steps
     reach, magnitude = reach_and_magnitude(-largest, largest, box.lowest, box.highest)
     if box.per_sample:  # then a sample may be pushed to a bound well inside the widest ones
         magnitude = max(magnitude, float(box.lo.max()), -float(box.hi.min()))
     extremes = cell_extremes(system, box)
     if not fused:
-        return solve_tensor(z, system, box, extremes, reach, discrepancy)
+        return solve_tensor(z, system, box, extremes, reach, unit, discrepancy)
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     outcome, multipliers, active, shift, slopes, missed, statistics = solve_fused(
         z.numpy(),
@@ -44,7 +55,7 @@ def solve(
         *extremes,
         reach,
         magnitude,
-        torch.finfo(z.dtype).eps / 2,
+        unit,
         system.rows,
         out.numpy(),
     )
@@ -59,9 +70,12 @@ def cell_extremes(system: System, box: Box) -> tuple[np.ndarray, np.ndarray]:
 def _extreme(system: System, side: np.ndarray) -> np.ndarray:
     if len(side) > 1:
         index = system.cell if isinstance(system.cell, np.ndarray) else system.cell.cpu().numpy()
-        values = side.astype(np.float64) * (system.weights if len(system.weights) else 1.0)
+        values = side.astype(np.float64)
+        if len(system.weights):  # what has no weight adds nothing, even where its bound is infinite
+            values = np.where(system.weights > 0, values, 0.0) * system.weights
         return np.bincount(index, weights=values, minlength=len(system.weight))
     bound = float(side[0])
     if np.isfinite(bound):
-        return system.weight * bound
+        with np.errstate(over="ignore"):  # a sum past the range of floats is as good as an open one
+            return system.weight * bound
     return np.where(system.weight > 0, bound, 0.0)

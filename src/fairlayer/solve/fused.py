@@ -18,6 +18,7 @@ from fairlayer.solve.dense import dense_multipliers
 from fairlayer.solve.newton import DONE, EVALUATE, advance, new_search, place_at, restart, solve_active, statistics
 
 MOST_REPAIRS = 12
+MOST_SUM = 1e300  # of |z|: the rest of float64's range is left to differences and error bounds
 
 
 @compiled
@@ -189,7 +190,7 @@ def solve_fused(z, cell, weight, cell_count, cell_weight, lo, hi, least, most, r
     """Project z into `out`; the rest of a `Result` is returned.
 
     least, most: extremes of each cell sum; magnitude: largest absolute value of z clipped to the bounds, or more;
-    unit: relative rounding error of out's dtype.
+    unit: relative rounding error of out's dtype, or 0 where the output may pass the rows by its rounding.
     """
     G, K = rows.M.shape
     S, D = np.zeros(G), np.zeros(G)
@@ -215,7 +216,7 @@ def solve_fused(z, cell, weight, cell_count, cell_weight, lo, hi, least, most, r
             place_at(aim, search, search.direction.copy())
         emit(samples, search.shift, out, S, D)
         missed = _check(rows, out, cell, weight, cell_count, cell_weight, largest_magnitude(out), S)
-        if all_hold(missed) or not widen_margins(rows, margins, missed):
+        if unit == 0.0 or all_hold(missed) or not widen_margins(rows, margins, missed):
             break
         aim = aimed(rows, margins)
         restart(search)

@@ -139,7 +139,7 @@ def _residual(rows, search, q):
 
 
 @compiled
-def is_contradiction(rows, mu, least, most):
+def proves_contradiction(rows, mu, least, most):
     """Whether multipliers `mu` prove that no output within its bounds satisfies the rows (Farkas).
 
     `least` and `most` are the smallest and largest value each cell sum can take.
@@ -284,7 +284,7 @@ def advance(rows, search, S, D, weight, least, most, reach, tolerance):
     number[_BEST] = min(number[_BEST], residual)
     if count[_IDLE] > 3 and residual <= _NEGLIGIBLE * tolerance:
         return DONE
-    if count[_EVALUATIONS] > 4 and is_contradiction(rows, search.trial, least, most):
+    if count[_EVALUATIONS] > 4 and proves_contradiction(rows, search.trial, least, most):
         return INFEASIBLE
     if count[_EVALUATIONS] > _MOST_EVALUATIONS:
         return STALLED

@@ -18,7 +18,7 @@ from fairlayer.cells import count_cells, number_cells
 from fairlayer.compiled import compiled
 from fairlayer.rows import Rows
 from fairlayer.rules import Rules
-from fairlayer.solve.fused import largest_magnitude, reach_and_magnitude, solve_fused
+from fairlayer.solve.fused import MOST_SUM, largest_magnitude, reach_and_magnitude, solve_fused
 from fairlayer.solve.newton import DONE
 from fairlayer.solve.result import Result
 from fairlayer.system import System, View
@@ -95,7 +95,7 @@ def _solve_again(z, table, start, width, membership, offset, plus, minus, lower,
     G, K = membership.shape
     index, count, M = np.empty(n, dtype=np.int32), np.zeros(G), np.zeros((G, K))
     magnitude = largest_magnitude(z)
-    fits = np.isfinite(magnitude) and number_cells(table, start, width, index)
+    fits = magnitude * n <= MOST_SUM and number_cells(table, start, width, index)
     if fits:
         count = count_cells(index, G)
         for j in range(K):

@@ -21,9 +21,15 @@ from fairlayer.system import System
 
 
 def solve_tensor(
-    z: Tensor, system: System, box: Box, extremes: tuple[np.ndarray, np.ndarray], reach: float, discrepancy: Discrepancy
+    z: Tensor,
+    system: System,
+    box: Box,
+    extremes: tuple[np.ndarray, np.ndarray],
+    reach: float,
+    unit: float,
+    discrepancy: Discrepancy,
 ) -> Result:
-    """Project z, of shape (n,)."""
+    """Project z, of shape (n,); reach and unit as in `fused.solve_fused`."""
     rows, weight = system.rows, system.weight
     index = torch.as_tensor(system.cell, device=z.device).long()
     weights = torch.from_numpy(system.weights).to(z.device) if len(system.weights) else None
@@ -59,7 +65,7 @@ def solve_tensor(
     tolerance = newton_tolerance(rows, weight, max(magnitude, 0.1 * float(exact.abs().max())), len(z))
     outcome = DONE
     if not all_hold(missed):
-        margins = first_margins(rows, weight, magnitude, torch.finfo(z.dtype).eps / 2, tolerance)
+        margins = first_margins(rows, weight, magnitude, unit, tolerance)
         for _ in range(MOST_REPAIRS):
             aim = aimed(rows, margins)
             outcome = EVALUATE
@@ -75,7 +81,7 @@ def solve_tensor(
                 outcome = DONE
                 place_at(aim, search, mu)
             value, S, missed, magnitude = emit(search.shift)
-            if all_hold(missed) or not widen_margins(rows, margins, missed):
+            if unit == 0.0 or all_hold(missed) or not widen_margins(rows, margins, missed):
                 break
             restart(search)
     s = torch.from_numpy(search.shift).to(z.device)[index]
