@@ -248,8 +248,11 @@ def test_wrong_batches_are_refused_and_change_nothing(tmp_path, arguments, messa
     ("options", "message"),
     [
         ({"policy": "best"}, "policy must be one of"),
-        ({"eta": 0.0}, "eta positive"),
+        ({"eta": 0.0}, "eta must be a positive number"),
+        ({"eta": "0.5"}, "eta must be a positive number"),
         ({"b_tau": -1}, "b_tau"),
+        ({"b_tau": None}, "b_tau"),
+        ({"timeout": None}, "timeout must be a positive number"),
         ({"bounds": (1.0, 0.0)}, "bound"),
         ({"bounds": (np.zeros(2), np.ones(2))}, "must be numbers"),
         ({"warm_start": (np.array([np.nan]), np.array([0]))}, "finite"),

@@ -92,7 +92,9 @@ class Book:
         """The number of each sample's cell. new: give new cells new numbers; otherwise they are -1."""
         names, columns = self._columns(n, groups, features, targets)
         cells = assign_cells(list(columns.values()), n)
-        known = self._known.get(cells.levels, np.full(len(cells.samples), -1, dtype=np.int32))
+        known = self._known.get(cells.levels)
+        if known is None:
+            known = np.full(len(cells.samples), -1, dtype=np.int32)
         missing = np.flatnonzero((known < 0) & (cells.samples > 0))
         if len(missing):
             digits = cells.levels.digit_table()[missing].tolist()

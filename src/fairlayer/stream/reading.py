@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,20 @@ def read_text(value: Any, what: str) -> str:
             f"{what} has {value!r}, which is not valid text ({error.reason}): use another name."
         ) from error
     return text
+
+
+def read_whole(value: Any, what: str) -> int:
+    """A setting that counts something."""
+    if not (isinstance(value, Integral) and int(value) >= 0):
+        raise InputError(f"{what} must be a whole number, at least 0; got {value!r}.")
+    return int(value)
+
+
+def read_positive(value: Any, what: str) -> float:
+    """A setting that measures something."""
+    if not (isinstance(value, Real) and 0.0 < float(value) < np.inf):
+        raise InputError(f"{what} must be a positive number; got {value!r}.")
+    return float(value)
 
 
 def read_location(store: Any) -> str | None:

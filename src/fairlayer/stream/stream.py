@@ -28,8 +28,10 @@ from fairlayer.stream.reading import (
     read_location,
     read_outputs,
     read_past,
+    read_positive,
     read_targets,
     read_text,
+    read_whole,
 )
 from fairlayer.stream.sql import open_store
 from fairlayer.stream.store import MemoryStore, Pending, Store, Transaction, differences
@@ -75,8 +77,6 @@ class Stream:
             raise InputError("constraints of a stream must be fairness constraints, at least one; Affine is not.")
         if policy not in POLICIES:
             raise InputError(f"policy must be one of {sorted(POLICIES)}; got {policy!r}.")
-        if b_tau < 0 or not eta > 0:
-            raise InputError(f"b_tau must be at least 0 and eta positive; got {b_tau!r} and {eta!r}.")
         if each_batch and policy != "ledger":
             raise InputError(f"each_batch needs policy='ledger'; got {policy!r}, which has its own rule for batches.")
         if warm_start is not None and policy != "ledger":
@@ -92,10 +92,10 @@ class Stream:
         self.bounds = (box.lowest, box.highest)
         self.policy = policy
         self.name = read_text(name, "name")
-        self.b_tau = b_tau
-        self.eta = eta
+        self.b_tau = read_whole(b_tau, "b_tau")
+        self.eta = read_positive(eta, "eta")
         self.each_batch = each_batch
-        self.timeout = timeout
+        self.timeout = read_positive(timeout, "timeout")
         self.levels = levels
         self.location = read_location(store)
         past = None if warm_start is None else read_past(warm_start, self.rules.needs_features)
