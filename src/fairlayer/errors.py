@@ -15,6 +15,10 @@ class InputError(FairlayerError):
     """An argument cannot be used as it is."""
 
 
+class StoreError(FairlayerError):
+    """The store of a stream cannot be used; nothing was changed. The message says what to do."""
+
+
 class AbsentGroupError(FairlayerError):
     """A group is absent from the batch and `absent="raise"` was asked for."""
 

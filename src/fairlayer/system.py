@@ -163,7 +163,7 @@ def bind(
     batch = Batch(features, targets)
     for constraint in rules.constraints:
         columns.update(constraint.columns(batch))
-    _check_lengths(rules, columns, n)
+    check_lengths(rules, columns, n)
     soft = any(isinstance(column, SoftGroup) for column in columns.values())
     if soft or rules.affine:  # every sample is its own cell
         index, count = np.arange(n, dtype=np.int32), np.ones(n)
@@ -176,7 +176,7 @@ def bind(
     return _bind_plan(plan, rules, index, count, weight, weights, targets)
 
 
-def _check_lengths(rules: Rules, columns: Mapping[Key, Column | SoftGroup], n: int) -> None:
+def check_lengths(rules: Rules, columns: Mapping[Key, Column | SoftGroup], n: int) -> None:
     """Refuse features and matrices that are not of the batch's size; groups and targets have been checked."""
     for key, column in columns.items():
         if key[0] == "region" and len(column.values) != n:  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ import pytest
 from arrivals import arrivals
 from pooled import Pool
 
-from fairlayer import EqualizedOdds, MeanParity, Stream
+from fairlayer import EqualizedOdds, EqualizedResiduals, MeanParity, Stream
 
 
 def test_its_fields_are_what_was_emitted():
@@ -62,8 +62,10 @@ def test_it_is_plain_data_and_readable():
 def test_before_anything_happened():
     certificate = Stream([MeanParity(0.04)]).certificate()
     assert (certificate.samples, certificate.groups, certificate.aggregate_bound) == (0, (), None)
-    assert certificate.satisfied
+    assert (certificate.constraints[0].gap, certificate.constraints[0].largest_gap) == (None, None)
+    assert not certificate.satisfied
     assert "0 decisions" in str(certificate)
+    assert "not known yet" in str(certificate)
 
 
 @pytest.mark.parametrize("policy", ["ledger", "primal-dual"])
@@ -113,10 +115,31 @@ def test_algorithm_1_has_fields_of_its_own():
     assert all(isinstance(getattr(soft.certificate(), name), float) for name in names)
 
 
-def test_rows_that_wait_for_targets_are_not_called_satisfied_by_anything_measured():
-    stream = Stream([EqualizedOdds(0.1)])
+@pytest.mark.parametrize("constraint", [EqualizedOdds(0.1), EqualizedResiduals(0.1)])
+def test_rows_that_wait_for_targets_are_not_called_satisfied(constraint):
+    stream = Stream([constraint, MeanParity(5.0)])
     stream.update(np.array([0.0, 1.0]), np.array([0, 1]), ids="ab")
-    assert stream.gaps() == {}
-    stream.observe("ab", [1.0, 1.0])
-    assert [abs(gap) for gap in stream.gaps().values()] == [1.0]
+    certificate = stream.certificate()
+    needs, other = certificate.constraints
+    assert (needs.gap, needs.largest_gap, needs.satisfied) == (None, None, False)
+    assert other.satisfied
+    assert not certificate.satisfied
+    assert certificate.waiting == 2
+    assert "pooled gap not known yet" in str(certificate)
+    assert "2 decisions wait for their target" in str(certificate)
+    gaps = stream.observe("ab", [1.0, 1.0])
+    assert gaps == stream.gaps()
+    assert sorted(abs(gap) for gap in gaps.values()) == [1.0, 1.0]
+    after = stream.certificate()
+    assert after.waiting == 0
+    assert (after.constraints[0].gap, after.constraints[0].largest_gap) == (1.0, 1.0)
+    assert not after.satisfied
+    assert "wait" not in str(after)
+
+
+def test_one_group_alone_is_nothing_to_compare():
+    stream = Stream([MeanParity(0.1)])
+    stream.update(np.array([0.0, 1.0]), np.array([0, 0]))
     assert not stream.certificate().satisfied
+    stream.update(np.array([0.0]), np.array([1]))
+    assert stream.certificate().satisfied

@@ -8,7 +8,7 @@ import pytest
 from arrivals import arrivals
 
 from fairlayer import EqualizedOdds, InputError, MeanParity, Stream
-from fairlayer.stream import StoreError
+from fairlayer.errors import StoreError
 
 BATCHES = list(arrivals(60, seed=1))
 
@@ -157,6 +157,32 @@ def test_state_of_other_settings_is_refused(tmp_path):
         Stream([MeanParity(0.04)], bounds=(0.0, 1.0)).load_state_dict(state)
     with pytest.raises(InputError, match="continues from the store"):
         make(store=tmp_path / "a.db").load_state_dict(state)
+    with pytest.raises(InputError, match="continues from the store"):
+        make(store=tmp_path / "a.db").state_dict()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: {},
+        lambda state: None,
+        lambda state: {**state, "ledger": b"xx"},
+        lambda state: {**state, "ledger": state["ledger"][:-9]},
+        lambda state: {**state, "ledger": None, "log": [(1, 2)]},
+        lambda state: {key: value for key, value in state.items() if key != "log"},
+        lambda state: {**state, "pending": {"a": 1}},
+        lambda state: {**state, "configuration": "{"},
+    ],
+)
+def test_a_state_that_cannot_be_read_changes_nothing(change):
+    stream, other = make(), make()
+    stream.update(*BATCHES[0], batch_id=1)
+    other.update(*BATCHES[1])
+    before = stream.state_dict()
+    with pytest.raises(InputError, match="state cannot be read"):
+        stream.load_state_dict(change(other.state_dict()))
+    assert stream.state_dict() == before
+    assert stream.verify()
 
 
 def test_a_replayed_batch_returns_what_it_gave_and_counts_once(location):
@@ -182,7 +208,7 @@ def test_a_replay_of_another_size_is_refused():
     stream = make()
     z, groups = np.array([0.1, 0.9]), {"sex": np.array([0, 1]), "age": np.array([0, 1])}
     stream.update(z, groups, batch_id=1)
-    with pytest.raises(InputError, match="used for a batch of 2"):
+    with pytest.raises(InputError, match="another batch of 2 samples, not 1"):
         stream.update(z[:1], {name: column[:1] for name, column in groups.items()}, batch_id=1)
 
 
@@ -227,3 +253,47 @@ def test_a_copy_goes_on_to_the_bit_while_targets_are_awaited():
         compared += "ids" in known
         assert np.array_equal(copy.update(z, {"g": groups}, **known).value, decided)
     assert compared > 50
+
+
+def test_another_batch_under_a_used_id_is_refused(location):
+    z, groups = np.array([0.1, 0.9, 0.4]), {"sex": [0, 1, 1], "age": ["a", "b", "b"]}
+    others = [
+        (z[::-1].copy(), groups),
+        (z, {**groups, "sex": [1, 1, 1]}),
+        (z, {**groups, "age": ["a", "b", "c"]}),  # a label never met, which must not become a group
+    ]
+    for options in ({}, {"store": location}):
+        stream = make(**options)
+        first = stream.update(z, groups, batch_id=1)
+        if options:
+            stream.close()
+            stream = make(**options)
+        before = stream.ledger.to_bytes(), stream.certificate()
+        for other in others:
+            with pytest.raises(InputError, match="used for another batch: give"):
+                stream.update(*other, batch_id=1)
+        same = {"age": np.array(["a", "b", "b"], dtype=object), "sex": np.array([0, 1, 1])}  # in another form
+        assert stream.update(z, same, batch_id=1).value.tobytes() == first.value.tobytes()
+        assert stream.certificate() == before[1]
+        assert len(stream.certificate().groups) == 4
+        assert stream.verify()
+
+
+def test_other_targets_and_ids_are_another_batch():
+    stream, z, groups = Stream([EqualizedOdds(0.1)]), np.array([0.1, 0.9]), {"g": [0, 1]}
+    stream.update(z, groups, batch_id="with", targets=[0, 1])
+    stream.update(z, groups, batch_id="without", ids="ab")
+    stream.update(z, groups, batch_id="without", ids="ab")
+    for other in ({"batch_id": "with", "targets": [1, 1]}, {"batch_id": "without", "ids": "ac"}):
+        with pytest.raises(InputError, match="another batch"):
+            stream.update(z, groups, **other)
+
+
+@pytest.mark.parametrize("n", [3, 4])
+@pytest.mark.parametrize("dtypes", [(np.float32, np.float64), (np.float64, np.float32)])
+def test_a_batch_that_comes_again_in_another_dtype_returns_what_was_emitted(n, dtypes):
+    z, groups = np.random.default_rng(0).random(n), np.arange(n) % 2
+    stream = Stream([MeanParity(0.1)])
+    first = stream.update(z.astype(dtypes[0]), groups, batch_id=1).value
+    again = stream.update(z.astype(dtypes[1]), groups, batch_id=1).value
+    assert (again.dtype, again.tobytes()) == (first.dtype, first.tobytes())

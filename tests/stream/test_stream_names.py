@@ -1,5 +1,6 @@
 """Names and labels are data: quotes, semicolons and any script pass through unharmed."""
 
+import pickle
 from datetime import date
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from pooled import Pool
 
 from fairlayer import InputError, MeanParity, Stream
+from fairlayer.stream.book import MOST_TABLES
 
 NAMES = [
     "Robert'); DROP TABLE fairlayer_log;--",
@@ -58,6 +60,7 @@ def test_labels_of_any_plain_kind_continue_after_reopening(location, kind):
         z, groups = rng.random(n), {"g": np.array([labels[i] for i in rng.integers(0, 3, n)])}
         assert stream.update(z, groups).value.tobytes() == memory.update(z, groups).value.tobytes()
         stream.close()
+    stream = Stream([MeanParity(0.02)], store=location)
     assert len(stream.certificate().groups) == len(set(labels))
     assert stream.certificate().groups == memory.certificate().groups
 
@@ -102,3 +105,50 @@ def test_labels_that_cannot_be_kept_are_refused_and_change_nothing(location):
         stream.update(np.array([0.0, 1.0]), {"g": np.array(["a", "b"], dtype=object)})
         assert stream.verify().entries == 2
         assert stream.verify()
+
+
+@pytest.mark.parametrize("name", [("a", "b"), np.int64(3), 4, True, np.str_("x")])
+def test_names_of_attributes_continue_after_reopening(location, name):
+    memory = Stream([MeanParity(0.02)])
+    for z in (np.array([0.0, 1.0]), np.array([2.0, 1.0])):
+        stream = Stream([MeanParity(0.02)], store=location)
+        assert stream.update(z, {name: [0, 1]}).value.tobytes() == memory.update(z, {name: [0, 1]}).value.tobytes()
+        stream.close()
+    copy = Stream([MeanParity(0.02)])
+    copy.load_state_dict(memory.state_dict())
+    copy.update(np.array([0.0, 1.0]), {name: [0, 1]})
+    assert copy.verify()
+
+
+@pytest.mark.parametrize("name", [date(2024, 1, 1), np.datetime64("2024-01-01"), b"x"])
+def test_names_of_attributes_that_cannot_be_kept_are_refused(name):
+    stream = Stream([MeanParity(0.1)])
+    with pytest.raises(InputError, match="strings, numbers or booleans"):
+        stream.update(np.array([0.0, 1.0]), {name: [0, 1]})
+    stream.update(np.array([0.0, 1.0]), {"g": [0, 1]})
+    assert stream.verify()
+
+
+def test_levels_refuse_labels_that_are_not_among_them(location):
+    for store in (None, location):
+        stream = Stream([MeanParity(0.1)], store=store, levels={"sex": ["f", "m"]})
+        stream.update(np.array([0.0, 1.0]), {"sex": ["f", "m"]})
+        with pytest.raises(InputError, match="not among its levels"):
+            stream.update(np.array([0.0, 1.0]), {"sex": ["f", "M"]})
+        copy = pickle.loads(pickle.dumps(stream))
+        with pytest.raises(InputError, match="not among its levels"):
+            copy.update(np.array([0.0, 1.0]), {"sex": ["f", "M"]})
+        assert len(stream.certificate().groups) == 2
+        assert stream.verify()
+    free = Stream([MeanParity(0.1)], store=location)  # how labels are checked is no part of what is stored
+    free.update(np.array([0.0, 1.0]), {"sex": ["f", "M"]})
+    assert len(free.certificate().groups) == 3
+
+
+def test_tables_of_labels_are_remembered_within_limits():
+    stream = Stream([MeanParity(0.1)])
+    for number in range(2 * MOST_TABLES):
+        stream.update(np.array([0.0, 1.0]), np.array([[0], [number + 1]]))
+    assert len(stream.ledger.book._known) <= MOST_TABLES + 1
+    assert len(stream.certificate().groups) == 2 * MOST_TABLES + 1
+    assert stream.verify()

@@ -5,6 +5,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ import torch
 from arrivals import arrivals
 
 from fairlayer import Affine, FairlayerError, InputError, MeanParity, SoftGroup, Stream
-from fairlayer.stream import StoreError
+from fairlayer.errors import StoreError
+from fairlayer.stream.sql import SCHEMA, PostgresStore
 
 BATCHES = list(arrivals(6, 8))
 
@@ -54,16 +56,15 @@ def test_an_unknown_kind_of_store():
         make("mysql://somewhere/db")
 
 
-@pytest.mark.parametrize(("version", "advice"), [(2, "update fairlayer"), (0, "release that wrote it")])
+@pytest.mark.parametrize(("version", "advice"), [(SCHEMA + 1, "update fairlayer"), (1, "release that wrote it")])
 def test_another_schema(tmp_path, version, advice):
     stream = make(tmp_path / "a.db")
     stream.update(*BATCHES[0])
     stream.close()
     with sqlite3.connect(tmp_path / "a.db") as connection:
         connection.execute("UPDATE fairlayer_schema SET version = ?", (version,))
-    for attempt in (lambda: make(tmp_path / "a.db"), lambda: stream.update(*BATCHES[1])):
-        with pytest.raises(StoreError, match=advice):
-            attempt()
+    with pytest.raises(StoreError, match=advice):
+        make(tmp_path / "a.db")
 
 
 def test_a_locked_database(tmp_path):
@@ -117,6 +118,46 @@ def test_a_server_that_is_not_there_and_a_password_that_is_not_shown():
         make("postgresql://someone:secret@127.0.0.1:1/db")
     assert "secret" not in str(caught.value)
     assert "127.0.0.1" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://bob:S3CRET@host:5432/db", "postgresql://host:5432/db"),
+        ("postgres://bob:S3CRET@[::1]/db?application_name=x", "postgresql://[::1]/db"),
+        ("postgresql://host/db?user=bob&password=S3CRET", "postgresql://host/db"),
+        ("postgresql:///db?host=/run/postgresql", "postgresql:///db"),
+        ("postgresql://", "postgresql://"),
+    ],
+)
+def test_messages_show_where_not_who(url, shown, monkeypatch, tmp_path):
+    monkeypatch.setattr(PostgresStore, "_open", lambda self: None)
+    stream = make(url)
+    assert stream._store.place == shown
+    assert "S3CRET" not in repr(stream)
+    assert "S3CRET" not in str(stream._store._explain(RuntimeError("gone")))
+
+
+def test_other_settings_do_not_show_the_password(postgres):
+    url = postgres.replace("postgres@", "postgres:S3CRET@")
+    make(url)
+    with pytest.raises(StoreError, match="other settings") as caught:
+        make(url, bounds=(0, 1))
+    assert "S3CRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize("password", ["S3C/RET", "S3C@RET", "S3C?RET", "S3C/R@ET"])
+def test_a_password_that_is_not_encoded_is_refused_and_not_shown(password):
+    with pytest.raises(StoreError, match="%40") as caught:
+        make(f"postgresql://bob:{password}@host/db")
+    assert "S3C" not in str(caught.value)
+    assert "ET@" not in str(caught.value)
+
+
+@pytest.mark.parametrize("store", ["", ":memory:"])
+def test_a_store_that_would_not_last_is_refused(store):
+    with pytest.raises(StoreError, match="pass a path, or None"):
+        make(store)
 
 
 def fill(stream):
@@ -207,11 +248,20 @@ def test_wrong_batches_are_refused_and_change_nothing(tmp_path, arguments, messa
     ("options", "message"),
     [
         ({"policy": "best"}, "policy must be one of"),
-        ({"eta": 0.0}, "eta positive"),
+        ({"eta": 0.0}, "eta must be a positive number"),
+        ({"eta": "0.5"}, "eta must be a positive number"),
         ({"b_tau": -1}, "b_tau"),
+        ({"b_tau": None}, "b_tau"),
+        ({"timeout": None}, "timeout must be a positive number"),
         ({"bounds": (1.0, 0.0)}, "bound"),
         ({"bounds": (np.zeros(2), np.ones(2))}, "must be numbers"),
         ({"warm_start": (np.array([np.nan]), np.array([0]))}, "finite"),
+        ({"warm_start": (np.array([0.5]),)}, r"must be \(raw, groups\)"),
+        ({"warm_start": np.array([0.5, 0.5])}, r"must be \(raw, groups\)"),
+        ({"warm_start": (np.array([0.5]), np.array([0])), "policy": "primal-dual"}, "learns nothing"),
+        ({"name": None}, "name must be a string"),
+        ({"name": "\ud800"}, "not valid text"),
+        ({"store": 5}, "store must be None, a path"),
     ],
 )
 def test_wrong_settings_are_refused(options, message):
@@ -227,11 +277,46 @@ def test_wrong_constraints_are_refused(constraints):
         Stream(constraints)
 
 
-def test_a_closed_stream_opens_again(location):
-    stream = make(location)
-    stream.update(*BATCHES[0])
-    stream.close()
-    stream.update(*BATCHES[1])
-    stream.close()
-    assert stream.certificate().batches == 2
-    assert stream.verify()
+def test_a_closed_stream_says_so(location):
+    for store in (None, location):
+        stream = make(store)
+        stream.update(*BATCHES[0])
+        with pytest.raises(StoreError, match="after it"), stream.transaction():
+            stream.close()
+        stream.close()
+        stream.close()
+        for attempt in (
+            lambda stream=stream: stream.update(*BATCHES[1]),
+            stream.certificate,
+            stream.verify,
+            stream.gaps,
+        ):
+            with pytest.raises(StoreError, match="'default' is closed"):
+                attempt()
+    again = make(location)
+    again.update(*BATCHES[1])
+    assert again.certificate().batches == 2
+    assert again.verify()
+
+
+def test_tolerances_of_any_type_are_one_setting(location):
+    for tolerance in (1, 1.0, np.float32(1.0), np.int64(1)):
+        stream = Stream([MeanParity(tolerance)], store=location)
+        stream.update(*BATCHES[0])
+        stream.close()
+    assert Stream([MeanParity(1.0)], store=location).verify()
+
+
+def test_a_refused_batch_leaves_no_labels_behind():
+    labels = np.array(["0", date(2020, 1, 1)], dtype=object)
+    stream = make(None)
+    for first in (True, False):
+        with pytest.raises(InputError, match="strings, numbers or booleans"):
+            stream.update(np.array([0.0, 1.0]), {"g" if first else "h": labels})
+        if first:
+            stream.update(np.array([0.0, 1.0]), {"h": ["a", "b"]})  # the first columns that were taken count
+    before = stream.state_dict()
+    with pytest.raises(InputError, match="strings, numbers or booleans"):
+        stream.update(np.array([0.0, 1.0]), {"h": labels})
+    assert stream.state_dict() == before
+    assert list(stream.gaps()) == ["mean parity, h: a - b"]

@@ -176,6 +176,7 @@ def test_conditional_parity_continues_after_reopening(location, regions):
         emitted.append(stream.update(z, groups, features={"age": age}).value.tobytes())
         stream.close()
         assert memory.update(z, groups, features={"age": age}).value.tobytes() == emitted[-1]
+    stream = Stream([ConditionalParity(0.05, regions=regions)], store=location)
     assert stream.verify()
     assert stream.gaps() == memory.gaps()
 
@@ -193,5 +194,38 @@ def test_late_targets_continue_after_reopening(location, constraint):
         for one in (stream, memory):
             one.observe(ids, targets)
         stream.close()
+    stream = Stream([constraint], store=location)
     assert stream.gaps() == memory.gaps()
+    assert stream.verify()
+
+
+def test_nothing_to_observe_changes_nothing(location):
+    for store in (None, location):
+        stream = Stream([EqualizedOdds(0.1)], store=store)
+        stream.update(np.array([0.0, 1.0]), np.array([0, 1]), ids="ab")
+        assert stream.observe([], []) == {}
+        assert stream.verify().entries == 1
+
+
+def test_inputs_of_the_wrong_form_are_refused():
+    stream = Stream([EqualizedOdds(0.1)])
+    with pytest.raises(InputError, match="targets of a stream must be numbers"):
+        stream.update(np.array([0.0, 1.0]), np.array([0, 1]), targets=["a", "b"])
+    with pytest.raises(InputError, match="ids must be 2 names"):
+        stream.update(np.array([0.0, 1.0]), np.array([0, 1]), ids=5)
+    with pytest.raises(InputError, match="not valid text"):
+        stream.update(np.array([0.0, 1.0]), np.array([0, 1]), ids=["a", "\ud800"])
+    regions = Stream([ConditionalParity(0.1, regions={"age": [(None, 40)]})])
+    with pytest.raises(InputError, match="3 entries for 2"):
+        regions.update(np.array([0.0, 1.0]), np.array([0, 1]), features={"age": [1, 2, 3]})
+
+
+def test_past_data_bring_the_features_that_constraints_need():
+    constraint, rng = ConditionalParity(0.05, regions={"age": [(None, 40), (40, None)]}), np.random.default_rng(0)
+    groups, age = rng.integers(0, 2, 200), rng.integers(20, 60, 200)
+    raw = rng.random(200) + groups
+    with pytest.raises(InputError, match=r"warm_start must be \(raw, groups, features\)"):
+        Stream([constraint], warm_start=(raw, groups))
+    stream = Stream([constraint], warm_start=(raw, groups, {"age": age}))
+    assert np.ptp(stream.ledger.leader.shift()) > 0.5
     assert stream.verify()

@@ -3,10 +3,12 @@
 import sqlite3
 import struct
 
+import numpy as np
 import pytest
 from arrivals import arrivals
 
-from fairlayer import MeanParity, Stream
+from fairlayer import EqualizedOdds, MeanParity, Stream
+from fairlayer.errors import StoreError
 
 
 def change_state(state, pattern, replacement):
@@ -14,6 +16,13 @@ def change_state(state, pattern, replacement):
     assert state.count(pattern) == 1
     assert len(pattern) == len(replacement)
     return state.replace(pattern, replacement)
+
+
+def change(path, script):
+    """Write to a database past the stream."""
+    connection = sqlite3.connect(path)
+    connection.executescript(script)
+    connection.close()
 
 
 @pytest.fixture
@@ -24,7 +33,6 @@ def written(tmp_path):
         stream.update(*batch, batch_id=number)
     assert stream.verify()
     assert "every one as it was written" in str(stream.verify())
-    stream.close()
     return stream, tmp_path / "stream.db"
 
 
@@ -47,15 +55,15 @@ TAMPERING = {
     "WHERE number IN (5, 6); UPDATE fairlayer_log SET number = -number WHERE number < 0",
     "changed head": "UPDATE fairlayer_streams SET hash = 'ab'",
     "removed state": "UPDATE fairlayer_streams SET state = NULL",
+    "changed settings": "UPDATE fairlayer_streams SET configuration = replace(configuration, '0.05', '9.95')",
+    "added decision": "INSERT INTO fairlayer_pending VALUES ('default', 'x', 0, 0.5, 0.5)",
 }
 
 
 @pytest.mark.parametrize("kind", TAMPERING)
 def test_tampering_is_found(written, kind):
     stream, path = written
-    connection = sqlite3.connect(path)
-    connection.executescript(TAMPERING[kind])
-    connection.close()
+    change(path, TAMPERING[kind])
     found = stream.verify()
     assert not found
     assert found.problems
@@ -92,6 +100,54 @@ def test_a_whole_log_rewritten_from_its_start_needs_another_hash(written, tmp_pa
         forged.update(*batch, batch_id=number)
     assert forged.verify()
     assert forged.certificate().hash != stream.certificate().hash
+    assert stream.verify(hash=stream.certificate().hash)
+    found = forged.verify(hash=stream.certificate().hash)
+    assert not found
+    assert "written anew" in str(found)
+
+
+def test_a_kept_hash_stays_in_the_chain():
+    stream = Stream([MeanParity(0.05)])
+    kept = []
+    for batch in arrivals(5, 4):
+        kept.append(stream.certificate().hash)
+        stream.update(*batch)
+    assert len(set(kept)) == 5
+    assert all(stream.verify(hash=one) for one in kept)
+    assert not stream.verify(hash="ab")
+    assert kept[0] != Stream([MeanParity(0.06)]).certificate().hash  # the settings are the beginning of the chain
+
+
+def test_other_settings_are_found_by_whoever_opens_with_them(written):
+    stream, path = written
+    stream.close()
+    change(path, TAMPERING["changed settings"])
+    found = Stream([MeanParity(9.95)], store=path).verify()
+    assert not found
+    assert "settings" in str(found)
+
+
+@pytest.mark.parametrize("change_to", ["output = output + 100", "raw = 0", "cell = 1 - cell", "id = id || 'x'"])
+def test_a_changed_decision_that_waits_is_found(tmp_path, change_to):
+    path = tmp_path / "a.db"
+    stream = Stream([EqualizedOdds(0.1)], store=path)
+    stream.update(np.array([0.25, 0.75]), {"g": [0, 1]}, ids="ab")
+    stream.update(np.array([0.25, 0.75]), {"g": [0, 1]}, ids="cd")
+    stream.observe("ab", [0, 1])
+    assert stream.verify()
+    change(path, f"UPDATE fairlayer_pending SET {change_to}")
+    assert "waits for its target" in str(stream.verify())
+    if not change_to.startswith("id"):
+        stream.observe("cd", [0, 1])  # too late to tell from what waits, but the log remembers
+        assert "changed before" in str(stream.verify())
+
+
+def test_a_state_that_cannot_be_read_is_told(written):
+    stream, path = written
+    stream.close()
+    change(path, "UPDATE fairlayer_streams SET state = X'0102'")
+    with pytest.raises(StoreError, match="damaged"):
+        Stream([MeanParity(0.05)], store=path).gaps()
 
 
 def test_a_stream_in_memory_can_be_verified_too():

@@ -8,7 +8,7 @@ constraints that need none.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,9 +20,10 @@ from fairlayer.errors import InputError
 from fairlayer.groups import Column, Label, Name, SoftGroup, read_groups
 from fairlayer.rules import Rules
 from fairlayer.stream.kernels import number_table
-from fairlayer.system import Plan
+from fairlayer.system import Plan, check_lengths
 
 LABELLED: Key = ("labelled",)
+MOST_TABLES = 256  # tables of labels whose numbers are remembered
 
 
 class Table(NamedTuple):
@@ -34,10 +35,14 @@ class Table(NamedTuple):
 
 
 class Book:
-    """Cells met so far. `digits[c, j]` is the position of cell c's label in `labels[j]`."""
+    """Cells met so far. `digits[c, j]` is the position of cell c's label in `labels[j]`.
 
-    def __init__(self, rules: Rules):
+    levels: all labels that attributes can have, where others are to be refused.
+    """
+
+    def __init__(self, rules: Rules, levels: Mapping[Name, Sequence[Label]] | None = None):
         self.rules = rules
+        self.levels = levels
         self.names: tuple[Name, ...] | None = None
         self.keys: tuple[Key, ...] = ()
         self.labels: list[dict[Label, int]] = []
@@ -50,9 +55,9 @@ class Book:
     def __len__(self) -> int:
         return len(self.digits)
 
-    def columns(self, n: int, groups: Any, features: Any, targets: Any) -> list[Column]:
-        """The columns of a batch, in the book's order. Checks everything, changes nothing but the names at first."""
-        attributes = read_groups(groups, n)
+    def _columns(self, n: int, groups: Any, features: Any, targets: Any) -> tuple[tuple[Name, ...], dict[Key, Column]]:
+        """The attributes of a batch, and its columns in the book's order."""
+        attributes = read_groups(groups, n, self.levels)
         names = tuple(attributes)
         if self.names is not None and set(names) != set(self.names):
             raise InputError(f"groups has columns {list(names)}, this stream {list(self.names)}: pass the same ones.")
@@ -71,10 +76,8 @@ class Book:
                 columns.update(constraint.columns(Batch(features, targets)))
         if self.rules.needs_targets:
             columns[LABELLED] = Column("labelled", np.full(n, int(targets is not None)), (False, True))
-        if self.names is None:
-            self.names, self.keys = names, tuple(columns)
-            self.labels = [{} for _ in columns]
-        return list(columns.values())
+        check_lengths(self.rules, columns, n)
+        return names, columns
 
     def look_up(self, groups: Any, n: int) -> np.ndarray | None:
         """The number of each sample's cell, for a table of integers all met before; None for anything else."""
@@ -85,22 +88,33 @@ class Book:
         known = groups.shape == (n, len(table.start)) and number_table(groups, *table, cell)
         return cell if known else None
 
-    def locate(self, columns: Sequence[Column], n: int) -> np.ndarray:
-        """The number of each sample's cell; new cells get new numbers."""
-        cells = assign_cells(columns, n)
+    def locate(self, n: int, groups: Any, features: Any, targets: Any, new: bool = True) -> np.ndarray:
+        """The number of each sample's cell. new: give new cells new numbers; otherwise they are -1."""
+        names, columns = self._columns(n, groups, features, targets)
+        cells = assign_cells(list(columns.values()), n)
         known = self._known.get(cells.levels)
         if known is None:
-            known = self._known[cells.levels] = np.full(len(cells.samples), -1, dtype=np.int32)
-            self._remember_table(columns, cells.levels, known)
-        new = np.flatnonzero((known < 0) & (cells.samples > 0))
-        if len(new):
-            table = cells.levels.digit_table()
-            for local in new.tolist():
-                labels = tuple(cells.levels.labels[j][digit] for j, digit in enumerate(table[local].tolist()))
-                for label in labels:
-                    _plain(label)  # refuses what cannot be kept, before anything is changed
-                known[local] = self.number(labels)
+            known = np.full(len(cells.samples), -1, dtype=np.int32)
+        missing = np.flatnonzero((known < 0) & (cells.samples > 0))
+        if len(missing):
+            digits = cells.levels.digit_table()[missing].tolist()
+            found = [[cells.levels.labels[j][digit] for j, digit in enumerate(one)] for one in digits]
+            for label in (*names, *(label for labels in found for label in labels)):
+                _plain(label)  # refuses what cannot be kept, before anything is changed
+            if self.names is None:
+                self.names, self.keys = names, tuple(columns)
+                self.labels = [{} for _ in columns]
+            known[missing] = [self.number(labels) if new else self.find(labels) for labels in found]
+            self._remember(list(columns.values()), cells.levels, known)
         return known[cells.cell]
+
+    def _remember(self, columns: Sequence[Column], levels: Levels, known: np.ndarray) -> None:
+        """Keep the numbers of a table for the next batch like it."""
+        if levels not in self._known:
+            if len(self._known) > MOST_TABLES:
+                self._known, self._table = {}, None
+            self._known[levels] = known
+            self._remember_table(columns, levels, known)
 
     def _remember_table(self, columns: Sequence[Column], levels: Levels, number: np.ndarray) -> None:
         """Keep the widest table of integers for `look_up`, where its columns are all there is to know."""
@@ -111,6 +125,10 @@ class Book:
             start = np.array([labels[0] for labels in levels.labels], dtype=np.int64)
             width = np.array([len(labels) for labels in levels.labels], dtype=np.int64)
             self._table = Table(start, width, number)
+
+    def find(self, labels: Sequence[Label]) -> int:
+        """The number of the cell with these labels, -1 if there is none."""
+        return self._numbers.get(tuple(self.labels[j].get(label, -1) for j, label in enumerate(labels)), -1)
 
     def number(self, labels: Sequence[Label]) -> int:
         """The number of the cell with these labels, a new one if need be."""
@@ -149,6 +167,12 @@ class Book:
         """The labels met of each attribute, in the order in which rows name them."""
         return {key[1]: tuple(labels) for key, labels in zip(self.keys, self.labels, strict=True) if key[0] == "group"}
 
+    def waiting(self) -> np.ndarray:
+        """(G,) which cells hold decisions that wait for their targets."""
+        at = self.keys.index(LABELLED) if LABELLED in self.keys else None
+        unlabelled = None if at is None else self.labels[at].get(False)
+        return np.array([at is not None and digits[at] == unlabelled for digits in self.digits], dtype=bool)
+
     def without_target(self) -> np.ndarray:
         """(G,) of each cell with a target, the cell of like samples without one; -1 where there is none."""
         at = self.keys.index(LABELLED) if LABELLED in self.keys else None
@@ -169,16 +193,16 @@ class Book:
     def to_data(self) -> dict[str, Any]:
         """Plain data, for a store."""
         return {
-            "names": list(self.names) if self.names is not None else None,
-            "keys": [list(key) for key in self.keys],
+            "names": [_plain(name) for name in self.names] if self.names is not None else None,
+            "keys": [[_plain(part) for part in key] for key in self.keys],
             "labels": [[_plain(label) for label in labels] for labels in self.labels],
             "digits": [list(digits) for digits in self.digits],
         }
 
     def load_data(self, data: dict[str, Any]) -> None:
         """What `to_data` gave."""
-        self.names = tuple(data["names"]) if data["names"] is not None else None
-        self.keys = tuple(tuple(key) for key in data["keys"])
+        self.names = tuple(map(_label, data["names"])) if data["names"] is not None else None
+        self.keys = tuple(tuple(map(_label, key)) for key in data["keys"])
         self.labels = [{_label(label): v for v, label in enumerate(labels)} for labels in data["labels"]]
         self.digits = [tuple(digits) for digits in data["digits"]]
         self._numbers = {digits: number for number, digits in enumerate(self.digits)}
@@ -192,14 +216,13 @@ def _only(family: Family, labelled: np.ndarray) -> Family:
 
 
 def _plain(label: Label) -> Any:
-    """A label as JSON has it; tuples, which it has not, are marked."""
+    """A label or name as JSON has it; tuples, which it has not, are marked."""
     if isinstance(label, tuple):
         return {"tuple": [_plain(part) for part in label]}
-    if label is None or isinstance(label, bool | int | float | str):
-        return label
-    if hasattr(label, "item"):
-        return label.item()
-    raise InputError(f"label {label!r} cannot be kept by a stream: use strings, numbers or booleans.")
+    value = label.item() if hasattr(label, "item") else label
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise InputError(f"label or name {label!r} cannot be kept by a stream: use strings, numbers or booleans.")
 
 
 def _label(data: Any) -> Label:

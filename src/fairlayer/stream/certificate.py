@@ -15,13 +15,24 @@ _LEAST, _MOST, _MEAN, _GAP, _BATCHES = range(5)  # places in a row's shares, see
 
 @dataclass(frozen=True)
 class ConstraintReport:
-    """One constraint: its tolerance, and the largest pooled gap now and ever."""
+    """One constraint: its tolerance, and the largest pooled gap now and ever.
+
+    A gap is None, and the constraint not satisfied, while there is nothing to compare: no second group, or no targets.
+    """
 
     constraint: str
     tolerance: float
-    gap: float
-    largest_gap: float
+    gap: float | None
+    largest_gap: float | None
     satisfied: bool
+
+    def __str__(self) -> str:
+        if self.gap is None:
+            return f"{self.constraint}: pooled gap not known yet, nothing to compare; tolerance {self.tolerance:.6g}"
+        return (
+            f"{self.constraint}: pooled gap {self.gap:.6g}, {'within' if self.satisfied else 'ABOVE'} tolerance "
+            f"{self.tolerance:.6g}; largest so far {self.largest_gap:.6g}"
+        )
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,7 @@ class Certificate:
     policy: str
     samples: int
     batches: int
+    waiting: int  # decisions whose target is not known: constraints that need targets leave them out
     constraints: tuple[ConstraintReport, ...]
     groups: tuple[GroupReport, ...]
     changed: float  # share of samples whose output differs from the raw one
@@ -58,7 +70,7 @@ class Certificate:
 
     @property
     def satisfied(self) -> bool:
-        """Whether every pooled gap is within its tolerance now."""
+        """Whether every pooled gap is known, and within its tolerance now."""
         return all(report.satisfied for report in self.constraints)
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,12 +79,9 @@ class Certificate:
 
     def __str__(self) -> str:
         lines = [f"Stream {self.stream!r} ({self.policy}): {self.samples} decisions in {self.batches} batches"]
-        for report in self.constraints:
-            verdict = "within" if report.satisfied else "ABOVE"
-            lines.append(
-                f"  {report.constraint}: pooled gap {report.gap:.6g}, {verdict} tolerance {report.tolerance:.6g}; "
-                f"largest so far {report.largest_gap:.6g}"
-            )
+        lines += [f"  {report}" for report in self.constraints]
+        if self.waiting:
+            lines.append(f"  {self.waiting} decisions wait for their target, and are not in gaps that need it")
         lines += [f"  {group.group}: {group.count} decisions, mean {group.mean:.6g}" for group in self.groups]
         lines.append(
             f"  changed: {self.changed:.1%} of decisions, by {self.mean_change:.6g} on average over all, "
@@ -97,11 +106,12 @@ def certify(stream: Stream, head: str) -> Certificate:
     gaps = np.abs(stream.ledger.gaps(view))
     reports = []
     for position, constraint in enumerate(stream.rules.constraints):
-        gap = float(gaps[view.owner == position].max(initial=0.0))
-        largest = account.largest[position] if account.largest else 0.0
+        here = gaps[view.owner == position]
+        gap = float(here.max()) if len(here) else None
+        largest = account.largest[position] if gap is not None else None
         tolerance = stream.tolerances[position]
         title = str(constraint.name or getattr(constraint, "title", type(constraint).__name__))
-        reports.append(ConstraintReport(title, tolerance, gap, largest, gap <= tolerance))
+        reports.append(ConstraintReport(title, tolerance, gap, largest, gap is not None and gap <= tolerance))
     count, total = account.count @ plan.membership, account.total @ plan.membership
     groups = tuple(
         GroupReport(label, int(c), float(t / c))
@@ -116,6 +126,7 @@ def certify(stream: Stream, head: str) -> Certificate:
         policy=stream.policy,
         samples=int(numbers["samples"]),
         batches=int(numbers["batches"]),
+        waiting=int(account.count[stream.ledger.book.waiting()].sum()),
         constraints=tuple(reports),
         groups=groups,
         changed=numbers["changed"] / samples,

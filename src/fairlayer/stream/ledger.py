@@ -6,14 +6,14 @@ goes on to the bit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fairlayer.bounds import Box, read_bounds
 from fairlayer.constraints import Batch
-from fairlayer.groups import Column
+from fairlayer.groups import Column, Label, Name
 from fairlayer.rules import Rules
 from fairlayer.solution import RecordedFacts, Status
 from fairlayer.stream.account import COUNT, RING, TARGET, TOTAL, Account
@@ -31,11 +31,17 @@ _NO_SHARES = [1.0, 0.0, 0.0, 0.0, 0.0]  # of a row before its first batch, see k
 class Ledger:
     """All that was emitted, by cell, and what follows from it."""
 
-    def __init__(self, rules: Rules, tolerances: tuple[float, ...], bounds: Any):
+    def __init__(
+        self,
+        rules: Rules,
+        tolerances: tuple[float, ...],
+        bounds: Any,
+        levels: Mapping[Name, Sequence[Label]] | None = None,
+    ):
         self.rules = rules
         self.tolerances = tolerances
         self.bounds = bounds
-        self.book = Book(rules)
+        self.book = Book(rules, levels)
         self.account = Account()
         self.leader = Leader(self.book, self.account)
         self._cell_names: list[str] = []
@@ -44,11 +50,11 @@ class Ledger:
 
     # Entering
 
-    def locate(self, n: int, groups: Any, features: Any, targets: Any) -> np.ndarray:
-        """The cell of each sample of a batch, with room for it in the account."""
+    def locate(self, n: int, groups: Any, features: Any, targets: Any, new: bool = True) -> np.ndarray:
+        """The cell of each sample of a batch, with room for it in the account; -1 for new ones if none may be made."""
         cell = self.book.look_up(groups, n)
         if cell is None:
-            cell = self.book.locate(self.book.columns(n, groups, features, targets), n)
+            cell = self.book.locate(n, groups, features, targets, new)
             self.account.grow(len(self.book))
         return cell
 
@@ -109,9 +115,9 @@ class Ledger:
             numbers.append(self.book.number(labels))
         return numbers
 
-    def teach(self, raw: np.ndarray, groups: Any) -> None:
+    def teach(self, raw: np.ndarray, groups: Any, features: Any = None) -> None:
         """Let the leader learn from past data, which do not enter the ledger."""
-        cell = self.locate(len(raw), groups, None, None)
+        cell = self.locate(len(raw), groups, features, None)
         self.leader.teach(raw, cell)
         self.account.numbers["taught"] += len(raw)
         self.lead()
@@ -145,8 +151,8 @@ class Ledger:
         sums = self.account.cells["sums"]
         return pooled_gaps(self.book.plan.membership, self.book.plan.residual, sums, view.plus, view.minus)
 
-    def facts(self, outcome: Outcome, waiting: bool) -> RecordedFacts:
-        """What is known after a batch; waiting: for targets that some constraint needs."""
+    def measure(self) -> tuple[View, np.ndarray]:
+        """The pooled rows and their values, of which the largest are remembered."""
         view = self.view()
         gaps = self.gaps(view)
         largest = self.account.largest or [0.0] * len(self.tolerances)
@@ -155,6 +161,11 @@ class Ledger:
             if len(here):
                 largest[position] = max(largest[position], float(here.max()), float(-here.min()))
         self.account.largest = largest
+        return view, gaps
+
+    def facts(self, outcome: Outcome, waiting: bool) -> RecordedFacts:
+        """What is known after a batch; waiting: for targets that some constraint needs."""
+        view, gaps = self.measure()
         status = outcome.status
         if status in (Status.OPTIMAL, Status.VACUOUS):
             if waiting:

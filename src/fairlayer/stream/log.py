@@ -1,6 +1,7 @@
 """The log of a stream: one entry per transaction, each holding the hash of the one before it.
 
-An entry says what was in the cells it touched before and after, the multipliers and the status. From the entries alone
+An entry says what was in the cells it touched before and after, which decisions began or ceased to wait for their
+targets, the multipliers and the status; the first one holds the hash of the stream's settings. From the entries alone
 the ledger can be computed again; a changed, missing or added entry breaks the chain.
 """
 
@@ -11,9 +12,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-ORIGIN = hashlib.sha256(b"fairlayer stream").hexdigest()  # what the first entry refers to
+if TYPE_CHECKING:
+    from fairlayer.stream.store import Pending, Stored
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _NOTHING = [0.0] * 5  # the sums of a cell before its first sample, see account.py
@@ -28,6 +30,11 @@ class Entry(NamedTuple):
     emitted: bytes | None  # the outputs, kept where a batch can be replayed
     previous: str
     hash: str
+
+
+def origin(configuration: str) -> str:
+    """What the first entry of a stream with these settings refers to."""
+    return hashlib.sha256(f"fairlayer stream {configuration}".encode()).hexdigest()
 
 
 def make_entry(
@@ -73,15 +80,22 @@ class Verification:
 
 
 def verify_log(
-    entries: Iterable[Entry], ledger: dict[str, list[float]], head: str, state: bytes | None
+    entries: Iterable[Entry],
+    stored: Stored,
+    ledger: dict[str, list[float]],
+    pending: dict[str, Pending],
+    kept: str | None = None,
 ) -> Verification:
     """Compute the ledger again from its log, and compare.
 
-    ledger: cell name -> what is recorded of it. head, state: the last hash and the state, as they are stored.
+    stored, pending: as they are in the store. ledger: cell name -> what is recorded of it. kept: a hash that must be in
+    the chain.
     """
     problems: list[str] = []
     cells: dict[str, list[float]] = {}
-    previous, number, last = ORIGIN, 0, None
+    waiting: dict[str, list[float]] = {}
+    previous, number, last = origin(stored.configuration), 0, None
+    met = kept in (None, previous)
     for entry in entries:
         number += 1
         where = f"entry {entry.number}"
@@ -89,26 +103,37 @@ def verify_log(
             problems.append(f"entry {number} is missing")
             number = entry.number
         if entry.previous != previous:
-            problems.append(f"{where} does not follow the one before it")
+            before_it = "settings that are stored" if number == 1 else "one before it"
+            problems.append(f"{where} does not follow the {before_it}")
         if entry.hash != _digest(entry.number, entry.batch_id, entry.payload, entry.previous):
             problems.append(f"{where} was changed")
         previous = entry.hash
+        met |= previous == kept
         try:
             payload = json.loads(entry.payload)
             changes, outputs, last = dict(payload["cells"]), payload["emitted"], payload["state"]
-        except (ValueError, KeyError, TypeError):
+            waiting |= payload.get("waiting", {})
+            observed = dict(payload.get("observed", {}))
+        except (ValueError, KeyError, TypeError, AttributeError):
             problems.append(f"{where} cannot be read")
             continue
         if _hash(entry.emitted) != outputs:
             problems.append(f"the outputs of {where} were changed")
+        changed = [one for one, decision in observed.items() if waiting.pop(one, None) != decision]
+        problems += [f"{where} has the target of decision {one!r}, which was changed before" for one in changed]
         for name, (before, after) in changes.items():
             if cells.get(name, _NOTHING) != before:
                 problems.append(f"{where} does not continue from the sums of cell {name} before it")
             cells[name] = after
-    if previous != head:
+    if previous != stored.hash:
         problems.append("entries at the end are missing: the ledger was written by a later one")
-    if _hash(state) != last:
+    if not met:
+        problems.append(f"the hash {kept} is of no entry: this is another log, or it was written anew")
+    if _hash(stored.block) != last:
         problems.append("the stored state is not the one that the last entry left")
     differing = [name for name in cells | ledger if cells.get(name, _NOTHING) != ledger.get(name, _NOTHING)]
     problems += [f"the ledger's sums of cell {name} do not follow from the log" for name in differing]
-    return Verification(number, head, tuple(problems[:20]))
+    there = {one: list(decision) for one, decision in pending.items()}
+    differing = [one for one in waiting | there if waiting.get(one) != there.get(one)]
+    problems += [f"decision {one!r}, which waits for its target, does not follow from the log" for one in differing]
+    return Verification(number, stored.hash, tuple(problems[:20]))

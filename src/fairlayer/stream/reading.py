@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import torch
 
+from fairlayer.constraints import as_numpy
 from fairlayer.errors import InputError
 
 
@@ -36,8 +40,10 @@ def read_outputs(z: Any) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
 
 def read_targets(targets: Any, n: int | None = None) -> np.ndarray:
     """Targets as an array of finite numbers."""
-    array = targets.detach().cpu().numpy() if isinstance(targets, torch.Tensor) else np.asarray(targets)
-    values = array.astype(np.float64).reshape(-1)
+    try:
+        values = as_numpy(targets).astype(np.float64).reshape(-1)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"targets of a stream must be numbers ({error}): number the classes, 0 and 1.") from error
     if n is not None and len(values) != n:
         raise InputError(f"targets has {len(values)} entries for {n} outputs: pass one per output.")
     if not np.isfinite(values).all():
@@ -49,7 +55,59 @@ def read_ids(ids: Sequence[Any] | None, n: int) -> list[str]:
     """Names of samples whose targets come later."""
     if ids is None:
         raise InputError("ids is missing: targets come later, so name the samples, and pass the names to observe.")
-    keys = [str(one) for one in (ids.tolist() if hasattr(ids, "tolist") else ids)]
+    if not isinstance(ids, Iterable):
+        raise InputError(f"ids must be {n} names, one per sample; got {ids!r}.")
+    keys = [read_text(one, "ids") for one in (ids.tolist() if hasattr(ids, "tolist") else ids)]
     if len(keys) != n or len(set(keys)) != n:
         raise InputError(f"ids must be {n} names, one per sample and no two alike; got {len(keys)}.")
     return keys
+
+
+def read_text(value: Any, what: str) -> str:
+    """A name as text that every store can keep."""
+    text = str(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{what} has {value!r}, which is not valid text ({error.reason}): use another name."
+        ) from error
+    return text
+
+
+def read_whole(value: Any, what: str) -> int:
+    """A setting that counts something."""
+    if not (isinstance(value, Integral) and int(value) >= 0):
+        raise InputError(f"{what} must be a whole number, at least 0; got {value!r}.")
+    return int(value)
+
+
+def read_positive(value: Any, what: str) -> float:
+    """A setting that measures something."""
+    if not (isinstance(value, Real) and 0.0 < float(value) < np.inf):
+        raise InputError(f"{what} must be a positive number; got {value!r}.")
+    return float(value)
+
+
+def read_location(store: Any) -> str | None:
+    """Where a stream is kept."""
+    if store is not None and not isinstance(store, str | os.PathLike):
+        raise InputError(f"store must be None, a path, or a postgresql:// URL; got {store!r}.")
+    return None if store is None else str(store)
+
+
+def read_past(past: Any, needs_features: bool) -> tuple[np.ndarray, Any, Any]:
+    """Past data to learn from: outputs, groups, and features where there are any."""
+    if not isinstance(past, tuple | list) or len(past) not in (2 + needs_features, 3):
+        form = "(raw, groups, features)" if needs_features else "(raw, groups)"
+        raise InputError(f"warm_start must be {form} for these constraints, each of past data.")
+    raw, _ = read_outputs(past[0])
+    return raw, past[1], past[2] if len(past) == 3 else None
+
+
+def fingerprint(raw: np.ndarray, cell: np.ndarray, targets: np.ndarray | None, ids: list[str]) -> str:
+    """A hash of what a batch brought. Outputs count in float32, so that a batch may come again in another dtype."""
+    with np.errstate(over="ignore"):
+        parts = [raw.astype(np.float32).tobytes(), cell.astype(np.int32).tobytes()]
+    parts += [b"" if targets is None else targets.tobytes(), repr(ids).encode()]
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()

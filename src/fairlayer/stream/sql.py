@@ -7,16 +7,18 @@ are only ever bound as parameters.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
-from fairlayer.stream.log import ORIGIN, Entry
-from fairlayer.stream.store import Pending, Store, Stored, StoreError, differences
+from fairlayer.errors import StoreError
+from fairlayer.stream.log import Entry, origin
+from fairlayer.stream.store import Pending, Store, Stored, differences
 
-SCHEMA = 1
+SCHEMA = 2
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS fairlayer_schema (version INTEGER NOT NULL)",
@@ -33,9 +35,13 @@ _TABLES = (
     )""",
 )
 
+_URL = re.compile(r"\w+://([^@/?]*@)?(?P<host>[^@/?]*)(?P<path>/[^@?]*)?(\?[^@]*)?")
+
 
 def open_store(location: str, name: str, configuration: str, timeout: float) -> Store:
     """The store at a path or URL, for the stream `name` with this configuration (made if it is new)."""
+    if location in ("", ":memory:"):
+        raise StoreError(f"store {location!r} would not outlive its connection: pass a path, or None for memory.")
     if location.startswith(("postgresql://", "postgres://")):
         return PostgresStore(location, name, configuration, timeout)
     if "://" in location:
@@ -56,8 +62,13 @@ class SqlStore(ABC):
         self.name = name
         self.configuration = configuration
         self.timeout = timeout
+        self.place = self._shown()
         self.connection: Any = None
         self._open()
+
+    def _shown(self) -> str:
+        """The location as messages may show it."""
+        return self.location
 
     @abstractmethod
     def _connect(self) -> Any:
@@ -94,21 +105,22 @@ class SqlStore(ABC):
                     self._execute("INSERT INTO fairlayer_schema (version) VALUES (?)", SCHEMA)
                 elif version[0] != SCHEMA:
                     raise StoreError(
-                        f"store {self.location!r} has schema {version[0]}, this fairlayer knows {SCHEMA}: "
+                        f"store {self.place!r} has schema {version[0]}, this fairlayer knows {SCHEMA}: "
                         + ("update fairlayer." if version[0] > SCHEMA else "open it with the release that wrote it.")
                     )
                 self._execute(
                     "INSERT INTO fairlayer_streams (name, configuration, state, number, hash) "
                     "VALUES (?, ?, NULL, 0, ?) ON CONFLICT (name) DO NOTHING",
-                    self.name, self.configuration, ORIGIN,
+                    self.name, self.configuration, origin(self.configuration),
                 )  # fmt: skip
                 (stored,) = self._execute(
                     "SELECT configuration FROM fairlayer_streams WHERE name = ?", self.name
                 ).fetchone()
-                if stored != self.configuration:
+                different = differences(stored, self.configuration)
+                if different:
                     raise StoreError(
-                        f"stream {self.name!r} in {self.location!r} was made with other settings: "
-                        f"{differences(stored, self.configuration)}. Use the same, or another name."
+                        f"stream {self.name!r} in {self.place!r} was made with other settings: {different}. "
+                        "Use the same, or another name."
                     )
         except BaseException as error:
             self.close()
@@ -147,8 +159,10 @@ class SqlStore(ABC):
 
     def load(self) -> Stored:
         """The state."""
-        row = self._execute("SELECT state, number, hash FROM fairlayer_streams WHERE name = ?", self.name).fetchone()
-        return Stored(bytes(row[0]) if row[0] is not None else None, row[1], row[2])
+        block, *rest = self._execute(
+            "SELECT state, number, hash, configuration FROM fairlayer_streams WHERE name = ?", self.name
+        ).fetchone()
+        return Stored(bytes(block) if block is not None else None, *rest)
 
     def find(self, batch_id: str) -> Entry | None:
         """The entry of a batch, if it was processed before."""
@@ -184,6 +198,11 @@ class SqlStore(ABC):
                 "INSERT INTO fairlayer_pending (stream, id, cell, output, raw) VALUES (?, ?, ?, ?, ?)",
                 self.name, one, *pending,
             )  # fmt: skip
+
+    def pending(self) -> dict[str, Pending]:
+        """Every decision that waits for its target."""
+        rows = self._execute("SELECT id, cell, output, raw FROM fairlayer_pending WHERE stream = ?", self.name)
+        return {one: Pending(*decision) for one, *decision in rows}
 
     def commit(self, block: bytes | None, entry: Entry) -> None:
         """Write the state and the entry that led to it."""
@@ -245,7 +264,7 @@ class SqliteStore(SqlStore):
             "unable to open": "its folder does not exist or cannot be written to.",
         }
         remedy = next((advice[key] for key in advice if key in text), "the batch was not counted.")
-        return StoreError(f"store {self.location!r}: {text}; {remedy}")
+        return StoreError(f"store {self.place!r}: {text}; {remedy}")
 
 
 class PostgresStore(SqlStore):
@@ -253,6 +272,16 @@ class PostgresStore(SqlStore):
 
     mark = "%s"
     types: ClassVar[dict[str, str]] = {"blob": "BYTEA", "real": "DOUBLE PRECISION"}
+
+    def _shown(self) -> str:
+        """Without user, password and options. What cannot be taken apart for sure is refused, and not shown."""
+        parts = _URL.fullmatch(self.location)
+        if parts is None:
+            raise StoreError(
+                "store is not a URL of the form postgresql://user:password@host:port/database: write @, / and ? within "
+                "a part as %40, %2F and %3F."
+            )
+        return f"postgresql://{parts['host']}{parts['path'] or ''}"
 
     @property
     def _errors(self) -> type[Exception]:
@@ -286,9 +315,8 @@ class PostgresStore(SqlStore):
         self._execute("SELECT 1 FROM fairlayer_streams WHERE name = ? FOR UPDATE", self.name)
 
     def _explain(self, error: Exception) -> StoreError:
-        place = self.location.split("@")[-1]  # without the password
         text = str(error).strip() or type(error).__name__
         remedy = "the batch was not counted, and can be sent again."
         if "lock timeout" in text:
             remedy = f"another process held the stream for more than {self.timeout} s; try again, or raise `timeout`."
-        return StoreError(f"store {place!r}: {text}; {remedy}")
+        return StoreError(f"store {self.place!r}: {text}; {remedy}")

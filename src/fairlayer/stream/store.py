@@ -11,12 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, Protocol
 
-from fairlayer.errors import FairlayerError
-from fairlayer.stream.log import ORIGIN, Entry
-
-
-class StoreError(FairlayerError):
-    """The store cannot be used; nothing was changed. The message says what to do."""
+from fairlayer.stream.log import Entry, origin
 
 
 def differences(stored: str, asked: str) -> str:
@@ -32,6 +27,7 @@ class Stored(NamedTuple):
     block: bytes | None  # None before the first entry
     number: int
     hash: str
+    configuration: str
 
 
 class Pending(NamedTuple):
@@ -60,6 +56,9 @@ class Transaction(Protocol):
     def add_pending(self, decisions: dict[str, Pending]) -> None:
         """Decisions to wait for their targets."""
 
+    def pending(self) -> dict[str, Pending]:
+        """Every decision that waits for its target."""
+
     def commit(self, block: bytes | None, entry: Entry) -> None:
         """Write the state and the entry that led to it. block: None where the store keeps no state."""
 
@@ -68,6 +67,7 @@ class Store(Protocol):
     """A home of one stream."""
 
     keeps_state: bool  # whether `commit` wants the state as a block
+    place: str  # where it is, for messages: without passwords
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Begin; commit at the end, roll back on an exception."""
@@ -83,8 +83,10 @@ class MemoryStore:
     """A stream that lives and dies with its process."""
 
     keeps_state = False
+    place = "memory"
 
-    def __init__(self) -> None:
+    def __init__(self, configuration: str) -> None:
+        self.configuration = configuration
         self._log: list[Entry] = []
         self._by_batch: dict[str, Entry] = {}
         self._pending: dict[str, Pending] = {}
@@ -96,11 +98,11 @@ class MemoryStore:
 
     def head(self) -> tuple[int, str]:
         """Number and hash of the last entry."""
-        return (self._log[-1].number, self._log[-1].hash) if self._log else (0, ORIGIN)
+        return (self._log[-1].number, self._log[-1].hash) if self._log else (0, origin(self.configuration))
 
     def load(self) -> Stored:
         """The stream itself holds the state."""
-        return Stored(None, *self.head())
+        return Stored(None, *self.head(), self.configuration)
 
     def find(self, batch_id: str) -> Entry | None:
         """The entry of a batch."""
@@ -113,6 +115,10 @@ class MemoryStore:
     def add_pending(self, decisions: dict[str, Pending]) -> None:
         """Decisions to wait for their targets."""
         self._pending.update(decisions)
+
+    def pending(self) -> dict[str, Pending]:
+        """Every decision that waits for its target."""
+        return self._pending
 
     def commit(self, block: bytes | None, entry: Entry) -> None:
         """Append to the log."""
@@ -133,6 +139,7 @@ class MemoryStore:
 
     def load_data(self, data: dict[str, Any]) -> None:
         """What `to_data` gave."""
-        self._log = [Entry(*entry) for entry in data["log"]]
-        self._by_batch = {entry.batch_id: entry for entry in self._log if entry.batch_id is not None}
-        self._pending = {key: Pending(*pending) for key, pending in data["pending"].items()}
+        log = [Entry(*entry) for entry in data["log"]]
+        pending = {key: Pending(*one) for key, one in data["pending"].items()}
+        self._log, self._pending = log, pending
+        self._by_batch = {entry.batch_id: entry for entry in log if entry.batch_id is not None}

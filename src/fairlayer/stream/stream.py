@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import struct
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -12,14 +14,25 @@ import torch
 
 from fairlayer.bounds import read_bounds
 from fairlayer.constraints import Constraint
-from fairlayer.errors import InputError
+from fairlayer.errors import FairlayerError, InputError, StoreError
+from fairlayer.groups import Label, Name
 from fairlayer.rules import Rules
 from fairlayer.solution import RecordedFacts, Solution, Status
 from fairlayer.stream.certificate import Certificate, certify
 from fairlayer.stream.ledger import Ledger
 from fairlayer.stream.log import Entry, Verification, make_entry, verify_log
 from fairlayer.stream.policies import POLICIES, Incoming
-from fairlayer.stream.reading import read_ids, read_outputs, read_targets
+from fairlayer.stream.reading import (
+    fingerprint,
+    read_ids,
+    read_location,
+    read_outputs,
+    read_past,
+    read_positive,
+    read_targets,
+    read_text,
+    read_whole,
+)
 from fairlayer.stream.sql import open_store
 from fairlayer.stream.store import MemoryStore, Pending, Store, Transaction, differences
 
@@ -34,9 +47,12 @@ class Stream:
     of batches in the long run: batches of at least b_tau are projected, smaller ones pay a price, whose step is
     eta / sqrt(t + 1).
     store: None for memory, a path for SQLite, a postgresql:// URL. Streams are told apart by name; several processes
-    may share one. Durable before `update` returns.
+    may share one, and the threads of each: they take turns. Durable before `update` returns.
     bounds: (lo, hi), numbers or None.
-    warm_start: (raw, groups) of past data, from which the leader learns; they do not enter the ledger.
+    warm_start: (raw, groups) or (raw, groups, features) of past data, from which the leader learns; they do not enter
+    the ledger. Ledger only.
+    levels: all labels that attributes can have, by attribute: others are refused. Without it, a new label is a new
+    group.
     each_batch: keep the constraints within every batch as well, at the cost of larger changes; ledger only.
     timeout: seconds to wait for a stream that another process is writing to.
     """
@@ -51,48 +67,54 @@ class Stream:
         *,
         b_tau: int = 64,
         eta: float = 0.5,
-        warm_start: tuple[Any, Any] | None = None,
+        warm_start: tuple[Any, ...] | None = None,
         each_batch: bool = False,
         timeout: float = 10.0,
+        levels: Mapping[Name, Sequence[Label]] | None = None,
     ):
         self.rules = Rules(constraints)
         if not self.rules.constraints or self.rules.affine:
             raise InputError("constraints of a stream must be fairness constraints, at least one; Affine is not.")
         if policy not in POLICIES:
             raise InputError(f"policy must be one of {sorted(POLICIES)}; got {policy!r}.")
-        if b_tau < 0 or not eta > 0:
-            raise InputError(f"b_tau must be at least 0 and eta positive; got {b_tau!r} and {eta!r}.")
         if each_batch and policy != "ledger":
             raise InputError(f"each_batch needs policy='ledger'; got {policy!r}, which has its own rule for batches.")
+        if warm_start is not None and policy != "ledger":
+            raise InputError(f"warm_start needs policy='ledger'; got {policy!r}, which learns nothing from past data.")
+        if not isinstance(name, str):
+            raise InputError(f"name must be a string; got {name!r}.")
         if any(isinstance(tolerance, torch.Tensor) for tolerance in self.rules.tolerances()):
             raise InputError("a stream's tolerances must be numbers: gradients do not flow through it.")
         box = read_bounds(bounds, 2, np.float64)
         if box.per_sample:
             raise InputError("bounds of a stream must be numbers: what was emitted before must lie within them.")
-        self.tolerances: tuple[float, ...] = self.rules.tolerances()
+        self.tolerances: tuple[float, ...] = tuple(map(float, self.rules.tolerances()))
         self.bounds = (box.lowest, box.highest)
         self.policy = policy
-        self.name = name
-        self.b_tau = b_tau
-        self.eta = eta
+        self.name = read_text(name, "name")
+        self.b_tau = read_whole(b_tau, "b_tau")
+        self.eta = read_positive(eta, "eta")
         self.each_batch = each_batch
-        self.timeout = timeout
-        self.location = None if store is None else str(store)
+        self.timeout = read_positive(timeout, "timeout")
+        self.levels = levels
+        self.location = read_location(store)
+        past = None if warm_start is None else read_past(warm_start, self.rules.needs_features)
         self._begin()
-        if warm_start is not None:
-            raw, _ = read_outputs(warm_start[0])
+        if past is not None:
             with self._whole() as transaction:
                 numbers = self.ledger.account.numbers
                 if not numbers["samples"] and not numbers["taught"]:  # otherwise it has been taught already
-                    self.ledger.teach(raw, warm_start[1])
-                    self._commit(transaction, None, {"kind": "warm start", "samples": len(raw), "cells": {}}, None)
+                    self.ledger.teach(*past)
+                    self._commit(transaction, None, {"kind": "warm start", "samples": len(past[0]), "cells": {}}, None)
 
     def _begin(self) -> None:
-        self.ledger = Ledger(self.rules, self.tolerances, self.bounds)
+        self.ledger = Ledger(self.rules, self.tolerances, self.bounds, self.levels)
+        self._turn = threading.RLock()  # held by the thread whose turn it is
+        self._closed = False
         self._at: tuple[int, str] | None = None
         self._transaction: Transaction | None = None
         self._store: Store = (
-            MemoryStore()
+            MemoryStore(self.configuration)
             if self.location is None
             else open_store(self.location, self.name, self.configuration, self.timeout)
         )
@@ -126,7 +148,8 @@ class Stream:
     ) -> Solution:
         """Decide one batch. `gaps` of the solution are the pooled ones, after it.
 
-        batch_id: sent again, a batch returns what was emitted the first time, and counts once.
+        batch_id: sent again, a batch returns what was emitted the first time, and counts once; another batch under
+        the same id is refused.
         targets: where constraints need them and they are known; otherwise pass `ids`, one per sample, and the targets
         later to `observe`.
         """
@@ -137,14 +160,14 @@ class Stream:
         if waiting and self.policy == "primal-dual":
             raise InputError(f"targets is missing: Algorithm 1 measures {self.rules.needs_targets} in every batch.")
         keys = read_ids(ids, n) if waiting else []
-        label = None if batch_id is None else str(batch_id)
+        label = None if batch_id is None else read_text(batch_id, "batch_id")
         with self._whole() as transaction:
             entry = None if label is None else transaction.find(label)
-            if entry is not None:
-                return _replay(entry, raw, like)
-            if waiting:
+            if entry is None and waiting:
                 _refuse_waiting(transaction, keys)
-            cell = self.ledger.locate(n, groups, features, known)
+            cell = self.ledger.locate(n, groups, features, known, new=entry is None)
+            if entry is not None:
+                return _replay(entry, n, fingerprint(raw, cell, known, keys), like)
             if n == 0:
                 nothing = np.zeros(0)
                 return Solution(like(raw), RecordedFacts((), nothing, nothing, Status.VACUOUS))
@@ -153,14 +176,11 @@ class Stream:
             batch = Incoming(raw, cell, read_bounds(self.bounds, n, raw.dtype), groups, features, known)
             outcome = POLICIES[self.policy](self, batch)
             self.ledger.enter(raw, outcome, cell, known)
-            if keys:
-                decisions = zip(cell.tolist(), outcome.value.tolist(), raw.tolist(), strict=True)
-                transaction.add_pending({key: Pending(*one) for key, one in zip(keys, decisions, strict=True)})
             facts = self.ledger.facts(outcome, waiting)
             if self.policy == "ledger":
                 self.ledger.follow(batch.box)
             binding = np.flatnonzero(facts.multipliers).tolist()
-            payload = {
+            payload: dict[str, Any] = {
                 "kind": "batch",
                 "samples": n,
                 "cells": self.ledger.changes(touched, before),
@@ -168,17 +188,24 @@ class Stream:
                 "status": facts.status.name,
                 "excess": facts.excess,
             }
-            if label is not None:  # what a replay returns besides the outputs
+            if keys:
+                decisions = zip(cell.tolist(), outcome.value.tolist(), raw.tolist(), strict=True)
+                payload["waiting"] = {key: Pending(*one) for key, one in zip(keys, decisions, strict=True)}
+                transaction.add_pending(payload["waiting"])
+            if label is not None:  # what a replay is known by, and what it returns besides the outputs
+                payload |= {"input": fingerprint(raw, cell, known, keys), "dtype": outcome.value.dtype.name}
                 payload |= {"rows": facts.rows, "gaps": facts.gaps.tolist(), "vacuous": facts.vacuous}
             self._commit(transaction, label, payload, outcome.value.tobytes() if label is not None else None)
         return Solution(like(outcome.value), facts)
 
-    def observe(self, ids: Sequence[Any], targets: Any) -> None:
-        """Enter the targets of decisions made earlier, by the ids given to `update`."""
+    def observe(self, ids: Sequence[Any], targets: Any) -> dict[str, float]:
+        """Enter the targets of decisions made earlier, by the ids given to `update`; `gaps()` after that."""
         if not self.rules.needs_targets:
             raise InputError("no constraint of this stream needs targets: there is nothing to observe.")
         values = read_targets(targets)
         keys = read_ids(ids, len(values))
+        if not keys:
+            return self.gaps()
         with self._whole() as transaction:
             taken = transaction.take_pending(keys)
             unknown = [key for key in keys if key not in taken]
@@ -190,19 +217,23 @@ class Stream:
             except InputError:
                 transaction.add_pending(taken)
                 raise
-            self._commit(transaction, None, {"kind": "targets", "samples": len(keys), "cells": changes}, None)
+            self.ledger.measure()
+            payload = {"kind": "targets", "samples": len(keys), "cells": changes, "observed": taken}
+            self._commit(transaction, None, payload, None)
+            return self.gaps()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Several updates that become durable together: faster, and all or nothing."""
-        before = self.state_dict() if isinstance(self._store, MemoryStore) else None
-        try:
-            with self._whole():
-                yield
-        except BaseException:
-            if before is not None:
-                self.load_state_dict(before)
-            raise
+        with self._turn:
+            before = self.state_dict() if self.location is None else None
+            try:
+                with self._whole():
+                    yield
+            except BaseException:
+                if before is not None:
+                    self.load_state_dict(before)
+                raise
 
     # Asking
 
@@ -217,37 +248,60 @@ class Stream:
         with self._whole() as transaction:
             return certify(self, transaction.head()[1])
 
-    def verify(self) -> Verification:
-        """Compute the ledger again from the log, and find any change."""
-        if self._transaction is None:
-            self._at = None  # what counts is what is stored, not what is in memory
-        with self._whole() as transaction:
-            stored = transaction.load()
-            return verify_log(self._store.entries(), self.ledger.recorded(), stored.hash, stored.block)
+    def verify(self, hash: str | None = None) -> Verification:  # noqa: A002
+        """Compute the ledger again from the log, and find any change.
+
+        hash: of an earlier certificate, kept elsewhere. It must be in the chain, which then was not written anew since.
+        """
+        with self._turn:
+            if self._transaction is None:
+                self._at = None  # what counts is what is stored, not what is in memory
+            with self._whole() as transaction:
+                entries, stored = self._store.entries(), transaction.load()
+                return verify_log(entries, stored, self.ledger.recorded(), transaction.pending(), hash)
 
     def close(self) -> None:
-        """Let go of files and connections. Using the stream again opens them again."""
-        self._store.close()
+        """Let go of files and connections. A closed stream is of no more use: make another to go on."""
+        with self._turn:
+            if self._transaction is not None:
+                raise StoreError("a transaction is open: close the stream after it.")
+            self._closed = True
+            self._store.close()
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.name!r} ({self.policy}) in {self._store.place}>"
 
     # Keeping
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as plain data. For a stream in memory; one in a store is there already."""
         with self._whole():
-            state: dict[str, Any] = {"configuration": self.configuration, "ledger": self.ledger.to_bytes()}
-            if isinstance(self._store, MemoryStore):
-                state |= self._store.to_data()
-        return state
+            store = self._memory()
+            return {"configuration": self.configuration, "ledger": self.ledger.to_bytes(), **store.to_data()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where another stream of the same settings stood."""
+        with self._whole():
+            store = self._memory()
+            with _readable("state", InputError, "pass what `state_dict` of a stream in memory gave."):
+                different = differences(state["configuration"], self.configuration)
+                ledger = self._read_ledger(state["ledger"])
+                if not different:
+                    store.load_data(state)
+            if different:
+                raise InputError(f"state is of a stream with other settings: {different}. Use the same.")
+            self.ledger = ledger
+
+    def _memory(self) -> MemoryStore:
         if not isinstance(self._store, MemoryStore):
             raise InputError("a stream with a store continues from the store: open it by its name instead.")
-        if state["configuration"] != self.configuration:
-            different = differences(state["configuration"], self.configuration)
-            raise InputError(f"state is of a stream with other settings: {different}. Use the same.")
-        self._store.load_data(state)
-        self.ledger.load_bytes(state["ledger"])
+        return self._store
+
+    def _read_ledger(self, block: bytes | None) -> Ledger:
+        ledger = Ledger(self.rules, self.tolerances, self.bounds, self.levels)
+        if block is not None:
+            ledger.load_bytes(block)
+        return ledger
 
     def __getstate__(self) -> dict[str, Any]:
         settings = (
@@ -260,6 +314,7 @@ class Stream:
             "eta",
             "each_batch",
             "timeout",
+            "levels",
             "location",
         )
         kept = {key: getattr(self, key) for key in settings}
@@ -273,25 +328,28 @@ class Stream:
 
     @contextmanager
     def _whole(self) -> Iterator[Transaction]:
-        """A transaction with the state of the last one, whoever wrote it; joined if one is open already."""
-        if self._transaction is not None:
-            yield self._transaction
-            return
-        with self._store.transaction() as transaction:
-            if self._store.keeps_state and self._at != transaction.head():
-                stored = transaction.load()
-                self.ledger = Ledger(self.rules, self.tolerances, self.bounds)
-                if stored.block is not None:
-                    self.ledger.load_bytes(stored.block)
-                self._at = (stored.number, stored.hash)
-            self._transaction = transaction
-            try:
-                yield transaction
-            except BaseException:
-                self._at = None  # what is in memory may be half done: read it again
-                raise
-            finally:
-                self._transaction = None
+        """A transaction with the state of the last one, whoever wrote it; joined if this thread has one open."""
+        with self._turn:
+            if self._closed:
+                raise StoreError(f"stream {self.name!r} is closed: make it anew, with the same store and name.")
+            if self._transaction is not None:
+                yield self._transaction
+                return
+            with self._store.transaction() as transaction:
+                if self._store.keeps_state and self._at != transaction.head():
+                    stored = transaction.load()
+                    remedy = f"stream {self.name!r} in {self._store.place!r} is damaged; go back to a copy of it."
+                    with _readable("its state", StoreError, remedy):
+                        self.ledger = self._read_ledger(stored.block)
+                    self._at = (stored.number, stored.hash)
+                self._transaction = transaction
+                try:
+                    yield transaction
+                except BaseException:
+                    self._at = None  # what is in memory may be half done: read it again
+                    raise
+                finally:
+                    self._transaction = None
 
     def _commit(self, transaction: Transaction, batch_id: str | None, payload: dict[str, Any], emitted: Any) -> None:
         number, previous = transaction.head()
@@ -309,13 +367,14 @@ def _refuse_waiting(transaction: Transaction, keys: list[str]) -> None:
         raise InputError(f"ids {list(waiting)[:5]} are waiting for a target already: give every decision its own.")
 
 
-def _replay(entry: Entry, raw: np.ndarray, like: Any) -> Solution:
-    """What was emitted when this batch came first."""
+def _replay(entry: Entry, n: int, batch: str, like: Any) -> Solution:
+    """What was emitted when this batch came first. batch: its fingerprint."""
     payload = json.loads(entry.payload)
-    if payload["samples"] != len(raw) or entry.emitted is None:
+    if payload["input"] != batch or entry.emitted is None:
+        size = "" if payload["samples"] == n else f" of {payload['samples']} samples, not {n}"
         raise InputError(
-            f"batch_id {entry.batch_id!r} was used for a batch of {payload['samples']} samples, this one has "
-            f"{len(raw)}: give every batch an id of its own."
+            f"batch_id {entry.batch_id!r} was used for another batch{size}: give every batch an id of its own, and "
+            "send a batch again with the same outputs, groups and targets."
         )
     multipliers = [payload["multipliers"].get(row, 0.0) for row in payload["rows"]]
     facts = RecordedFacts(
@@ -326,4 +385,13 @@ def _replay(entry: Entry, raw: np.ndarray, like: Any) -> Solution:
         tuple(payload["vacuous"]),
         payload["excess"],
     )
-    return Solution(like(np.frombuffer(entry.emitted, dtype=raw.dtype).copy()), facts)
+    return Solution(like(np.frombuffer(entry.emitted, dtype=payload["dtype"]).copy()), facts)
+
+
+@contextmanager
+def _readable(what: str, kind: type[FairlayerError], remedy: str) -> Iterator[None]:
+    """Anything that goes wrong with data of the wrong form, in one sentence."""
+    try:
+        yield
+    except (struct.error, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise kind(f"{what} cannot be read ({type(error).__name__}: {error}): {remedy}") from error
