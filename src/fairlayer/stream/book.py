@@ -163,7 +163,7 @@ class Book:
             self._plan = Plan([[_only(family, labelled) for family in listed] for listed in families], {}, len(digits))
         return self._plan
 
-    def levels(self) -> dict[Name, tuple[Label, ...]]:
+    def labels_met(self) -> dict[Name, tuple[Label, ...]]:
         """The labels met of each attribute, in the order in which rows name them."""
         return {key[1]: tuple(labels) for key, labels in zip(self.keys, self.labels, strict=True) if key[0] == "group"}
 

@@ -99,7 +99,7 @@ def primal_dual(stream: Stream, batch: Incoming) -> Outcome:
     """Algorithm 1: project large batches; let small ones pay for their largest gap, and adapt the price."""
     numbers, n, pooled = stream.ledger.account.numbers, len(batch.raw), stream.ledger.view(batch.cell)
     data = {"groups": batch.groups, "targets": batch.targets, "features": batch.features}
-    data["levels"] = stream.ledger.book.levels()  # so that a row of the batch is named as its pooled one
+    data["levels"] = stream.ledger.book.labels_met()  # so that a row of the batch is named as its pooled one
     if n >= stream.b_tau:
         solution = project(batch.raw, constraints=stream.rules, bounds=stream.bounds, infeasible="relax", **data)
         gap = float(np.abs(solution.gaps).max()) if len(solution.gaps) else float("nan")
