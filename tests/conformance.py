@@ -100,7 +100,7 @@ CASES: dict[str, Callable[[np.random.Generator, int], Data]] = {
     "several constraints": lambda rng, n: {
         "constraints": [
             MeanParity(0.05, over="sex"),
-            EqualizedOdds(0.1, over="race"),
+            EqualizedOdds(0.1, over="race", regions=[(None, 0.46), (0.46, None)]),
             EqualizedResiduals(0.2, over=("race", "sex")),
         ],
         "groups": _people(rng, n),

@@ -54,7 +54,7 @@ def problems(draw) -> tuple[Problem, torch.dtype]:
                     ConditionalParity(tolerance, over="a", regions={"x": [(None, 0.0), (-1.0, None)]}),
                     EqualizedResiduals(tolerance),
                     ResidualMean(tolerance),
-                    EqualizedOdds(tolerance),
+                    EqualizedOdds(tolerance, regions=[{0.0}, {0.25}, {1.0}, {1.25}]),
                     Affine(rng.normal(size=(2, n)), -1.0, [1.0, np.inf]),
                 ]
             ),
