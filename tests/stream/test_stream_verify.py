@@ -146,8 +146,11 @@ def test_a_state_that_cannot_be_read_is_told(written):
     stream, path = written
     stream.close()
     change(path, "UPDATE fairlayer_streams SET state = X'0102'")
-    with pytest.raises(StoreError, match="damaged"):
+    with pytest.raises(StoreError, match=r"state of stream 'default' in .* damaged"):
         Stream([MeanParity(0.05)], store=path).gaps()
+    change(path, "UPDATE fairlayer_streams SET configuration = '{'")
+    with pytest.raises(StoreError, match=r"settings of stream 'default' in .* damaged"):
+        Stream([MeanParity(0.05)], store=path)
 
 
 def test_a_stream_in_memory_can_be_verified_too():

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from fairlayer.errors import StoreError
 from fairlayer.stream.log import Entry, origin
-from fairlayer.stream.store import Pending, Store, Stored, differences
+from fairlayer.stream.store import Pending, Store, Stored, differences, readable
 
 SCHEMA = 2
 
@@ -116,7 +116,9 @@ class SqlStore(ABC):
                 (stored,) = self._execute(
                     "SELECT configuration FROM fairlayer_streams WHERE name = ?", self.name
                 ).fetchone()
-                different = differences(stored, self.configuration)
+                what = f"the settings of stream {self.name!r} in {self.place!r}"
+                with readable(what, StoreError, "they were damaged; go back to a copy."):
+                    different = differences(stored, self.configuration)
                 if different:
                     raise StoreError(
                         f"stream {self.name!r} in {self.place!r} was made with other settings: {different}. "

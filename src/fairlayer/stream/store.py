@@ -7,10 +7,12 @@ may open the same stream, and each sees what the others have committed.
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, Protocol
 
+from fairlayer.errors import FairlayerError
 from fairlayer.stream.log import Entry, origin
 
 
@@ -19,6 +21,15 @@ def differences(stored: str, asked: str) -> str:
     there, here = json.loads(stored), json.loads(asked)
     names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
     return "; ".join(f"{name} {json.dumps(there.get(name))}, not {json.dumps(here.get(name))}" for name in names)
+
+
+@contextmanager
+def readable(what: str, kind: type[FairlayerError], remedy: str) -> Iterator[None]:
+    """Anything that goes wrong with data of the wrong form, in one sentence."""
+    try:
+        yield
+    except (struct.error, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise kind(f"{what} cannot be read ({type(error).__name__}: {error}): {remedy}") from error
 
 
 class Stored(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import torch
 
 from fairlayer.bounds import read_bounds
 from fairlayer.constraints import Constraint
-from fairlayer.errors import FairlayerError, InputError, StoreError
+from fairlayer.errors import InputError, StoreError
 from fairlayer.groups import Label, Name
 from fairlayer.rules import Rules
 from fairlayer.solution import RecordedFacts, Solution, Status
@@ -34,7 +33,7 @@ from fairlayer.stream.reading import (
     read_whole,
 )
 from fairlayer.stream.sql import open_store
-from fairlayer.stream.store import MemoryStore, Pending, Store, Transaction, differences
+from fairlayer.stream.store import MemoryStore, Pending, Store, Transaction, differences, readable
 
 Policy = Literal["ledger", "primal-dual"]
 
@@ -283,9 +282,9 @@ class Stream:
         """Go on where another stream of the same settings stood."""
         with self._whole():
             store = self._memory()
-            with _readable("state", InputError, "pass what `state_dict` of a stream in memory gave."):
+            with readable("state", InputError, "pass what `state_dict` of a stream in memory gave."):
                 different = differences(state["configuration"], self.configuration)
-                ledger = self._read_ledger(state["ledger"])
+                ledger = self._read_ledger(bytes(state["ledger"]))
                 if not different:
                     store.load_data(state)
             if different:
@@ -338,8 +337,8 @@ class Stream:
             with self._store.transaction() as transaction:
                 if self._store.keeps_state and self._at != transaction.head():
                     stored = transaction.load()
-                    remedy = f"stream {self.name!r} in {self._store.place!r} is damaged; go back to a copy of it."
-                    with _readable("its state", StoreError, remedy):
+                    what = f"the state of stream {self.name!r} in {self._store.place!r}"
+                    with readable(what, StoreError, "it was damaged; go back to a copy."):
                         self.ledger = self._read_ledger(stored.block)
                     self._at = (stored.number, stored.hash)
                 self._transaction = transaction
@@ -386,12 +385,3 @@ def _replay(entry: Entry, n: int, batch: str, like: Any) -> Solution:
         payload["excess"],
     )
     return Solution(like(np.frombuffer(entry.emitted, dtype=payload["dtype"]).copy()), facts)
-
-
-@contextmanager
-def _readable(what: str, kind: type[FairlayerError], remedy: str) -> Iterator[None]:
-    """Anything that goes wrong with data of the wrong form, in one sentence."""
-    try:
-        yield
-    except (struct.error, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise kind(f"{what} cannot be read ({type(error).__name__}: {error}): {remedy}") from error
