@@ -83,7 +83,7 @@ def measure_rows(tally: Tally, rules: Rules) -> Statistics:
     n = effective_count(weight, squared)
     scatter = of_quantity("wwqq") - 2.0 * mean * of_quantity("wwq") + mean**2 * squared
     variance = np.maximum(scatter, 0.0) / np.where(squared > 0, squared, 1.0)
-    named = [(family.prefix, s) for listed in families for family in listed for s in family.statistics]
+    named = [(family.prefix, s) for listed in plan.families for family in listed for s in family.statistics]
     count = per_statistic("")
     return Statistics(plan, plan.view(weight > 0), of_entry, membership, named, count, n, mean, variance, residual)
 
