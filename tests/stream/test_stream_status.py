@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fairlayer import EqualizedOdds, MeanParity, Status, Stream
+from fairlayer import EqualizedOdds, InputError, MeanParity, Status, Stream
 from fairlayer.rows import Rows
 from fairlayer.solution import Facts
 
@@ -43,3 +43,13 @@ def test_what_is_no_number_is_not_known_to_hold():
     rows = Rows(np.eye(1), np.zeros(1), np.zeros(1, int), np.full(1, -1), np.full(1, -1.0), np.ones(1))
     facts = Facts(("a row",), (), rows, np.array([np.nan]), np.zeros(1), np.array([np.nan]))
     assert facts.status is Status.ROUNDED
+
+
+@pytest.mark.parametrize("bad", [1e200, -np.inf, np.nan, np.float32(np.inf)])
+def test_outputs_whose_sums_would_overflow_change_nothing(bad):
+    stream = Stream([MeanParity(0.05)])
+    stream.update(Z, GROUPS)
+    before = stream.certificate()
+    with pytest.raises(InputError, match=r"z\[1\] is .*at most 1e\+140"):
+        stream.update(np.array([0.0, bad, 1.0, 1.0], dtype=np.asarray(bad).dtype), GROUPS)
+    assert stream.certificate() == before

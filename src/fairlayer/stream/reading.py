@@ -14,6 +14,8 @@ import torch
 from fairlayer.constraints import as_numpy
 from fairlayer.errors import InputError
 
+MOST = 1e140  # whose squares a stream can add up for ever
+
 
 def read_outputs(z: Any) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
     """Outputs as a flat array, and how to give outputs back in the form they came."""
@@ -26,10 +28,7 @@ def read_outputs(z: Any) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
     if array.ndim == 0 or array.ndim > 2 or (array.ndim == 2 and shape[1] != 1):
         raise InputError(f"z has shape {tuple(shape)}: pass one output per sample, shape (n,) or (n, 1).")
     flat = np.ascontiguousarray(array.reshape(-1))
-    finite = np.isfinite(flat)
-    if not finite.all():
-        position = int(np.argmin(finite))
-        raise InputError(f"z[{position}] is {flat[position]}: outputs must be finite.")
+    _refuse_large(flat, "z")
 
     def like(value: np.ndarray) -> Any:
         shaped = value.reshape(shape)
@@ -46,9 +45,15 @@ def read_targets(targets: Any, n: int | None = None) -> np.ndarray:
         raise InputError(f"targets of a stream must be numbers ({error}): number the classes, 0 and 1.") from error
     if n is not None and len(values) != n:
         raise InputError(f"targets has {len(values)} entries for {n} outputs: pass one per output.")
-    if not np.isfinite(values).all():
-        raise InputError("targets must be finite.")
+    _refuse_large(values, "targets")
     return values
+
+
+def _refuse_large(values: np.ndarray, name: str) -> None:
+    fits = np.abs(values) <= min(MOST, np.finfo(values.dtype).max)  # false for NaN
+    if not fits.all():
+        position = int(np.argmin(fits))
+        raise InputError(f"{name}[{position}] is {values[position]}: pass finite numbers of at most {MOST:g} in size.")
 
 
 def read_ids(ids: Sequence[Any] | None, n: int) -> list[str]:
