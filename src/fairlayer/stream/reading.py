@@ -50,7 +50,7 @@ def read_targets(targets: Any, n: int | None = None) -> np.ndarray:
 
 
 def _refuse_large(values: np.ndarray, name: str) -> None:
-    fits = np.abs(values) <= min(MOST, np.finfo(values.dtype).max)  # false for NaN
+    fits = np.abs(values) <= min(MOST, float(np.finfo(values.dtype).max))  # false for NaN
     if not fits.all():
         position = int(np.argmin(fits))
         raise InputError(f"{name}[{position}] is {values[position]}: pass finite numbers of at most {MOST:g} in size.")
