@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import NoBrowserError, running_browser
 from report_audits import EVERY, hostile, ordinary
 
+from chromium import NoBrowserError, running_browser
 from fairlayer.report.page import write_html
 
 PHONE, DESK = 390, 1280
