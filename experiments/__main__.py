@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from experiments import NAMES, RESULTS
-from experiments.interrupts import interruptible
+from experiments.interrupts import interruptible, raise_if_interrupted
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,6 +33,7 @@ def _carry_out(chosen: argparse.Namespace) -> int:
     from experiments.runner import refresh_claims, run  # takes seconds, which can be interrupted, too
     from fairlayer.errors import FairlayerError
 
+    raise_if_interrupted()
     try:
         if chosen.name == "claims":
             refresh_claims(chosen.folder)

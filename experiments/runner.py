@@ -28,7 +28,7 @@ import torch
 
 from experiments import NAMES, RESULTS
 from experiments.claims import Finding, write_claims
-from experiments.interrupts import interruptible
+from experiments.interrupts import interruptible, raise_if_interrupted
 from experiments.progress import Progress
 from experiments.record import Record
 from fairlayer.errors import FairlayerError, InputError
@@ -124,11 +124,10 @@ def run(
 def _do(chosen: Experiment, units: Sequence[Unit], settings: Any, jobs: int) -> Generator[Finished, None, None]:
     """Results as they come."""
     if jobs == 1 or len(units) < 2:
-        with _threads(chosen.threads), interruptible() as interrupted:
+        with _threads(chosen.threads), interruptible():
             for unit in units:
                 done = _work(chosen.name, unit, settings)
-                if interrupted():  # whoever caught it on the way, as training does, may have returned half of it
-                    raise KeyboardInterrupt
+                raise_if_interrupted()  # training catches an interrupt, and returns what it has
                 yield done
         return
     yield from _do_in_parallel(chosen, units, settings, jobs)
