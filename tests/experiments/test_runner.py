@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -255,7 +256,9 @@ def test_an_interrupt_ends_with_what_to_do_however_early_it_comes(tmp_path, comm
     """It comes while modules are imported, which takes seconds, or a little later."""
     start = ["-m", "experiments"] if command == "experiments" else ["-m", "fairlayer", "reproduce"]
     arguments = [sys.executable, *start, "beyond", "--profile", "quick", "--jobs", "1", "--folder", str(tmp_path)]
-    process = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    # What a shell starts in the background ignores Ctrl-C, and so would what the tests start.
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
     running = process.pid if command == "experiments" else _child(process.pid)
     while process.poll() is None and "torch" not in Path(f"/proc/{running}/maps").read_text():
         time.sleep(0.01)
@@ -268,11 +271,14 @@ def test_an_interrupt_ends_with_what_to_do_however_early_it_comes(tmp_path, comm
 
 
 def _child(parent):
-    """The process that `fairlayer reproduce` starts, once it has."""
+    """The process that `fairlayer reproduce` starts, once it is more than a copy of that."""
     children = Path(f"/proc/{parent}/task/{parent}/children")
-    while not children.read_text():
+    while True:
+        for child in children.read_text().split():
+            with contextlib.suppress(OSError):  # others come and go
+                if b"experiments" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
+                    return int(child)
         time.sleep(0.01)
-    return int(children.read_text().split()[0])
 
 
 def _without_times(entries):
