@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
@@ -45,7 +46,7 @@ ROWS_AT_ONCE = 65_536
 WIDEST_FOR_ONE_THREAD = 256  # layers up to this width train no faster on more, and far slower beside other work
 
 
-class FairEstimator(BaseEstimator):
+class FairEstimator(BaseEstimator, ABC):
     """Common to classifier and regressor.
 
     constraints: a constraint or a list; None for MeanParity(0.05). method: "layer" trains through the projection;
@@ -207,9 +208,9 @@ class FairEstimator(BaseEstimator):
             raise InputError("There is nothing to keep in a stream: the model was fitted without a projection.")
         return Stream(layer.rules.constraints, self.bounds_, store=store, name=name, **options)
 
+    @abstractmethod
     def _loss(self, output: Tensor, target: Tensor) -> Tensor:
         """What training minimises."""
-        raise NotImplementedError
 
     def _targets(self, y: Any) -> np.ndarray:
         return np.asarray(y, dtype=np.float64)

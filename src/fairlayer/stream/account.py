@@ -68,11 +68,6 @@ class Account:
         """(G,) sum of what was emitted."""
         return self.cells["sums"][:, TOTAL] + self.cells["sums"][:, TOTAL + 1]
 
-    @property
-    def target(self) -> np.ndarray:
-        """(G,) sum of the targets known."""
-        return self.cells["sums"][:, TARGET] + self.cells["sums"][:, TARGET + 1]
-
     def add(self, cell: int, place: int, value: float) -> None:
         """Add to a sum kept in two parts: the second takes what the first cannot hold."""
         sums = self.cells["sums"][cell]
