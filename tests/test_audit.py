@@ -25,8 +25,8 @@ from fairlayer import (
     project,
 )
 from fairlayer.audit import Audit, Verdict
+from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.gaps import measure
-from fairlayer.rules import Rules
 
 
 def has_labels(case: dict) -> bool:
@@ -57,7 +57,7 @@ def test_rows_are_those_of_the_projection(name: str) -> None:
     case = CASES[name](rng, 300)
     y = rng.uniform(0.2, 0.8, 300)
     data = {key: case.get(key) for key in ("groups", "targets", "features", "weights")}
-    expected = measure(y, Rules(case["constraints"]), **data)
+    expected = measure(y, ConstraintSet(case["constraints"]), **data)
     result = quick(
         y, data["groups"], case["constraints"], data["targets"], features=data["features"], weights=data["weights"]
     )

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from fairlayer import FairLayer, MeanParity, project
-from fairlayer.cells import assign_cells, exact_sums
-from fairlayer.groups import Column
+from fairlayer.binding.cells import assign_cells, exact_sums
+from fairlayer.binding.groups import Column
 
 
 @pytest.mark.parametrize("over", [None, 1, (0, 1), (1, 0), [1, 0], [(1, 0), 0]])

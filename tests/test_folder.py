@@ -15,7 +15,7 @@ pytest.importorskip("safetensors")
 
 from fairlayer import ConditionalParity, EqualizedResiduals, MeanParity  # noqa: E402
 from fairlayer.errors import InputError  # noqa: E402
-from fairlayer.folder import FolderError, load, read_table, save  # noqa: E402
+from fairlayer.estimators.folder import FolderError, load, read_table, save  # noqa: E402
 from fairlayer.sklearn import FairClassifier, FairRegressor  # noqa: E402
 
 

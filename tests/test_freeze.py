@@ -21,8 +21,8 @@ from fairlayer import (
     freeze,
     project,
 )
-from fairlayer.confidence import half_width, interval, ratio_interval
-from fairlayer.frozen import Frozen
+from fairlayer.frozen.confidence import half_width, interval, ratio_interval
+from fairlayer.frozen.frozen import Frozen
 from fairlayer.model import FairModel
 
 

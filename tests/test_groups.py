@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fairlayer import InputError, MeanParity, SoftGroup, Status, project
-from fairlayer.groups import read_groups
+from fairlayer.binding.groups import read_groups
 from formulas import Problem
 
 N = 30

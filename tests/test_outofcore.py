@@ -9,9 +9,9 @@ import pytest
 
 from exact import exact_dot
 from fairlayer import EqualizedResiduals, InfeasibleError, MeanParity, Status, project
-from fairlayer.outofcore import certify_chunks, project_chunks
-from fairlayer.rules import Rules
-from fairlayer.system import bind
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.system import bind
+from fairlayer.solve.files import certify_chunks, project_chunks
 
 
 def table(n, seed, kind="uniform"):
@@ -39,7 +39,7 @@ def response(z, cell, shifts):
 @pytest.mark.parametrize("bounds", [(0.0, 1.0), None, (None, 0.8)])
 def test_agrees_with_project(kind, tolerance, bounds):
     z, groups = table(20_000, 0, kind)
-    rules = Rules([MeanParity(tolerance)])
+    rules = ConstraintSet([MeanParity(tolerance)])
     system = bind(rules, len(z), groups=groups)
     shifts = project_chunks(in_chunks(z, system.cell), system, bounds)
     y = response(z, system.cell, shifts)
@@ -60,7 +60,7 @@ def test_agrees_with_project(kind, tolerance, bounds):
 
 def test_what_breaks_a_row_is_found():
     z, groups = table(5_000, 1)
-    system = bind(Rules([MeanParity(0.02)]), len(z), groups=groups)
+    system = bind(ConstraintSet([MeanParity(0.02)]), len(z), groups=groups)
     facts = certify_chunks(in_chunks(z, system.cell), system)
     assert facts.missed.max() > 0
     expected = z[groups["sex"] == "f"].mean() - z[groups["sex"] == "m"].mean()
@@ -70,7 +70,7 @@ def test_what_breaks_a_row_is_found():
 def test_residuals():
     z, groups = table(5_000, 2)
     targets = np.random.default_rng(0).random(5_000)
-    rules = Rules([EqualizedResiduals(0.01)])
+    rules = ConstraintSet([EqualizedResiduals(0.01)])
     system = bind(rules, len(z), groups=groups, targets=targets)
     shifts = project_chunks(in_chunks(z, system.cell), system, None)
     assert np.abs(response(z, system.cell, shifts) - project(z, groups, rules, targets=targets).value).max() < 1e-9
@@ -79,14 +79,14 @@ def test_residuals():
 def test_contradictions_are_named():
     z, groups = table(1_000, 3)
     targets = np.where(groups["sex"] == "f", 0.0, 5.0)
-    system = bind(Rules([EqualizedResiduals(0.01, over="sex")]), len(z), groups=groups, targets=targets)
+    system = bind(ConstraintSet([EqualizedResiduals(0.01, over="sex")]), len(z), groups=groups, targets=targets)
     with pytest.raises(InfeasibleError, match="equalized residuals, sex: f - m"):
         project_chunks(in_chunks(z, system.cell), system, (0.0, 1.0))
 
 
 def test_equal_means_are_reached_as_nearly_as_floats_allow():
     z, groups = table(1_000, 4)
-    system = bind(Rules([MeanParity(0.0)]), len(z), groups=groups)
+    system = bind(ConstraintSet([MeanParity(0.0)]), len(z), groups=groups)
     shifts = project_chunks(in_chunks(z, system.cell), system, None)
     assert shifts.facts.status is Status.ROUNDED
     assert np.abs(shifts.facts.gaps).max() < 1e-14

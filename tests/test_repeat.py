@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fairlayer import Affine, InputError, MeanParity, Status, project
-from fairlayer.projection import Rules
+from fairlayer.projection import ConstraintSet
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 
@@ -29,11 +29,11 @@ def assert_same(solution, expected) -> None:
     assert torch.equal(solution.multipliers, expected.multipliers)
 
 
-def assert_lane_changes_nothing(batches, constraints, **options) -> Rules:
+def assert_lane_changes_nothing(batches, constraints, **options) -> ConstraintSet:
     """Run the batches one after the other with rules that remember, and each by itself with rules that do not."""
-    rules = Rules(constraints)
+    rules = ConstraintSet(constraints)
     for z, groups in batches:
-        assert_same(project(z, groups, rules, **options), project(z, groups, Rules(constraints), **options))
+        assert_same(project(z, groups, rules, **options), project(z, groups, ConstraintSet(constraints), **options))
     return rules
 
 
@@ -46,12 +46,12 @@ def test_bitwise_the_same(dtype, bounds):
 
 
 def test_gradients_are_the_same():
-    rules = Rules(MeanParity(0.05))
+    rules = ConstraintSet(MeanParity(0.05))
     project(*batch(0), rules)
     z, groups = batch(1)
     upstream = torch.randn(len(z), dtype=z.dtype, generator=torch.manual_seed(0))
     found = []
-    for chosen in (rules, Rules(MeanParity(0.05))):
+    for chosen in (rules, ConstraintSet(MeanParity(0.05))):
         leaf = z.clone().requires_grad_()
         found += torch.autograd.grad(project(leaf, groups, chosen, (0.0, 1.0)).value, leaf, upstream)
     assert torch.equal(*found)
@@ -93,7 +93,7 @@ def test_a_group_that_vanishes():
 def test_tolerances_and_bounds_are_read_anew():
     tolerance = torch.tensor(0.5, dtype=torch.float64)
     constraint = MeanParity(tolerance)
-    rules = Rules(constraint)
+    rules = ConstraintSet(constraint)
     z, groups = batch(0)
     project(z, groups, rules)
     tolerance.fill_(0.01)
@@ -116,7 +116,7 @@ def test_attributes_named_in_another_order():
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_outputs_that_are_not_finite(bad):
-    rules = Rules(MeanParity(0.05))
+    rules = ConstraintSet(MeanParity(0.05))
     z, groups = batch(0)
     before = project(z, groups, rules).value
     broken = z.clone()
@@ -127,7 +127,7 @@ def test_outputs_that_are_not_finite(bad):
 
 
 def test_a_table_of_another_length():
-    rules = Rules(MeanParity(0.05))
+    rules = ConstraintSet(MeanParity(0.05))
     z, groups = batch(0)
     project(z, groups, rules)
     with pytest.raises(InputError, match="50 entries for 49 outputs"):

@@ -11,8 +11,8 @@ from scipy.optimize import linprog, minimize
 
 from exact import exact_dot
 from fairlayer import MeanParity, ResidualMean, Status, project
-from fairlayer.cells import exact_sums
-from fairlayer.rows import Rows
+from fairlayer.binding.cells import exact_sums
+from fairlayer.binding.rows import Rows
 from fairlayer.solve.active_set import CONFLICT, SOLVED, solve_small
 from fairlayer.solve.certify import aimed, all_hold, first_margins, shortfalls, widen_margins
 from fairlayer.solve.feasibility import least_excess

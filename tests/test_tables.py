@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlayer import InputError
-from fairlayer.tables import Table, number, quote, text
+from fairlayer.tables.duckdb_table import Table, number, quote, text
 
 duckdb = pytest.importorskip("duckdb")
 

@@ -211,7 +211,7 @@ def fit_exponentiated_gradient(train: datasets.Dataset, seed: int) -> Fitted:
     from fairlearn.reductions import DemographicParity, ExponentiatedGradient
     from sklearn.neural_network import MLPClassifier
 
-    from fairlayer.tabular import preprocessing
+    from fairlayer.estimators.preprocessing import preprocessing
 
     prepare = preprocessing(train.features)
     inputs = prepare.fit_transform(train.features)

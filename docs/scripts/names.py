@@ -10,8 +10,16 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 # What goes with a module though it is defined elsewhere: what users are handed but never make, how models are kept.
 ALONGSIDE = {
-    "fairlayer": ["fairlayer.frozen.Frozen", "fairlayer.confidence.Certificate", "fairlayer.confidence.GapBound"],
-    "fairlayer.sklearn": ["fairlayer.estimator.FairEstimator", "fairlayer.folder.save", "fairlayer.folder.load"],
+    "fairlayer": [
+        "fairlayer.frozen.frozen.Frozen",
+        "fairlayer.frozen.confidence.Certificate",
+        "fairlayer.frozen.confidence.GapBound",
+    ],
+    "fairlayer.sklearn": [
+        "fairlayer.estimators.estimator.FairEstimator",
+        "fairlayer.estimators.folder.save",
+        "fairlayer.estimators.folder.load",
+    ],
     "fairlayer.stream": ["fairlayer.stream.certificate.ConstraintReport", "fairlayer.stream.certificate.GroupReport"],
     "fairlayer.training": ["fairlayer.training.stratified.CellReport"],
 }

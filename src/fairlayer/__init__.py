@@ -1,6 +1,7 @@
 """fairlayer: a differentiable layer that makes a neural network's outputs provably fair."""
 
 from fairlayer.audit import audit
+from fairlayer.binding.groups import SoftGroup
 from fairlayer.constraints import (
     Affine,
     ConditionalParity,
@@ -10,8 +11,7 @@ from fairlayer.constraints import (
     ResidualMean,
 )
 from fairlayer.errors import AbsentGroupError, FairlayerError, InfeasibleError, InputError
-from fairlayer.freeze import freeze
-from fairlayer.groups import SoftGroup
+from fairlayer.frozen.freeze import freeze
 from fairlayer.layer import FairLayer
 from fairlayer.model import FairModel
 from fairlayer.projection import project

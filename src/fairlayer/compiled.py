@@ -16,13 +16,8 @@ from typing import Any
 import numba
 
 _PACKAGE = Path(__file__).parent
-_SOURCES = [
-    *(
-        _PACKAGE / name
-        for name in ("cells.py", "rows.py", "stream/account.py", "stream/leader.py", "stream/kernels.py")
-    ),
-    *sorted((_PACKAGE / "solve").glob("*.py")),
-]
+# What is compiled, and what it takes its constants and records from: whoever imports this module or stands in `solve`.
+_SOURCES = [source for source in sorted(_PACKAGE.rglob("*.py")) if b"fairlayer.compiled import" in source.read_bytes()]
 _DIGEST = hashlib.sha256(b"".join(source.read_bytes() for source in _SOURCES)).hexdigest()[:12]
 
 

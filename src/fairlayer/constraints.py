@@ -22,8 +22,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from fairlayer.binding.groups import Column, Name
 from fairlayer.errors import InputError
-from fairlayer.groups import Column, Name
 
 Over = Name | tuple[Name, ...] | list[Any] | None
 Key = tuple[Any, ...]  # identifies a column among all that the constraints look at

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.cells import exact_sums
+from fairlayer.binding.cells import exact_sums
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.groups import Label, Name
+from fairlayer.binding.rows import values_of
+from fairlayer.binding.system import System, bind
 from fairlayer.constraints import as_numpy
-from fairlayer.groups import Label, Name
-from fairlayer.rows import values_of
-from fairlayer.rules import Rules
 from fairlayer.solve.certify import all_hold, shortfalls
 from fairlayer.solve.newton import statistics
-from fairlayer.system import System, bind
 
 Levels = Mapping[Name, Sequence[Label]] | None
 
@@ -44,7 +44,7 @@ class Gaps(NamedTuple):
 
 
 def bind_batch(
-    rules: Rules,
+    rules: ConstraintSet,
     n: int,
     groups: Any = None,
     targets: Any = None,
@@ -79,7 +79,7 @@ def row_excesses(y: Tensor, system: System) -> Tensor:
 
 def measure(
     y: Any,  # (n,) tensor or array
-    rules: Rules,
+    rules: ConstraintSet,
     groups: Any = None,
     targets: Any = None,
     features: Any = None,

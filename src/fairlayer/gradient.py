@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.bounds import Box
-from fairlayer.discrepancy import Discrepancy
+from fairlayer.binding.bounds import Box
+from fairlayer.binding.system import System
 from fairlayer.errors import InputError
 from fairlayer.solution import Facts
+from fairlayer.solve.discrepancy import Discrepancy
 from fairlayer.solve.fused import pull_back
 from fairlayer.solve.result import Result
-from fairlayer.system import System
 
 _NO_OUTPUT = torch.empty(0)
 

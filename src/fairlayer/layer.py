@@ -7,12 +7,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.groups import Label, Name
 from fairlayer.constraints import Constraint
-from fairlayer.discrepancy import Discrepancy
-from fairlayer.groups import Label, Name
 from fairlayer.projection import Absent, Infeasible, Path, project
-from fairlayer.rules import Rules
 from fairlayer.solution import Solution
+from fairlayer.solve.discrepancy import Discrepancy
 
 
 class FairLayer(nn.Module):
@@ -35,7 +35,7 @@ class FairLayer(nn.Module):
     ):
         super().__init__()
         self.solution: Solution | None = None
-        self.rules = Rules(constraints)
+        self.rules = ConstraintSet(constraints)
         self.bounds = bounds
         self.discrepancy = discrepancy
         self.levels = levels

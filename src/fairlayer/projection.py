@@ -16,22 +16,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.bounds import Box, read_bounds
+from fairlayer.binding.bounds import Box, read_bounds
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.groups import Label, Name
+from fairlayer.binding.rows import Rows
+from fairlayer.binding.system import System, bind
 from fairlayer.constraints import Constraint, as_numpy
-from fairlayer.discrepancy import Discrepancy, find_discrepancy
 from fairlayer.errors import AbsentGroupError, FairlayerError, InfeasibleError, InputError
 from fairlayer.gaps import exact_statistics
 from fairlayer.gradient import Solved, attach_gradient
-from fairlayer.groups import Label, Name
-from fairlayer.rows import Rows
-from fairlayer.rules import Rules
 from fairlayer.solution import BatchFacts, Facts, Solution
 from fairlayer.solve import cell_extremes, is_fused, solve
+from fairlayer.solve.discrepancy import Discrepancy, find_discrepancy
 from fairlayer.solve.feasibility import least_excess, widened
 from fairlayer.solve.fused import MOST_SUM
 from fairlayer.solve.newton import DONE
-from fairlayer.solve.repeat import Template, remember, solve_again
-from fairlayer.system import System, bind
+from fairlayer.solve.same_labels import Template, remember, solve_again
 
 Absent = Literal["vacuous", "raise"]
 Infeasible = Literal["raise", "relax"]
@@ -44,7 +44,7 @@ _NUMPY_DTYPE = {torch.float64: np.float64, torch.float32: np.float32, torch.floa
 def project(
     z: Any,  # (n,), (n, 1), or (B, n) with Affine; tensor or numpy array
     groups: Any = None,
-    constraints: Sequence[Constraint] | Constraint | Rules = (),
+    constraints: Sequence[Constraint] | Constraint | ConstraintSet = (),
     bounds: Any = None,
     targets: Any = None,  # (n,)
     features: Any = None,
@@ -68,12 +68,12 @@ def project(
     The value has z's type, dtype, device and shape; gradients flow to z, targets, tolerances and bounds (of an output
     that had to be relaxed, to z alone).
     """
-    rules = constraints if isinstance(constraints, Rules) else Rules(constraints)
+    rules = constraints if isinstance(constraints, ConstraintSet) else ConstraintSet(constraints)
     if rules.needs_targets is None:  # whoever has them passes them; what nobody looks at must not slow the rest
         targets = None
     if not rules.needs_features:
         features = None
-    how = How(bounds, find_discrepancy(discrepancy), levels, absent, infeasible, path)
+    how = ProjectOptions(bounds, find_discrepancy(discrepancy), levels, absent, infeasible, path)
     if isinstance(z, Tensor):
         return _project(z, rules, how, groups, targets, features, weights)
     array = np.asarray(z)
@@ -86,7 +86,7 @@ def project(
     return solution
 
 
-class How(NamedTuple):
+class ProjectOptions(NamedTuple):
     """The arguments of `project` that are not data."""
 
     bounds: Any
@@ -100,7 +100,7 @@ class How(NamedTuple):
 _CHOICES = {"absent": ("vacuous", "raise"), "infeasible": ("raise", "relax"), "path": ("auto", "fused", "tensor")}
 
 
-def _check(z: Tensor, rules: Rules, targets: Any, how: How) -> None:
+def _check(z: Tensor, rules: ConstraintSet, targets: Any, how: ProjectOptions) -> None:
     """Refuse what cannot be projected, before any work."""
     if not z.is_floating_point():
         raise InputError(f"z must hold floats; got a tensor of {z.dtype}.")
@@ -113,7 +113,9 @@ def _check(z: Tensor, rules: Rules, targets: Any, how: How) -> None:
             raise InputError(f"{name} must be one of {known}; got {getattr(how, name)!r}.")
 
 
-def _project(z: Tensor, rules: Rules, how: How, groups: Any, targets: Any, features: Any, weights: Any) -> Solution:
+def _project(
+    z: Tensor, rules: ConstraintSet, how: ProjectOptions, groups: Any, targets: Any, features: Any, weights: Any
+) -> Solution:
     """Project outputs of any shape."""
     _check(z, rules, targets, how)
     if z.ndim == 1:
@@ -128,8 +130,8 @@ def _project(z: Tensor, rules: Rules, how: How, groups: Any, targets: Any, featu
 
 def _project_one(
     z: Tensor,
-    rules: Rules,
-    how: How,
+    rules: ConstraintSet,
+    how: ProjectOptions,
     groups: Any = None,
     targets: Any = None,
     features: Any = None,
@@ -166,7 +168,9 @@ def _project_one(
     return Solution(attach_gradient(z, solved), solved.facts())
 
 
-def _solve_like_last(z: Tensor, rules: Rules, template: Template, how: How, table: Tensor, box: Box) -> Solved | None:
+def _solve_like_last(
+    z: Tensor, rules: ConstraintSet, template: Template, how: ProjectOptions, table: Tensor, box: Box
+) -> Solved | None:
     """Solve by the template of the last batch; None where this one differs in more than the arrangement of labels."""
     tolerances = rules.tolerances()
     if box.per_sample or box.wants_gradient or table.ndim != 2 or table.device.type != "cpu":
@@ -177,7 +181,9 @@ def _solve_like_last(z: Tensor, rules: Rules, template: Template, how: How, tabl
     return None if both is None else Solved(*both, box, how.discrepancy, True)
 
 
-def _solve(z: Tensor, system: System, how: How, box: Box, extent: tuple[float, float], fused: bool) -> Solved:
+def _solve(
+    z: Tensor, system: System, how: ProjectOptions, box: Box, extent: tuple[float, float], fused: bool
+) -> Solved:
     """Solve, and find out why where that fails."""
     result = solve(z, system, box, extent, how.discrepancy, fused)
     if result.outcome == DONE:
@@ -260,13 +266,14 @@ def _read_weights(weights: Any, n: int) -> np.ndarray | None:
     return values
 
 
-def _project_each(z: Tensor, rules: Rules, how: How, weights: Any) -> Solution:
+def _project_each(z: Tensor, rules: ConstraintSet, how: ProjectOptions, weights: Any) -> Solution:
     """Project a batch of independent problems, z of shape (B, n), one after the other."""
     for constraint in rules.affine:
         if constraint.problems not in (None, len(z)):
             raise InputError(f"A holds {constraint.problems} problems, z holds {len(z)}: their numbers must agree.")
     solutions = [
-        _project_one(z[b], Rules([c.problem(b) for c in rules.affine]), how, weights=weights) for b in range(len(z))
+        _project_one(z[b], ConstraintSet([c.problem(b) for c in rules.affine]), how, weights=weights)
+        for b in range(len(z))
     ]
     value = torch.stack([solution.value for solution in solutions]) if solutions else z.clone()
     return Solution(value, BatchFacts([solution.facts for solution in solutions]))

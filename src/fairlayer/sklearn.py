@@ -20,8 +20,8 @@ from sklearn.metrics import accuracy_score, r2_score  # type: ignore[import-unty
 from sklearn.utils.multiclass import check_classification_targets, type_of_target  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
-from fairlayer.estimator import FairEstimator
-from fairlayer.tabular import Probability, Rescaled
+from fairlayer.estimators.estimator import FairEstimator
+from fairlayer.estimators.preprocessing import Probability, Rescaled
 
 __all__ = ["FairClassifier", "FairRegressor"]
 

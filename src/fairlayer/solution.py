@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairlayer.rows import Rows, values_of
+from fairlayer.binding.rows import Rows, values_of
 
 
 class Status(enum.Enum):

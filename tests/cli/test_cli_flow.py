@@ -14,9 +14,9 @@ import pytest
 from people import people, write
 
 from fairlayer import MeanParity
-from fairlayer.folder import load
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.estimators.folder import load
 from fairlayer.gaps import measure
-from fairlayer.rules import Rules
 
 PROTECTED = ["--protected", "sex", "--protected", "race", "--protected", "disabled"]
 
@@ -51,8 +51,8 @@ def test_predict_and_audit(run, classifier, tmp_path):
     assert list(done.columns[-3:]) == ["prediction", "probability", "raw"]
     p = done["probability"].astype(float).to_numpy()
     groups = {name: new[name].replace("", "missing").to_numpy() for name in ("sex", "race", "disabled")}
-    assert measure(p, Rules([MeanParity(0.05)]), groups).satisfied
-    assert not measure(done["raw"].astype(float).to_numpy(), Rules([MeanParity(0.05)]), groups).satisfied
+    assert measure(p, ConstraintSet([MeanParity(0.05)]), groups).satisfied
+    assert not measure(done["raw"].astype(float).to_numpy(), ConstraintSet([MeanParity(0.05)]), groups).satisfied
     assert (done["prediction"] == np.where(p > 0.5, "yes", "no")).all()
 
     page = tmp_path / "report.html"
@@ -92,7 +92,7 @@ def test_a_stream_goes_on_where_it_stood(run, classifier, tmp_path):
         emitted.append(pd.read_csv(tmp_path / "out.csv")["probability"])
     assert "300 decisions" in result.stdout
     groups = {name: new[name].replace("", "missing").to_numpy() for name in ("sex", "race", "disabled")}
-    assert measure(pd.concat(emitted).to_numpy(), Rules([MeanParity(0.05)]), groups).satisfied
+    assert measure(pd.concat(emitted).to_numpy(), ConstraintSet([MeanParity(0.05)]), groups).satisfied
     again = run("predict", classifier, tmp_path / "part.csv", "-o", tmp_path / "out.csv", *arguments)
     assert "300 decisions" in again.stdout  # counted once
     assert pd.read_csv(tmp_path / "out.csv")["probability"].equals(emitted[-1])

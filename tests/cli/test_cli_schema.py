@@ -10,11 +10,11 @@ import pytest
 from people import people
 
 from fairlayer import tables
-from fairlayer.cli.files import Source
 from fairlayer.cli.learning import Part, split
 from fairlayer.cli.options import Attribute, intervals, read_bounds, read_cuts
-from fairlayer.cli.schema import MISSING_MARKS, Schema, group_labels, infer, is_number, numbers, text_labels
 from fairlayer.errors import InputError
+from fairlayer.tables.schema import MISSING_MARKS, Schema, group_labels, infer, is_number, numbers, text_labels
+from fairlayer.tables.table_io import Source
 
 
 def source_of(frame):

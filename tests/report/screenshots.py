@@ -18,11 +18,11 @@ from PIL import Image
 
 from fairlayer import MeanParity
 from fairlayer.audit import Audit, audit
+from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.datasets import Dataset, load
 from fairlayer.datasets.files import DatasetError
 from fairlayer.gaps import measure
 from fairlayer.report.page import write_html
-from fairlayer.rules import Rules
 from fairlayer.sklearn import FairClassifier
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -64,7 +64,7 @@ def example() -> Audit:
         model = FairClassifier(CONSTRAINTS, method=method, random_state=0, max_epochs=40)
         model.fit(train.features, train.target, sensitive_features=train.protected)
         predicted = model.predict_proba(test.features, sensitive_features=test.protected)[:, 1]
-        gaps = measure(predicted, Rules(CONSTRAINTS), test.protected)
+        gaps = measure(predicted, ConstraintSet(CONSTRAINTS), test.protected)
         accuracy = float(((predicted >= 0.5) == (np.asarray(test.target) == 1)).mean())
         kept = "yes" if gaps.satisfied else "no"
         comparison.append({"method": title, "accuracy": accuracy, "gap": gaps.largest, "kept": kept})

@@ -9,7 +9,7 @@ import pytest
 from pooled import Pool
 
 from fairlayer import InputError, MeanParity, Stream
-from fairlayer.stream.book import MOST_TABLES
+from fairlayer.stream.cell_index import MOST_TABLES
 
 NAMES = [
     "Robert'); DROP TABLE fairlayer_log;--",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fairlayer import EqualizedOdds, InputError, MeanParity, Status, Stream
-from fairlayer.rows import Rows
+from fairlayer.binding.rows import Rows
 from fairlayer.solution import Facts
 
 Z = np.array([0.0, 0.0, 5.0, 5.0])

@@ -12,10 +12,10 @@ from tasks import make_data, make_model
 from torch import nn
 
 from fairlayer import FairLayer, FairModel, InputError, MeanParity, ResidualMean, project
-from fairlayer.bounds import read_bounds
+from fairlayer.binding.bounds import read_bounds
+from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.gaps import bind_batch
-from fairlayer.rules import Rules
-from fairlayer.soft import soft_step
+from fairlayer.solve.priced_step import soft_step
 from fairlayer.training import (
     AugmentedLagrangian,
     Penalty,
@@ -158,7 +158,7 @@ def test_soft_step_follows_algorithm_1():
         z, groups = rng.normal(size=n), rng.permutation(n)[:, None] % 2
         z = z + groups[:, 0]
         found = method(torch.from_numpy(z), torch.from_numpy(groups))
-        system = bind_batch(Rules(constraints), n, groups)
+        system = bind_batch(ConstraintSet(constraints), n, groups)
         wanted = soft_step(z, system, read_bounds((-1.0, 1.0), n, np.float64), 0.5 * multiplier * n)
         np.testing.assert_allclose(found, wanted.value, atol=1e-12)
         assert not wanted.pinned

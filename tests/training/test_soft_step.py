@@ -9,10 +9,10 @@ import torch
 from scipy import sparse
 
 from fairlayer import MeanParity, ResidualMean, project
-from fairlayer.bounds import read_bounds
+from fairlayer.binding.bounds import read_bounds
+from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.gaps import bind_batch, row_values
-from fairlayer.rules import Rules
-from fairlayer.soft import soft_step, soften
+from fairlayer.solve.priced_step import soft_step, soften
 
 
 def reference(z, A, lower, upper, floor, box, price):
@@ -54,7 +54,7 @@ def test_agrees_with_interior_point(bounds, contradictory):
         n = int(rng.integers(2, 65))
         groups = rng.integers(0, rng.integers(2, 5), size=(n, int(rng.integers(1, 4))))
         z = rng.normal(size=n) * rng.choice([0.1, 1.0, 10.0]) + groups[:, 0]
-        system = bind_batch(Rules(constraints), n, groups, rng.normal(size=n))
+        system = bind_batch(ConstraintSet(constraints), n, groups, rng.normal(size=n))
         if not len(system.rows.plus):
             continue
         box = read_bounds(bounds, n, np.float64)
@@ -85,7 +85,10 @@ def batch(n=12, seed=0, labels=2):
 
 def test_price_zero_only_clips_and_a_high_price_makes_equal():
     z, groups = batch()
-    system, box = bind_batch(Rules([MeanParity(0.05)]), len(z), groups), read_bounds((-0.5, 0.9), len(z), np.float64)
+    system, box = (
+        bind_batch(ConstraintSet([MeanParity(0.05)]), len(z), groups),
+        read_bounds((-0.5, 0.9), len(z), np.float64),
+    )
     np.testing.assert_array_equal(soft_step(z, system, box, 0.0).value, np.clip(z, -0.5, 0.9))
     equal = soft_step(z, system, box, 1e6)
     assert equal.pinned
@@ -96,7 +99,7 @@ def test_price_zero_only_clips_and_a_high_price_makes_equal():
 
 def test_gap_and_excess_are_those_of_the_output():
     z, groups = batch(30, labels=3)
-    system, box = bind_batch(Rules([MeanParity(0.05)]), len(z), groups), read_bounds(None, len(z), np.float64)
+    system, box = bind_batch(ConstraintSet([MeanParity(0.05)]), len(z), groups), read_bounds(None, len(z), np.float64)
     found = soft_step(z, system, box, 2.0)
     rows = row_values(torch.from_numpy(found.value), system).abs()
     assert found.gap == pytest.approx(float(rows.max()), abs=1e-12)
@@ -106,7 +109,7 @@ def test_gap_and_excess_are_those_of_the_output():
 
 def test_a_batch_of_one_group_is_left_alone():
     z = np.array([0.2, 1.4])
-    system = bind_batch(Rules([MeanParity(0.05)]), 2, np.zeros((2, 1), dtype=np.int64))
+    system = bind_batch(ConstraintSet([MeanParity(0.05)]), 2, np.zeros((2, 1), dtype=np.int64))
     found = soft_step(z, system, read_bounds((0.0, 1.0), 2, np.float64), 5.0)
     np.testing.assert_array_equal(found.value, [0.2, 1.0])
     assert np.isnan(found.gap)
@@ -119,7 +122,7 @@ def test_derivative(price, bounds, weighted):
     for seed in range(4):
         z, groups = batch(9, seed, labels=3)
         weights = np.random.default_rng(seed).uniform(0.5, 2.0, len(z)) if weighted else None
-        system = bind_batch(Rules([MeanParity(0.05)]), len(z), groups, weights=weights)
+        system = bind_batch(ConstraintSet([MeanParity(0.05)]), len(z), groups, weights=weights)
         box = read_bounds(bounds, len(z), np.float64)
         raw = torch.tensor(z, requires_grad=True)
         step = partial(soften, system=system, box=box, price=price)
@@ -128,7 +131,7 @@ def test_derivative(price, bounds, weighted):
 
 def test_float32_and_half_keep_their_dtype():
     z, groups = batch()
-    system = bind_batch(Rules([MeanParity(0.05)]), len(z), groups)
+    system = bind_batch(ConstraintSet([MeanParity(0.05)]), len(z), groups)
     exact = soft_step(z, system, read_bounds(None, len(z), np.float64), 1.0).value
     for dtype, atol in ((torch.float32, 1e-6), (torch.float16, 5e-3)):
         raw = torch.tensor(z, dtype=dtype, requires_grad=True)

@@ -8,19 +8,19 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from fairlayer.audit.description import calibration_curves, changes, describe, histograms
-from fairlayer.audit.facts import Facts, read_roles
+from fairlayer.audit.file_profile import Facts, read_roles
 from fairlayer.audit.files import sample_file, tally_file
 from fairlayer.audit.findings import find
+from fairlayer.audit.group_reports import calibration_curves, changes, describe, histograms
 from fairlayer.audit.intervals import LEAST_TO_RESAMPLE
 from fairlayer.audit.result import Audit, Finding, Settings
 from fairlayer.audit.samples import Samples, read_samples, tally_samples
 from fairlayer.audit.tally import Range, Tally
 from fairlayer.audit.tradeoff import trade_off
+from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import Affine, Constraint
 from fairlayer.errors import InputError
-from fairlayer.rules import Rules
-from fairlayer.tables import Table, is_table
+from fairlayer.tables.duckdb_table import Table, is_table
 
 TRADEOFF_ROWS = 200_000  # of a file; of more, a sample is taken
 
@@ -28,7 +28,7 @@ TRADEOFF_ROWS = 200_000  # of a file; of more, a sample is taken
 def audit(
     predictions: Any,  # (n,) array, tensor or series; or the path of a CSV or Parquet file
     groups: Any,
-    constraints: Sequence[Constraint] | Constraint | Rules,
+    constraints: Sequence[Constraint] | Constraint | ConstraintSet,
     targets: Any = None,  # (n,)
     *,
     features: Any = None,
@@ -62,7 +62,7 @@ def audit(
     resamples, 0 for none. tradeoff: whether to project the outputs at several tolerances to see what that costs.
     history, comparison: kept for the report, see `Audit`.
     """
-    rules = constraints if isinstance(constraints, Rules) else Rules(constraints)
+    rules = constraints if isinstance(constraints, ConstraintSet) else ConstraintSet(constraints)
     _check(rules, bounds, threshold, confidence, bootstrap)
     if is_table(predictions):
         _only_arrays(targets=targets, features=features, weights=weights)
@@ -110,7 +110,13 @@ def audit(
 
 
 def _load_file(
-    path: str | Path, columns: Mapping[str, Any], rules: Rules, threshold: float, sample: bool, seed: int, memory: str
+    path: str | Path,
+    columns: Mapping[str, Any],
+    rules: ConstraintSet,
+    threshold: float,
+    sample: bool,
+    seed: int,
+    memory: str,
 ) -> tuple[Tally, Samples | None]:
     """The tally of a file, and some of its rows where a sample is wanted."""
     with Table(path, memory) as table:
@@ -120,7 +126,7 @@ def _load_file(
         return tally, sample_file(table, roles, facts, rules, TRADEOFF_ROWS, seed) if sample else None
 
 
-def _check(rules: Rules, bounds: Any, threshold: float, confidence: float, bootstrap: int) -> None:
+def _check(rules: ConstraintSet, bounds: Any, threshold: float, confidence: float, bootstrap: int) -> None:
     if not rules.constraints:
         raise InputError("constraints is empty: say what to audit, for instance [MeanParity(0.05)].")
     if any(isinstance(constraint, Affine) for constraint in rules.constraints):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairlayer.audit.facts import Facts, Roles
+from fairlayer.audit.file_profile import Facts, Roles
 from fairlayer.audit.samples import Samples, read_samples, refuse_missing
 from fairlayer.audit.tally import (
     BINS,
@@ -27,11 +27,11 @@ from fairlayer.audit.tally import (
     check_cells,
     check_labels,
 )
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.groups import Column, read_column
 from fairlayer.constraints import ConditionalParity, EqualizedOdds, GroupConstraint, Key, Region
 from fairlayer.errors import InputError
-from fairlayer.groups import Column, read_column
-from fairlayer.rules import Rules
-from fairlayer.tables import MISSING, Table, number, quote, text
+from fairlayer.tables.duckdb_table import MISSING, Table, number, quote, text
 
 _PLAIN_TYPES = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
 
@@ -43,7 +43,7 @@ class Part(NamedTuple):
     expressions: list[str]
 
 
-def tally_file(table: Table, roles: Roles, facts: Facts, rules: Rules, threshold: float) -> Tally:
+def tally_file(table: Table, roles: Roles, facts: Facts, rules: ConstraintSet, threshold: float) -> Tally:
     """One pass over the file besides that for the facts, one for each feature, and two more for raw outputs."""
     parts, parameters = _parts(table, roles, rules, facts)
     sums = OUTPUT_SUMS + (TARGET_SUMS if facts.targets in ("binary", "numeric") else ())
@@ -123,7 +123,7 @@ def _aliases(parts: Mapping[Key, Part]) -> list[tuple[str, str]]:
     return [(f"k{i}_{j}", sql) for i, part in enumerate(parts.values()) for j, sql in enumerate(part.expressions)]
 
 
-def _parts(table: Table, roles: Roles, rules: Rules, facts: Facts) -> tuple[dict[Key, Part], dict[str, Any]]:
+def _parts(table: Table, roles: Roles, rules: ConstraintSet, facts: Facts) -> tuple[dict[Key, Part], dict[str, Any]]:
     """What cells depend on, and the parameters of its SQL."""
     parts: dict[Key, Part] = {("group", name): Part(name, [_label_sql(table, name)]) for name in roles.groups}
     parameters: dict[str, Any] = {}
@@ -268,7 +268,7 @@ def _locate(table: Table, parts: Mapping[Key, Part], found: Mapping[str, np.ndar
     return np.unique(_columns(table, parts, found)[1], axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def sample_file(table: Table, roles: Roles, facts: Facts, rules: Rules, rows: int, seed: int) -> Samples:
+def sample_file(table: Table, roles: Roles, facts: Facts, rules: ConstraintSet, rows: int, seed: int) -> Samples:
     """At most `rows` rows as samples in memory: all of them in their order, or a random sample."""
     asked = {letter: number(name) for letter, name in facts.numbers.items()}
     if facts.targets == "classes":

@@ -23,11 +23,11 @@ from fairlayer.audit.intervals import (
 )
 from fairlayer.audit.result import Finding, Interval, Verdict
 from fairlayer.audit.tally import MOST_GROUPS, Range, Tally
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.groups import Name
+from fairlayer.binding.system import Plan, View
 from fairlayer.constraints import Constraint, Key, Statistic
 from fairlayer.errors import InputError
-from fairlayer.groups import Name
-from fairlayer.rules import Rules
-from fairlayer.system import Plan, View
 
 _ROWS_AT_ONCE = 2000  # of which all resamples are held in memory
 ROUNDING = 2.0**-48  # times the largest output: what rounding may do to a mean in float64
@@ -49,7 +49,7 @@ class Statistics:
     residual: np.ndarray  # (K,) whether of y - t
 
 
-def constraint_keys(rules: Rules, names: tuple[Name, ...]) -> tuple[Key, ...]:
+def constraint_keys(rules: ConstraintSet, names: tuple[Name, ...]) -> tuple[Key, ...]:
     """The columns that the rows depend on."""
     _, used = rules.groupings(names)
     keys: dict[Key, None] = dict.fromkeys(("group", name) for name in used)
@@ -58,7 +58,7 @@ def constraint_keys(rules: Rules, names: tuple[Name, ...]) -> tuple[Key, ...]:
     return tuple(keys)
 
 
-def measure_rows(tally: Tally, rules: Rules) -> Statistics:
+def measure_rows(tally: Tally, rules: ConstraintSet) -> Statistics:
     """Means of all groups that the constraints compare."""
     names = tuple(key[1] for key in tally.attributes)
     groupings, _ = rules.groupings(names)
@@ -99,7 +99,7 @@ def _check_groups(tally: Tally, groupings: Any) -> None:
 
 
 def find(
-    tally: Tally, rules: Rules, bounds: Range | None, confidence: float, resamples: int, seed: int
+    tally: Tally, rules: ConstraintSet, bounds: Range | None, confidence: float, resamples: int, seed: int
 ) -> tuple[list[Finding], tuple[str, ...], tuple[str, ...]]:
     """All findings, those that pass their tolerance most first; groups that are absent; constraints without a row."""
     s = measure_rows(tally, rules)

@@ -23,12 +23,12 @@ from fairlayer.audit.tally import (
     check_cells,
     check_labels,
 )
-from fairlayer.cells import assign_cells
+from fairlayer.binding.cells import assign_cells
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.groups import Column, SoftGroup, read_groups
 from fairlayer.constraints import Batch, Key, as_numpy
 from fairlayer.errors import InputError
-from fairlayer.groups import Column, SoftGroup, read_groups
-from fairlayer.rules import Rules
-from fairlayer.tables import MISSING
+from fairlayer.tables.duckdb_table import MISSING
 
 
 class Samples(NamedTuple):
@@ -61,7 +61,7 @@ def read_samples(
     return Samples(y, label_missing(groups), given, t, kind, features, w, before)
 
 
-def tally_samples(samples: Samples, rules: Rules, threshold: float) -> Tally:
+def tally_samples(samples: Samples, rules: ConstraintSet, threshold: float) -> Tally:
     """Count samples by cell and bin."""
     y, t, w, raw = samples.y, samples.t, samples.w, samples.raw
     cells, cell = _cells(_columns(samples, rules), len(y))
@@ -165,7 +165,7 @@ def _labelled(column: Any) -> Any:
     return array
 
 
-def _columns(samples: Samples, rules: Rules) -> dict[Key, Column]:
+def _columns(samples: Samples, rules: ConstraintSet) -> dict[Key, Column]:
     """Everything that the audit looks at, as integers with labels."""
     n = len(samples.y)
     columns: dict[Key, Column] = {}

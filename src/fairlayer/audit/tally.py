@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlayer.cells import exact_sums
+from fairlayer.binding.cells import exact_sums
+from fairlayer.binding.groups import Column, Label
 from fairlayer.constraints import Grid, Key
 from fairlayer.errors import InputError
-from fairlayer.groups import Column, Label
 
 BINS = 200  # of the outputs; a multiple of the bins of histograms and calibration curves
 CLASS: Key = ("class",)  # the column of targets that are 0 and 1

@@ -10,16 +10,16 @@ import numpy as np
 from fairlayer.audit.result import TradeoffPoint
 from fairlayer.audit.samples import Samples
 from fairlayer.audit.tally import Range
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.groups import read_groups
 from fairlayer.constraints import as_numpy
 from fairlayer.gaps import measure
-from fairlayer.groups import read_groups
 from fairlayer.projection import project
-from fairlayer.rules import Rules
 
 STEPS = 10
 
 
-def trade_off(samples: Samples, rules: Rules, bounds: Range | None, threshold: float) -> list[TradeoffPoint]:
+def trade_off(samples: Samples, rules: ConstraintSet, bounds: Range | None, threshold: float) -> list[TradeoffPoint]:
     """One point per tolerance, from equality to where nothing needs to change; the stated tolerances are among them."""
     outputs = samples.y if samples.raw is None else samples.raw
     if bounds is not None and not (bounds.low <= outputs.min() and outputs.max() <= bounds.high):
@@ -36,7 +36,7 @@ def trade_off(samples: Samples, rules: Rules, bounds: Range | None, threshold: f
     for tolerance in grid:
         # Equality is out of reach of rounded numbers: aim a little beside it.
         near = max(tolerance, 1e-9 * largest)
-        at = Rules([replace(constraint, tolerance=near) for constraint in rules.constraints])  # type: ignore[type-var]
+        at = ConstraintSet([replace(constraint, tolerance=near) for constraint in rules.constraints])  # type: ignore[type-var]
         solution = project(outputs, constraints=at, bounds=bounds, infeasible="relax", **data)
         gap = float(np.abs(solution.gaps).max())
         points.append(_point(samples, tolerance, gap, solution.value, outputs, threshold))

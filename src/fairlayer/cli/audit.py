@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from fairlayer.cli import options
-from fairlayer.cli.files import check_output, open_source
 from fairlayer.cli.terminal import note, say
 from fairlayer.errors import InputError
+from fairlayer.tables.table_io import check_output, open_source
 
 
 def audit(
@@ -65,8 +65,8 @@ def audit(
             source.check(name, option)
 
     from fairlayer.audit import audit as run
-    from fairlayer.cli.columns import FileColumns, with_groups
     from fairlayer.cli.reporting import digest, read_facts, write_reports
+    from fairlayer.tables.columns import FileColumns, with_groups
 
     told = read_facts(facts)
     with FileColumns(source) as columns:

@@ -48,7 +48,7 @@ def datasets(
     if name not in listed:
         raise InputError(f"There is no dataset {name!r}; there are {', '.join(listed)}.")
     if output is not None:
-        from fairlayer.cli.files import check_format, check_output
+        from fairlayer.tables.table_io import check_format, check_output
 
         check_format(output, "-o")
         check_output(output)
@@ -61,7 +61,7 @@ def datasets(
     data = library.load(name) if name == "synthetic" else library.load(name, fetch=fetch)
     _describe(data)
     if output is not None:
-        from fairlayer.cli.files import write_frame
+        from fairlayer.tables.table_io import write_frame
 
         write_frame(_frame(data), output)
         note(f"Wrote {len(data):,} rows to {output}.")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlayer.cli.files import check_parent, write_frame
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import InputError
+from fairlayer.tables.table_io import check_parent, write_frame
 
 if TYPE_CHECKING:
     import numpy as np

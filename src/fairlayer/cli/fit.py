@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairlayer.cli import options
-from fairlayer.cli.files import check_parent, open_source, read_frame, replacing_folder
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import InputError
+from fairlayer.tables.table_io import check_parent, open_source, read_frame, replacing_folder
 
 if TYPE_CHECKING:
     from fairlayer.audit import Audit
     from fairlayer.cli.learning import Part, Setting
-    from fairlayer.cli.schema import Schema
+    from fairlayer.tables.schema import Schema
 
 FEWEST_ROWS = 40
 COLUMNS, TRAINING = "What the columns mean, where it is not inferred right", "Training"
@@ -141,8 +141,8 @@ def fit(
 
     from fairlayer.cli.learning import Part, Setting, split
     from fairlayer.cli.reporting import digest, read_facts, write_reports
-    from fairlayer.cli.schema import FrameColumns, infer
-    from fairlayer.folder import save
+    from fairlayer.estimators.folder import save
+    from fairlayer.tables.schema import FrameColumns, infer
 
     told = read_facts(facts)
     schema, frame, notes = infer(
@@ -228,7 +228,7 @@ def _introduce(schema: Schema, rows: int, notes: list[str]) -> None:
 
 def _check_regions(constraints: Any, schema: Schema, frame: Any, wanted: options.Wanted) -> None:
     """Refuse regions that cannot be told for every row."""
-    from fairlayer.cli.schema import numbers, quartiles
+    from fairlayer.tables.schema import numbers, quartiles
 
     for name in [name for c in constraints if type(c).__name__ == "ConditionalParity" for name in c.regions]:
         if name in schema.numbers and numbers(frame[name], name).isna().any():
@@ -244,7 +244,7 @@ def _check_regions(constraints: Any, schema: Schema, frame: Any, wanted: options
 
 def _targets(frame: Any, schema: Schema) -> Any:
     """Targets as numbers: 1 for the class predicted, 0 for the rest."""
-    from fairlayer.cli.schema import numbers, text_labels
+    from fairlayer.tables.schema import numbers, text_labels
 
     column = frame[schema.target]
     if schema.task == "classification":

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import GroupConstraint
-from fairlayer.estimator import FairEstimator
+from fairlayer.estimators.estimator import FairEstimator
 from fairlayer.gaps import Gaps, measure
-from fairlayer.rules import Rules
 from fairlayer.sklearn import FairClassifier, FairRegressor
 from fairlayer.training import AugmentedLagrangian, Penalty, select_strength
 
@@ -79,7 +79,7 @@ class Setting:
 
     def measure(self, outputs: np.ndarray, part: Part) -> Gaps:
         """The rows of the constraints, in exact arithmetic."""
-        return measure(outputs, Rules(list(self.constraints)), part.groups, part.y, part.X)
+        return measure(outputs, ConstraintSet(list(self.constraints)), part.groups, part.y, part.X)
 
 
 def split(part: Part, share: float, seed: int) -> tuple[Part, Part]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlayer.cli.files import Source
 from fairlayer.errors import InputError
+from fairlayer.tables.table_io import Source
 
 if TYPE_CHECKING:
     from fairlayer.constraints import GroupConstraint

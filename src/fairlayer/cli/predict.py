@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlayer.cli.files import (
+from fairlayer.cli.terminal import note, say, show_table
+from fairlayer.errors import InputError
+from fairlayer.tables.table_io import (
     Source,
     check_format,
     check_output,
@@ -19,15 +21,13 @@ from fairlayer.cli.files import (
     replacing,
     save_frame,
 )
-from fairlayer.cli.terminal import note, say, show_table
-from fairlayer.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from fairlayer.cli.schema import Schema
     from fairlayer.layer import FairLayer
     from fairlayer.stream import Stream
+    from fairlayer.tables.schema import Schema
 
     Write = Callable[[np.ndarray, np.ndarray], None]  # takes raw and fair outputs
 
@@ -95,8 +95,8 @@ def predict(
         raise InputError(f"--state: {state} is the table itself: name another file.")
     source = open_source(data)
 
-    from fairlayer import folder
-    from fairlayer.cli.schema import Schema
+    from fairlayer.estimators import folder
+    from fairlayer.tables.schema import Schema
 
     kept = folder.read_table(model)
     if kept is None:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairlayer.cli import options
-from fairlayer.cli.files import (
+from fairlayer.cli.terminal import note, say, show_table, steps
+from fairlayer.errors import FairlayerError, InfeasibleError, InputError
+from fairlayer.tables.table_io import (
     Source,
     check_format,
     check_output,
@@ -21,18 +23,16 @@ from fairlayer.cli.files import (
     plain_errors,
     replacing,
 )
-from fairlayer.cli.terminal import note, say, show_table, steps
-from fairlayer.errors import FairlayerError, InfeasibleError, InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from fairlayer.cli.cells import Cells
-    from fairlayer.cli.columns import FileColumns
+    from fairlayer.binding.system import System
     from fairlayer.constraints import GroupConstraint
-    from fairlayer.outofcore import Shifts
     from fairlayer.solution import Facts
-    from fairlayer.system import System
+    from fairlayer.solve.files import Shifts
+    from fairlayer.tables.columns import FileColumns
+    from fairlayer.tables.sql_cells import Cells
 
 VECTORS = 256  # of 2,048 rows, read at a time
 MOST_ROWS_SHOWN = 30
@@ -84,8 +84,8 @@ def project(
     if keep_raw is not None and keep_raw.lower() in map(str.lower, source.columns):
         raise InputError(f"--keep-raw: {data} has a column {keep_raw!r} already: choose another name.")
 
-    from fairlayer.cli.cells import Cells
-    from fairlayer.cli.columns import FileColumns
+    from fairlayer.tables.columns import FileColumns
+    from fairlayer.tables.sql_cells import Cells
 
     with FileColumns(source) as columns:
         constraints = wanted.constraints(columns)
@@ -137,9 +137,9 @@ class _Kept:
         """Write them in one pass over the table, and count."""
         import numpy as np
 
-        from fairlayer.cells import UNIT, exact_sums
-        from fairlayer.cli.cells import Counts
-        from fairlayer.tables import number
+        from fairlayer.binding.cells import UNIT, exact_sums
+        from fairlayer.tables.duckdb_table import number
+        from fairlayer.tables.sql_cells import Counts
 
         rows = np.zeros(cells.size, dtype=np.int64)
         targets, error = np.zeros((2, cells.size))
@@ -169,7 +169,7 @@ class _Kept:
 
     def solve(self, system: System, cells: Cells, bounds: Any, progress: Any) -> Shifts:
         """The projection, as a shift per cell."""
-        from fairlayer.outofcore import project_chunks
+        from fairlayer.solve.files import project_chunks
 
         passes = 0
 
@@ -209,7 +209,7 @@ def _check_written(cells: Cells, system: System, path: Path, keep_raw: str | Non
     """The rows of what is in the file."""
     import numpy as np
 
-    from fairlayer.outofcore import certify_chunks
+    from fairlayer.solve.files import certify_chunks
 
     names = [*cells.source.columns, *([] if keep_raw is None else [keep_raw])]
     written = Source(path, dict.fromkeys(names, "VARCHAR"))

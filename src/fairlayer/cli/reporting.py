@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairlayer.cli.files import replacing
 from fairlayer.errors import InputError
+from fairlayer.tables.table_io import replacing
 
 if TYPE_CHECKING:
     from fairlayer.audit import Audit

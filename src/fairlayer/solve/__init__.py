@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.bounds import Box
-from fairlayer.discrepancy import Discrepancy, Squared
+from fairlayer.binding.bounds import Box
+from fairlayer.binding.system import System
+from fairlayer.solve.discrepancy import Discrepancy, Squared
 from fairlayer.solve.fused import reach_and_magnitude, solve_fused
 from fairlayer.solve.result import Result
 from fairlayer.solve.tensor import solve_tensor
-from fairlayer.system import System
 
 FUSED_DTYPES = (torch.float32, torch.float64)
 

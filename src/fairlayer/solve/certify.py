@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairlayer.cells import UNIT
+from fairlayer.binding.cells import UNIT
+from fairlayer.binding.rows import Rows
 from fairlayer.compiled import compiled
-from fairlayer.rows import Rows
 from fairlayer.solve.active_set import row_value
 from fairlayer.solve.newton import statistics
 

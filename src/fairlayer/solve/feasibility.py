@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.optimize import linprog
 
-from fairlayer.rows import Rows
+from fairlayer.binding.rows import Rows
 
 
 def least_excess(rows: Rows, least: np.ndarray, most: np.ndarray) -> tuple[float, np.ndarray]:

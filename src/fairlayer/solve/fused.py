@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlayer.cells import UNIT, exact_sums
+from fairlayer.binding.cells import UNIT, exact_sums
 from fairlayer.compiled import compiled
 from fairlayer.solve.certify import aimed, all_hold, first_margins, shortfalls, widen_margins
 from fairlayer.solve.dense import dense_multipliers

@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.bounds import Box
-from fairlayer.cells import UNIT, exact_sums
-from fairlayer.discrepancy import Discrepancy, Squared
+from fairlayer.binding.bounds import Box
+from fairlayer.binding.cells import UNIT, exact_sums
+from fairlayer.binding.system import System
 from fairlayer.solve.certify import aimed, all_hold, first_margins, shortfalls, widen_margins
 from fairlayer.solve.dense import dense_multipliers
+from fairlayer.solve.discrepancy import Discrepancy, Squared
 from fairlayer.solve.fused import MOST_REPAIRS, Samples, gather, newton_tolerance
 from fairlayer.solve.newton import DONE, EVALUATE, advance, new_search, place_at, restart, statistics
 from fairlayer.solve.result import Result
-from fairlayer.system import System
 
 
 def solve_tensor(

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairlayer.cells import count_cells, exact_sums
+from fairlayer.binding.cells import count_cells, exact_sums
+from fairlayer.binding.rows import Rows
 from fairlayer.compiled import compiled
-from fairlayer.rows import Rows
 from fairlayer.solve.certify import all_hold, shortfalls
 from fairlayer.solve.fused import largest_magnitude, reach_and_magnitude, solve_fused
-from fairlayer.stream.account import COUNT, TARGET, TOTAL
+from fairlayer.stream.cell_sums import COUNT, TARGET, TOTAL
 
 
 @compiled

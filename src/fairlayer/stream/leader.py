@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairlayer.bounds import Box
+from fairlayer.binding.bounds import Box
+from fairlayer.binding.rows import Rows
+from fairlayer.binding.system import Plan
 from fairlayer.compiled import compiled
-from fairlayer.rows import Rows
 from fairlayer.solve.fused import reach_and_magnitude, solve_fused
 from fairlayer.solve.newton import DONE
-from fairlayer.stream.account import COUNT, RING, TOTAL, Account
-from fairlayer.stream.book import Book
+from fairlayer.stream.cell_index import CellIndex
+from fairlayer.stream.cell_sums import COUNT, RING, TOTAL, CellSums
 from fairlayer.stream.kernels import history, leader_shift, learn
-from fairlayer.system import Plan
 
 HORIZON = 0.1  # of the stream's length so far
 BLIND = 1.0  # the same, where targets come later: the shift then hits the wrong cells too, and haste would overshoot
@@ -155,7 +155,7 @@ def lead(membership, residual, plus, minus, lower, upper, sums, square, ring, ri
 class Leader:
     """The leader of one stream: when to solve, and the shift to apply."""
 
-    def __init__(self, book: Book, account: Account):
+    def __init__(self, book: CellIndex, account: CellSums):
         self.book = book
         self.account = account
         self._shift: tuple[Plan, np.ndarray, np.ndarray] | None = None

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.bounds import Box, read_bounds
+from fairlayer.binding.bounds import Box, read_bounds
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.groups import Column, Label, Name
+from fairlayer.binding.system import Plan, View
 from fairlayer.constraints import Batch
-from fairlayer.groups import Column, Label, Name
-from fairlayer.rules import Rules
 from fairlayer.solution import RecordedFacts, Status
-from fairlayer.stream.account import COUNT, RING, TARGET, TOTAL, Account
-from fairlayer.stream.book import LABELLED, Book
+from fairlayer.stream.cell_index import LABELLED, CellIndex
+from fairlayer.stream.cell_sums import COUNT, RING, TARGET, TOTAL, CellSums
 from fairlayer.stream.kernels import learn, note_shares, pooled_gaps, settle
 from fairlayer.stream.leader import Leader
 from fairlayer.stream.policies import Outcome
 from fairlayer.stream.store import Pending
-from fairlayer.system import Plan, View
 
 ROUNDING = 1e-9  # of a tolerance
 _NO_SHARES = [1.0, 0.0, 0.0, 0.0, 0.0]  # of a row before its first batch, see kernels.note_shares
@@ -33,7 +33,7 @@ class Ledger:
 
     def __init__(
         self,
-        rules: Rules,
+        rules: ConstraintSet,
         tolerances: tuple[float, ...],
         bounds: Any,
         levels: Mapping[Name, Sequence[Label]] | None = None,
@@ -41,8 +41,8 @@ class Ledger:
         self.rules = rules
         self.tolerances = tolerances
         self.bounds = bounds
-        self.book = Book(rules, levels)
-        self.account = Account()
+        self.book = CellIndex(rules, levels)
+        self.account = CellSums()
         self.leader = Leader(self.book, self.account)
         self._cell_names: list[str] = []
         self._shares: tuple[View, np.ndarray] | None = None
@@ -225,7 +225,7 @@ class Ledger:
 
     def load_bytes(self, block: bytes) -> None:
         """What `to_bytes` gave."""
-        self.account, data = Account.from_bytes(block)
+        self.account, data = CellSums.from_bytes(block)
         self.book.load_data(data)
         self.leader = Leader(self.book, self.account)
         self._cell_names, self._shares, self._full = [], None, None

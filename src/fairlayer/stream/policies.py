@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fairlayer.bounds import Box
+from fairlayer.binding.bounds import Box
+from fairlayer.binding.rows import Rows
+from fairlayer.binding.system import View, bind
 from fairlayer.projection import is_contradiction, project
-from fairlayer.rows import Rows
-from fairlayer.soft import soft_step
 from fairlayer.solution import Status
 from fairlayer.solve.feasibility import least_excess, widened
 from fairlayer.solve.fused import reach_and_magnitude, solve_fused
 from fairlayer.solve.newton import DONE
+from fairlayer.solve.priced_step import soft_step
 from fairlayer.stream.kernels import constant_step, ledger_step
-from fairlayer.system import View, bind
 
 if TYPE_CHECKING:
     from fairlayer.stream.stream import Stream

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fairlayer.bounds import read_bounds
+from fairlayer.binding.bounds import read_bounds
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.groups import Label, Name
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError, StoreError
-from fairlayer.groups import Label, Name
-from fairlayer.rules import Rules
 from fairlayer.solution import RecordedFacts, Solution, Status
 from fairlayer.stream.certificate import Certificate, certify
 from fairlayer.stream.ledger import Ledger
@@ -71,7 +71,7 @@ class Stream:
         timeout: float = 10.0,
         levels: Mapping[Name, Sequence[Label]] | None = None,
     ):
-        self.rules = Rules(constraints)
+        self.rules = ConstraintSet(constraints)
         if not self.rules.constraints or self.rules.affine:
             raise InputError("constraints of a stream must be fairness constraints, at least one; Affine is not.")
         if policy not in POLICIES:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from fairlayer.binding.groups import Label, SoftGroup, read_groups
 from fairlayer.errors import InputError
-from fairlayer.groups import Label, SoftGroup, read_groups
 from fairlayer.training.stratified import StratifiedBatches, Tiny
 
 

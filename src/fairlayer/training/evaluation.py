@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
 from fairlayer.gaps import Gaps, measure
-from fairlayer.rules import Rules
 from fairlayer.training.batches import Batch, as_batch, join, move
 from fairlayer.training.methods import Method
 
@@ -48,12 +48,12 @@ class Evaluation:
         return len(self.outputs)
 
 
-def find_rules(model: nn.Module, constraints: Any = None) -> Rules | None:
+def find_rules(model: nn.Module, constraints: Any = None) -> ConstraintSet | None:
     """The constraints to measure: those given, or else the model's own."""
     if constraints is not None:
-        return constraints if isinstance(constraints, Rules) else Rules(constraints)
+        return constraints if isinstance(constraints, ConstraintSet) else ConstraintSet(constraints)
     found = (getattr(part, "rules", None) for part in model.modules())
-    return next((rules for rules in found if isinstance(rules, Rules)), None)
+    return next((rules for rules in found if isinstance(rules, ConstraintSet)), None)
 
 
 def run_batch(model: nn.Module, batch: Batch) -> Tensor:
@@ -116,13 +116,13 @@ class Tally:
         columns = [join([batch[i] for batch in self.batches]) for i in range(1, len(Batch._fields))]
         return torch.cat(self.outputs), Batch(None, *columns)
 
-    def gaps(self, rules: Rules | None) -> Gaps | None:
+    def gaps(self, rules: ConstraintSet | None) -> Gaps | None:
         """Of all samples together."""
         outputs, batch = self.pooled()
         return _gaps(outputs, batch, rules)
 
 
-def _gaps(outputs: Tensor, batch: Batch, rules: Rules | None) -> Gaps | None:
+def _gaps(outputs: Tensor, batch: Batch, rules: ConstraintSet | None) -> Gaps | None:
     """Gaps, where the batch brings what the constraints look at."""
     if rules is None or (rules.needs_groups and batch.groups is None):
         return None
@@ -155,7 +155,7 @@ def evaluate(
     data: Iterable[Any],
     *,
     loss: Loss | None = None,
-    constraints: Sequence[Constraint] | Constraint | Rules | None = None,
+    constraints: Sequence[Constraint] | Constraint | ConstraintSet | None = None,
     device: Any = None,
 ) -> Evaluation:
     """Run a model over batches in evaluation mode and judge the outputs of all of them together.

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairlayer.bounds import read_bounds
+from fairlayer.binding.bounds import read_bounds
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.system import System
 from fairlayer.errors import InputError
 from fairlayer.gaps import bind_batch, row_excesses, row_values
 from fairlayer.layer import FairLayer
-from fairlayer.rules import Rules
-from fairlayer.soft import soften
-from fairlayer.system import System
+from fairlayer.solve.priced_step import soften
 
 
 class Method(nn.Module):
@@ -34,7 +34,7 @@ class Method(nn.Module):
         self.penalty: Tensor | float = 0.0
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> ConstraintSet:
         """The constraints."""
         return self.projection.rules
 

@@ -15,9 +15,9 @@ from typing import Any, Literal
 import numpy as np
 from torch.utils.data import Sampler
 
+from fairlayer.binding.groups import Column, SoftGroup, read_groups
 from fairlayer.constraints import as_numpy
 from fairlayer.errors import InputError
-from fairlayer.groups import Column, SoftGroup, read_groups
 
 Tiny = Literal["spread", "repeat"]
 

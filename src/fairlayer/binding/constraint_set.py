@@ -1,4 +1,4 @@
-"""Rules: a list of constraints, read once. What is needed of every batch, and a key under which plans are kept."""
+"""A list of constraints, read once: what is needed of every batch, and a key under which plans are kept."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
+from fairlayer.binding.groups import Name
 from fairlayer.constraints import Affine, Constraint
 from fairlayer.errors import InputError
-from fairlayer.groups import Name
 
 Groupings = tuple[tuple[tuple[Name, ...], ...], ...]  # of each constraint
 
 
-class Rules:
+class ConstraintSet:
     """Constraints that hold together. Two are equal where their rows are, whatever the tolerances."""
 
     def __init__(self, constraints: Sequence[Constraint] | Constraint):
@@ -39,7 +39,7 @@ class Rules:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Rules) and self.key == other.key)
+        return self is other or (isinstance(other, ConstraintSet) and self.key == other.key)
 
     def groupings(self, names: tuple[Name, ...]) -> tuple[Groupings, tuple[Name, ...]]:
         """What each constraint compares, given the attributes there are; and which of these are looked at."""

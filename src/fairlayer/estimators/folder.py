@@ -21,16 +21,16 @@ from typing import Any
 import numpy as np
 
 from fairlayer import constraints as kinds
-from fairlayer.confidence import Certificate, GapBound, Mean
 from fairlayer.constraints import ConditionalParity, EqualizedOdds, GroupConstraint
-from fairlayer.encoder import Encoder
 from fairlayer.errors import FairlayerError, InputError
-from fairlayer.estimator import FairEstimator
-from fairlayer.frozen import Frozen
+from fairlayer.estimators.encoder import Encoder
+from fairlayer.estimators.estimator import FairEstimator
+from fairlayer.estimators.preprocessing import Probability, Rescaled, network
+from fairlayer.frozen.confidence import Certificate, GapBound, Mean
+from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
 from fairlayer.model import FairModel
 from fairlayer.sklearn import FairClassifier, FairRegressor
-from fairlayer.tabular import Probability, Rescaled, network
 from fairlayer.training import AugmentedLagrangian, Penalty, Projection, Unconstrained
 
 FORMAT = 1  # of the folder; raised when an older release could not read it

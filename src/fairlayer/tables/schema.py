@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fairlayer.cli.files import Source
 from fairlayer.cli.options import Attribute
 from fairlayer.errors import InputError
-from fairlayer.tables import MISSING
+from fairlayer.tables.duckdb_table import MISSING
+from fairlayer.tables.table_io import Source
 
 # What pandas takes for a missing entry in a CSV file; among numbers, "?" as well.
 # fmt: off

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from fairlayer.audit.samples import reach_of, refuse_missing
 from fairlayer.audit.tally import MOST_GROUPS, Range, check_cells
+from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import EqualizedOdds
 from fairlayer.errors import InputError
-from fairlayer.rules import Rules
-from fairlayer.tables import Table, number, quote
+from fairlayer.tables.duckdb_table import Table, number, quote
 
 
 class Roles(NamedTuple):
@@ -47,7 +47,7 @@ def read_roles(table: Table, groups: Any, prediction: str | None, target: Any, w
 class Facts:
     """What must be known before sums are taken: ranges, what targets are, and that nothing is missing."""
 
-    def __init__(self, table: Table, roles: Roles, rules: Rules):
+    def __init__(self, table: Table, roles: Roles, rules: ConstraintSet):
         letters = {"y": roles.prediction, "t": roles.target, "w": roles.weight, "z": roles.raw}
         self.numbers = {letter: name for letter, name in letters.items() if name is not None}
         found = {name: values[0] for name, values in table.query(self._sql(roles)).items()}
@@ -93,7 +93,7 @@ class Facts:
         values += [f"{quote(name)} AS g{j}" for j, name in enumerate(roles.groups)]
         return f"SELECT {', '.join(asked)} FROM (SELECT {', '.join(values)} FROM data)"
 
-    def _kind_of_targets(self, found: Mapping[str, Any], roles: Roles, rules: Rules) -> str | None:
+    def _kind_of_targets(self, found: Mapping[str, Any], roles: Roles, rules: ConstraintSet) -> str | None:
         if "t" not in self.numbers:
             if rules.needs_targets is not None:
                 raise InputError(f"target is missing: {rules.needs_targets} compares with it; name its column.")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fairlayer.errors import InputError
-from fairlayer.tabular import as_text, is_frame
+from fairlayer.estimators.preprocessing import as_text, is_frame
 
 
 @dataclass(frozen=True)

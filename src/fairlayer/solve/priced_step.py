@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.bounds import Box
-from fairlayer.rows import values_of
+from fairlayer.binding.bounds import Box
+from fairlayer.binding.rows import values_of
+from fairlayer.binding.system import System
 from fairlayer.solve import cell_extremes
-from fairlayer.solve.capped import largest_excess, solve_capped
 from fairlayer.solve.fused import reach_and_magnitude
-from fairlayer.system import System
+from fairlayer.solve.priced import largest_excess, solve_capped
 
 
 class Softened(NamedTuple):

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fairlayer.binding.rows import Rows
 from fairlayer.compiled import compiled
-from fairlayer.rows import Rows
 from fairlayer.solve.active_set import forward, row_gram, row_value
 from fairlayer.solve.fused import emit, gather, newton_tolerance, take_sums
 from fairlayer.solve.newton import DONE, EVALUATE, advance, factor_rows, gram, new_search, restart, statistics

@@ -45,7 +45,7 @@ NUMBERS: dict[str, float] = {
 }
 
 
-class Account:
+class CellSums:
     """Arrays by cell, and numbers in all."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Account:
         return struct.pack("<q", len(header)) + header + b"".join(a.tobytes() for a in self.cells.values())
 
     @classmethod
-    def from_bytes(cls, block: bytes) -> tuple[Account, dict[str, Any]]:
+    def from_bytes(cls, block: bytes) -> tuple[CellSums, dict[str, Any]]:
         """What `to_bytes` gave: an account, and the book's data."""
         (length,) = struct.unpack_from("<q", block)
         header = json.loads(block[8 : 8 + length])

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fairlayer.cells import NO_LABEL, UNIT, Levels, assign_cells, exact_sums
+from fairlayer.binding.cells import NO_LABEL, UNIT, Levels, assign_cells, exact_sums
+from fairlayer.binding.constraint_set import ConstraintSet, Groupings
+from fairlayer.binding.groups import Column, Label, Name, SoftGroup, read_groups
+from fairlayer.binding.rows import Rows
 from fairlayer.constraints import Affine, Batch, Family, Grid, Key, as_numpy
 from fairlayer.errors import InputError
-from fairlayer.groups import Column, Label, Name, SoftGroup, read_groups
-from fairlayer.rows import Rows
-from fairlayer.rules import Groupings, Rules
 
 
 class System(NamedTuple):
@@ -147,7 +147,7 @@ def _absent(family: Family, present: set[str]) -> list[str]:
 
 
 def bind(
-    rules: Rules,
+    rules: ConstraintSet,
     n: int,
     *,
     groups: Any = None,
@@ -176,7 +176,7 @@ def bind(
     return _bind_plan(plan, rules, index, count, weight, weights, targets)
 
 
-def check_lengths(rules: Rules, columns: Mapping[Key, Column | SoftGroup], n: int) -> None:
+def check_lengths(rules: ConstraintSet, columns: Mapping[Key, Column | SoftGroup], n: int) -> None:
     """Refuse features and matrices that are not of the batch's size; groups and targets have been checked."""
     for key, column in columns.items():
         if key[0] == "region" and len(column.values) != n:  # type: ignore[union-attr]
@@ -193,7 +193,11 @@ def check_lengths(rules: Rules, columns: Mapping[Key, Column | SoftGroup], n: in
 
 @lru_cache(maxsize=256)
 def _cell_plan(
-    rules: Rules, groupings: Groupings, keys: tuple[Key, ...], levels: Levels, kinds: tuple[tuple[type, ...], ...]
+    rules: ConstraintSet,
+    groupings: Groupings,
+    keys: tuple[Key, ...],
+    levels: Levels,
+    kinds: tuple[tuple[type, ...], ...],
 ) -> Plan:
     """The plan for cells that mean `levels`, whose labels are of these types: 0, 0.0 and False are equal but differ."""
     digits = levels.digit_table()
@@ -218,7 +222,7 @@ def _sample_members(column: Column | SoftGroup) -> list[tuple[Label, np.ndarray]
     return [(label, (values == v).astype(np.float64)) for v, label in enumerate(column.labels)]
 
 
-def _plan(rules: Rules, groupings: Groupings, grid: Grid) -> Plan:
+def _plan(rules: ConstraintSet, groupings: Groupings, grid: Grid) -> Plan:
     families = [c.families(grid, groupings[position]) for position, c in enumerate(rules.constraints)]
     affine = {position: c for position, c in enumerate(rules.constraints) if isinstance(c, Affine)}
     return Plan(families, affine, grid.size)
@@ -226,7 +230,7 @@ def _plan(rules: Rules, groupings: Groupings, grid: Grid) -> Plan:
 
 def _bind_plan(
     plan: Plan,
-    rules: Rules,
+    rules: ConstraintSet,
     index: Any,
     count: np.ndarray,
     weight: np.ndarray,
@@ -272,7 +276,9 @@ def _as_numbers(targets: Any) -> np.ndarray:
         raise InputError(f"targets must be numbers where residuals are taken of them: {error}") from error
 
 
-def _with_matrices(plan: Plan, rules: Rules, weight: np.ndarray, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _with_matrices(
+    plan: Plan, rules: ConstraintSet, weight: np.ndarray, total: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """M where some statistics are means and others rows of a matrix, which apply to outputs, not to weighted sums."""
     is_mean = np.ones(len(total), dtype=bool)
     start = 0
@@ -296,7 +302,7 @@ def _offset_tensor(M: np.ndarray, index: Any, weights: np.ndarray | None, target
     return sums @ torch.from_numpy(M)
 
 
-def _mixed_limits(view: View, rules: Rules, tolerances: tuple[Any, ...]) -> tuple[Any, ...]:
+def _mixed_limits(view: View, rules: ConstraintSet, tolerances: tuple[Any, ...]) -> tuple[Any, ...]:
     """Bounds of all rows where some are not plain numbers; as tensors too where gradients of them are wanted."""
     sides: list[list[Any]] = [[], []]
     for position, constraint in enumerate(rules.constraints):

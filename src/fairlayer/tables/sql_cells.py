@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.cli.files import Source, connect, named, plain_errors
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.system import System, bind
 from fairlayer.cli.options import Attribute
-from fairlayer.cli.schema import MISSING_MARKS
 from fairlayer.constraints import ConditionalParity, EqualizedOdds, GroupConstraint
 from fairlayer.errors import InputError
-from fairlayer.rules import Rules
-from fairlayer.system import System, bind
-from fairlayer.tables import MISSING, number, quote, text
+from fairlayer.tables.duckdb_table import MISSING, number, quote, text
+from fairlayer.tables.schema import MISSING_MARKS
+from fairlayer.tables.table_io import Source, connect, named, plain_errors
 
 MOST_LABELS = 1000
 MOST_CODES = 1_000_000
@@ -121,7 +121,7 @@ class Cells:
         if self.needs_target_sums:
             targets = counts.targets[codes] / weight
         system = bind(
-            Rules(list(self.constraints)),
+            ConstraintSet(list(self.constraints)),
             len(codes),
             groups={name: meaning(digit) for name, digit in self.groups.items()},
             features={name: meaning(digit) for name, digit in self.features.items()},

@@ -15,15 +15,10 @@ from sklearn.utils import check_random_state, column_or_1d  # type: ignore[impor
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
+from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import MeanParity
 from fairlayer.errors import InputError
-from fairlayer.freeze import freeze
-from fairlayer.layer import FairLayer
-from fairlayer.model import FairModel
-from fairlayer.rules import Rules
-from fairlayer.solution import Status
-from fairlayer.stream import Stream
-from fairlayer.tabular import (
+from fairlayer.estimators.preprocessing import (
     are_columns,
     columns_of,
     is_frame,
@@ -31,6 +26,11 @@ from fairlayer.tabular import (
     network,
     preprocessing,
 )
+from fairlayer.frozen.freeze import freeze
+from fairlayer.layer import FairLayer
+from fairlayer.model import FairModel
+from fairlayer.solution import Status
+from fairlayer.stream import Stream
 from fairlayer.training import AugmentedLagrangian, Penalty, Projection, Unconstrained, batches, fit
 from fairlayer.training.batches import take
 
@@ -163,7 +163,7 @@ class FairEstimator(BaseEstimator, ABC):
         make = METHODS.get(self.method) if isinstance(self.method, str) else self.method
         if make is None:
             raise InputError(f"method must be one of {list(METHODS)} or a callable; got {self.method!r}.")
-        rules = Rules([MeanParity(0.05)] if self.constraints is None else self.constraints)
+        rules = ConstraintSet([MeanParity(0.05)] if self.constraints is None else self.constraints)
         layer = make(rules.constraints, bounds)
         by_target = next((c for c in rules.constraints if c.needs_targets and not getattr(c, "residual", False)), None)
         if by_target is not None and _projection(layer) is not None:

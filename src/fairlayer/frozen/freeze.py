@@ -19,8 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairlayer.bounds import read_bounds
-from fairlayer.confidence import (
+from fairlayer.binding.bounds import read_bounds
+from fairlayer.binding.groups import Attributes, Label, Name, SoftGroup, read_groups
+from fairlayer.binding.system import bind
+from fairlayer.constraints import Affine, Constraint, as_numpy
+from fairlayer.errors import InputError
+from fairlayer.frozen.confidence import (
     Certificate,
     GapBound,
     Mean,
@@ -30,14 +34,10 @@ from fairlayer.confidence import (
     prefers_bernstein,
     ratio_interval,
 )
-from fairlayer.constraints import Affine, Constraint, as_numpy
-from fairlayer.errors import InputError
-from fairlayer.frozen import Frozen
-from fairlayer.groups import Attributes, Label, Name, SoftGroup, read_groups
+from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
 from fairlayer.model import FairModel
 from fairlayer.projection import project
-from fairlayer.system import bind
 
 TIGHTENING_STEPS = 20
 

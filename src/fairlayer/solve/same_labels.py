@@ -13,15 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.bounds import Box
-from fairlayer.cells import count_cells, number_cells
+from fairlayer.binding.bounds import Box
+from fairlayer.binding.cells import count_cells, number_cells
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.rows import Rows
+from fairlayer.binding.system import System, View
 from fairlayer.compiled import compiled
-from fairlayer.rows import Rows
-from fairlayer.rules import Rules
 from fairlayer.solve.fused import MOST_SUM, largest_magnitude, reach_and_magnitude, solve_fused
 from fairlayer.solve.newton import DONE
 from fairlayer.solve.result import Result
-from fairlayer.system import System, View
 
 _NONE = np.empty(0)
 
@@ -36,7 +36,7 @@ class Template(NamedTuple):
     view: View
 
 
-def remember(rules: Rules, system: System, table: Tensor) -> Template | None:
+def remember(rules: ConstraintSet, system: System, table: Tensor) -> Template | None:
     """The template of a table, if all its columns are compared, every group is present, and no more data involved."""
     rows, view = system.rows, system.view
     if table.ndim != 2 or rules.groupings(tuple(range(table.shape[1])))[1] != tuple(range(table.shape[1])):

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairlayer.bounds import read_bounds
-from fairlayer.confidence import Certificate
+from fairlayer.binding.bounds import read_bounds
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.groups import Label, Name, SoftGroup
 from fairlayer.constraints import Batch, GroupConstraint, as_numpy
-from fairlayer.discrepancy import find_discrepancy
 from fairlayer.errors import InputError
-from fairlayer.groups import Label, Name, SoftGroup
+from fairlayer.frozen.confidence import Certificate
 from fairlayer.layer import FairLayer
-from fairlayer.rules import Rules
+from fairlayer.solve.discrepancy import find_discrepancy
 
 
 class Family(NamedTuple):
@@ -64,7 +64,7 @@ class Frozen(nn.Module):
             box = read_bounds(layer.bounds, 1, dtype)
             self.register_buffer(name, torch.tensor([box.lo[0], box.hi[0]], dtype=torch.from_numpy(box.lo).dtype))
 
-    def _lay_out(self, rules: Rules) -> int:
+    def _lay_out(self, rules: ConstraintSet) -> int:
         """Number the shifts in the order in which the constraints state their groups."""
         names = list(self.labels)
         start = 0

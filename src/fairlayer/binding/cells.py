@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from fairlayer.binding.groups import Column, Label
 from fairlayer.compiled import compiled
-from fairlayer.groups import Column, Label
 
 UNIT = 2.0**-53  # relative rounding error of float64, in which sums are taken
 NO_LABEL = "\0no label"  # marks an integer that a column ranges over but does not hold

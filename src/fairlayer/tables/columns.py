@@ -9,11 +9,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fairlayer.cli.files import Source, connect, named, plain_errors
 from fairlayer.cli.options import Attribute
-from fairlayer.cli.schema import MISSING_MARKS
 from fairlayer.errors import InputError
-from fairlayer.tables import MISSING, Table, number, quote, text
+from fairlayer.tables.duckdb_table import MISSING, Table, number, quote, text
+from fairlayer.tables.schema import MISSING_MARKS
+from fairlayer.tables.table_io import Source, connect, named, plain_errors
 
 
 class FileColumns:

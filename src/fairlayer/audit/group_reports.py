@@ -10,8 +10,8 @@ import numpy as np
 from fairlayer.audit.intervals import cautious_means, effective_count, possible_outputs, quantile_of, welch, wilson
 from fairlayer.audit.result import CalibrationBin, Change, GroupReport, Histogram, Interval, Rate
 from fairlayer.audit.tally import BINS, CLASS, OUTPUT_SUMS, TARGET_SUMS, Range, Tally
+from fairlayer.binding.groups import Label
 from fairlayer.constraints import Key
-from fairlayer.groups import Label
 
 HISTOGRAM_BINS = 40
 CALIBRATION_BINS = 10

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairlayer.bounds import Box, read_bounds
-from fairlayer.cells import UNIT, exact_sums
+from fairlayer.binding.bounds import Box, read_bounds
+from fairlayer.binding.cells import UNIT, exact_sums
+from fairlayer.binding.system import System
 from fairlayer.errors import FairlayerError, InfeasibleError
 from fairlayer.solution import Facts
 from fairlayer.solve import cell_extremes
@@ -21,7 +22,6 @@ from fairlayer.solve.certify import aimed, all_hold, first_margins, shortfalls, 
 from fairlayer.solve.feasibility import least_excess
 from fairlayer.solve.fused import MOST_REPAIRS, Samples, emit, newton_tolerance, reach_and_magnitude, take_sums
 from fairlayer.solve.newton import DONE, EVALUATE, advance, new_search, restart, statistics
-from fairlayer.system import System
 
 Chunk = tuple[np.ndarray, np.ndarray]  # outputs, float64, and the cell of each, int32
 Chunks = Callable[[], Iterable[Chunk]]  # every call starts another pass

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from fairlayer.errors import InputError
-from fairlayer.tables import connect as open_database
-from fairlayer.tables import driver, literal, separator
+from fairlayer.tables.duckdb_table import connect as open_database
+from fairlayer.tables.duckdb_table import driver, literal, separator
 
 CSV = (".csv", ".tsv", ".txt")
 PARQUET = (".parquet", ".pq")

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairlayer.cells import Levels, assign_cells
+from fairlayer.binding.cells import Levels, assign_cells
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.groups import Column, Label, Name, SoftGroup, read_groups
+from fairlayer.binding.system import Plan, check_lengths
 from fairlayer.constraints import UNKNOWN, Batch, Family, Grid, Key
 from fairlayer.errors import InputError
-from fairlayer.groups import Column, Label, Name, SoftGroup, read_groups
-from fairlayer.rules import Rules
 from fairlayer.stream.kernels import number_table
-from fairlayer.system import Plan, check_lengths
 
 LABELLED: Key = ("labelled",)
 MOST_TABLES = 256  # tables of labels whose numbers are remembered
@@ -34,13 +34,13 @@ class Table(NamedTuple):
     number: np.ndarray  # (G,) int32
 
 
-class Book:
+class CellIndex:
     """Cells met so far. `digits[c, j]` is the position of cell c's label in `labels[j]`.
 
     levels: all labels that attributes can have, where others are to be refused.
     """
 
-    def __init__(self, rules: Rules, levels: Mapping[Name, Sequence[Label]] | None = None):
+    def __init__(self, rules: ConstraintSet, levels: Mapping[Name, Sequence[Label]] | None = None):
         self.rules = rules
         self.levels = levels
         self.names: tuple[Name, ...] | None = None

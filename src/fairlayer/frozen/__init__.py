@@ -1,0 +1,1 @@
+"""Projections solved once and served one sample at a time."""

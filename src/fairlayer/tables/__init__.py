@@ -1,0 +1,1 @@
+"""Tables: one reader of files for every command, and one translation of cells into SQL."""
