@@ -6,6 +6,7 @@ Installing takes minutes, so here Python is a script that notes what it is asked
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -113,3 +114,12 @@ def test_a_python_that_is_named_is_the_one(checkout: Checkout) -> None:
     other = PYTHON.replace(f"exec {sys.executable}", "echo 2.7; exit; #")
     checkout.has("other", script=other)
     assert "remove it to use other" in checkout.run("python", expect=2, PYTHON="other")
+
+
+def test_every_python_that_the_package_names_is_looked_for_and_tested() -> None:
+    named = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text()
+    assert re.search(r"python: \[(.+)\]", workflow)[1] == ", ".join(f'"{version}"' for version in named)
+    assert "run: .ci/run" in workflow
+    candidates = " ".join(f"python{version}" for version in named)
+    assert f"${{PYTHON:-{candidates} python3}}" in (ROOT / "dev").read_text()
