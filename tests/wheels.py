@@ -100,7 +100,7 @@ def with_commands(empty: Empty, wheel: Path) -> None:
     choices = ["--target", "hired", "--protected", "sex", "--parity", "0.05", "-o", "model"]
     empty.run("fairlayer", "fit", "people.csv", *choices)
     empty.run("fairlayer", "predict", "model", "people.csv", "-o", "fair.csv")
-    for name in ("model/report.html", "model/card.md", "fair.csv"):
+    for name in ("model/report.html", "model/model-card.md", "fair.csv"):
         assert (empty.folder / name).stat().st_size, name
 
 
