@@ -15,13 +15,16 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from sklearn.base import ClassifierMixin, RegressorMixin  # type: ignore[import-untyped]
-from sklearn.metrics import accuracy_score, r2_score  # type: ignore[import-untyped]
-from sklearn.utils.multiclass import check_classification_targets, type_of_target  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from fairlayer.estimators.estimator import FairEstimator
 from fairlayer.estimators.preprocessing import Probability, Rescaled
+from fairlayer.extras import needs
+
+with needs("fairlayer.sklearn", "scikit-learn"):
+    from sklearn.base import ClassifierMixin, RegressorMixin  # type: ignore[import-untyped]
+    from sklearn.metrics import accuracy_score, r2_score  # type: ignore[import-untyped]
+    from sklearn.utils.multiclass import check_classification_targets, type_of_target  # type: ignore[import-untyped]
 
 __all__ = ["FairClassifier", "FairRegressor"]
 

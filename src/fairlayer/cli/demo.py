@@ -9,6 +9,7 @@ import typer
 
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import InputError
+from fairlayer.extras import needs
 from fairlayer.tables.table_io import check_parent, write_frame
 
 if TYPE_CHECKING:
@@ -126,6 +127,6 @@ def _stream(setting: Setting, raw: np.ndarray, test: Part) -> bool:
 
 def _predictions(test: Part, raw: np.ndarray, fair: np.ndarray) -> Any:
     """What was predicted, as a table that `fairlayer audit` takes."""
-    import pandas as pd
-
+    with needs("The demo", "pandas"):
+        import pandas as pd
     return pd.DataFrame({**test.groups, "target": test.y, "raw": raw, "prediction": fair})

@@ -10,9 +10,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator  # type: ignore[import-untyped]
-from sklearn.utils import check_random_state, column_or_1d  # type: ignore[import-untyped]
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from fairlayer.binding.constraint_set import ConstraintSet
@@ -26,6 +23,7 @@ from fairlayer.estimators.preprocessing import (
     network,
     preprocessing,
 )
+from fairlayer.extras import needs
 from fairlayer.frozen.freeze import freeze
 from fairlayer.layer import FairLayer
 from fairlayer.model import FairModel
@@ -33,6 +31,11 @@ from fairlayer.solution import Status
 from fairlayer.stream import Stream
 from fairlayer.training import AugmentedLagrangian, Penalty, Projection, Unconstrained, batches, fit
 from fairlayer.training.batches import take
+
+with needs("fairlayer.sklearn", "scikit-learn"):
+    from sklearn.base import BaseEstimator  # type: ignore[import-untyped]
+    from sklearn.utils import check_random_state, column_or_1d  # type: ignore[import-untyped]
+    from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data  # type: ignore[import-untyped]
 
 METHODS: dict[str, Callable[..., nn.Module]] = {
     "layer": FairLayer,

@@ -26,6 +26,7 @@ from fairlayer.errors import FairlayerError, InputError
 from fairlayer.estimators.encoder import Encoder
 from fairlayer.estimators.estimator import FairEstimator
 from fairlayer.estimators.preprocessing import Probability, Rescaled, network
+from fairlayer.extras import needs
 from fairlayer.frozen.confidence import Certificate, GapBound, Mean
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
@@ -86,8 +87,9 @@ def load(folder: Any) -> FairClassifier | FairRegressor:
     packed = path.read_bytes()
     if hashlib.sha256(packed).hexdigest() != content["sha256"]:
         raise FolderError(f"{path} is not the file that {FACTS} was written with: copy the folder again.")
+    reader = _safetensors()
     try:
-        return _rebuild(content, _safetensors().load(packed))
+        return _rebuild(content, reader.load(packed))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
         raise FolderError(f"{folder} cannot be read as a model ({error}): fit the model again.") from error
 
@@ -326,8 +328,6 @@ def _finite(value: Any) -> Any:
 
 
 def _safetensors() -> Any:
-    try:
+    with needs("A model folder", "safetensors"):
         import safetensors.torch
-    except ImportError as error:
-        raise InputError("Models are kept with safetensors: pip install 'fairlayer[cli]'.") from error
     return safetensors.torch

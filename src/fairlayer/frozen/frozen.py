@@ -16,6 +16,7 @@ from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import Label, Name, SoftGroup
 from fairlayer.constraints import Batch, GroupConstraint, as_numpy
 from fairlayer.errors import InputError
+from fairlayer.extras import needs
 from fairlayer.frozen.confidence import Certificate
 from fairlayer.layer import FairLayer
 from fairlayer.solve.discrepancy import find_discrepancy
@@ -204,6 +205,9 @@ class Frozen(nn.Module):
 
     def to_onnx(self, path: Any, x: Any, *, soft: bool = False) -> None:
         """Write an ONNX file with inputs `x` and `groups` and output `y`; x: an example input of two or more."""
+        with needs("Writing ONNX", "onnx", "onnxscript"):
+            import onnx  # noqa: F401  # torch imports them, and fails without saying how to get them
+            import onnxscript  # noqa: F401
         torch.onnx.export(
             self.export(x, soft=soft), f=str(path), input_names=["x", "groups"], output_names=["y"], verbose=False
         )

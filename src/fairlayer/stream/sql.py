@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 from fairlayer.errors import StoreError
+from fairlayer.extras import needs
 from fairlayer.stream.log import Entry, origin
 from fairlayer.stream.store import Pending, Store, Stored, differences, readable
 
@@ -291,10 +292,8 @@ class PostgresStore(SqlStore):
 
     @staticmethod
     def _driver() -> Any:
-        try:
+        with needs("A stream in PostgreSQL", "psycopg"):
             import psycopg
-        except ImportError as error:
-            raise StoreError("PostgreSQL needs psycopg: pip install 'fairlayer[postgres]'.") from error
         return psycopg
 
     def _connect(self) -> Any:
