@@ -12,13 +12,16 @@ from typing import Any
 
 import numpy as np
 
-COUNT, TOTAL, TARGET = 0, 1, 3  # places in a cell's sums; a sum's second part follows its first
+COUNT, TOTAL, TARGET, RAW = 0, 1, 3, 5  # places in a cell's sums; a sum's second part follows its first
+SUMS = 6  # numbers that make a cell's sums; of raw outputs, which no promise rests on, there is one part
+EARLY = 200.0  # decisions after which a stream counts as no longer young
 RING = 256  # recent raw outputs kept per cell, for the leader
 
 # Of each cell: name -> shape of one cell's entry.
 CELL_FIELDS: dict[str, tuple[int, ...]] = {
-    # The ledger: how many were emitted, their sum in two parts, the sum of their targets, where known, in two parts.
-    "sums": (5,),
+    # The ledger: how many were emitted, their sum in two parts, the sum of their targets, where known, in two parts,
+    # and the sum of the raw outputs they were made from.
+    "sums": (SUMS,),
     "square": (),  # sum of squares of what was emitted
     "ring": (RING,),  # the last raw outputs
     "ring_count": (),  # how many there ever were
@@ -34,6 +37,8 @@ NUMBERS: dict[str, float] = {
     "square_change": 0.0,
     "largest_change": 0.0,
     "excess": 0.0,  # largest amount by which tolerances had to give way
+    "early_samples": 0.0,  # in the first batches, until EARLY decisions were made
+    "early_change": 0.0,  # sum of absolute changes in them
     "led_at": 0.0,  # samples when the leader was last solved
     "taught": 0.0,  # samples of the warm start
     "multiplier": 0.0,  # of Algorithm 1
