@@ -37,8 +37,6 @@ NUMBERS: dict[str, float] = {
     "square_change": 0.0,
     "largest_change": 0.0,
     "excess": 0.0,  # largest amount by which tolerances had to give way
-    "early_samples": 0.0,  # in the first batches, until EARLY decisions were made
-    "early_change": 0.0,  # sum of absolute changes in them
     "led_at": 0.0,  # samples when the leader was last solved
     "taught": 0.0,  # samples of the warm start
     "multiplier": 0.0,  # of Algorithm 1
@@ -58,6 +56,8 @@ class CellSums:
         self.numbers = dict(NUMBERS)
         self.price: dict[str, float] = {}  # the leader's, by statistic
         self.largest: list[float] = []  # largest pooled gap so far, by constraint
+        # Of raw outputs and decisions, early ones and later ones: see agreement.py
+        self.moments = np.zeros((2, 6))
         self.shares: dict[str, list[float]] = {}  # by row, for Lemma 3.1: see certificate.py
 
     def __len__(self) -> int:
@@ -96,6 +96,7 @@ class CellSums:
                 "numbers": self.numbers,
                 "price": self.price,
                 "largest": self.largest,
+                "moments": self.moments.tolist(),
                 "shares": self.shares,
                 "cells": len(self),
             }
@@ -114,5 +115,6 @@ class CellSums:
             account.cells[name] = numbers[at : at + size].reshape(header["cells"], *shape).copy()
             at += size
         account.numbers = {**NUMBERS, **header["numbers"]}
+        account.moments = np.array(header["moments"])
         account.price, account.largest, account.shares = header["price"], header["largest"], header["shares"]
         return account, header["book"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fairlayer.stream.agreement import correlation
 from fairlayer.stream.cell_sums import RAW
 from fairlayer.stream.ledger import Ledger
 from fairlayer.stream.settings import Settings
@@ -50,6 +51,10 @@ class GroupReport:
         return f"{self.group}: {self.count} decisions, mean {self.mean:.6g} (raw {self.raw_mean:.6g})"
 
 
+def _closely(agreement: float | None) -> str:
+    return "not at all (all are alike)" if agreement is None else f"with correlation {agreement:.2f}"
+
+
 @dataclass(frozen=True)
 class Certificate:
     """A stream so far. Plain data; `str` makes it readable, `to_dict` ready for JSON."""
@@ -66,8 +71,8 @@ class Certificate:
     largest_change: float
     mean_squared_change: float
     early: int  # decisions in the first batches, up to about 200
-    early_change: float  # absolute, on average over them
-    later_change: float | None  # the same over all after them; None while there are none
+    early_agreement: float | None  # correlation of these with the raw outputs; None where all are alike
+    later_agreement: float | None  # the same of all after them
     excess: float  # largest amount by which tolerances had to give way; 0 where they never had
     aggregate_bound: float | None  # of Lemma 3.1, on the largest pooled gap, from the gaps within batches
     weighted_average_gap: float | None  # of batches: what Algorithm 1 is about
@@ -90,19 +95,16 @@ class Certificate:
 
     @property
     def cost(self) -> str:
-        """What it cost to keep the promise from the start, in a sentence or two."""
-        if not self.samples:
-            return ""
-        said = f"The first {self.early} decisions were changed by {self.early_change:.3g} on average"
-        if self.later_change is None:
-            return f"{said}; there are no later ones yet."
-        said += f", the {self.samples - self.early} after them by {self.later_change:.3g}."
-        if self.early_change > self.later_change:
-            said += (
-                " Early decisions pay most: there is little yet that could make up for a gap, so they say less about "
-                "people than raw outputs do. A warm start with past data makes up for part of it."
-            )
-        return said
+        """What it cost to keep the promise from the first decision on."""
+        later = self.samples - self.early
+        said = f"The first {self.early} decisions follow the raw outputs {_closely(self.early_agreement)}"
+        said += (
+            f", the {later} after them {_closely(self.later_agreement)}." if later else "; there are no later ones yet."
+        )
+        return (
+            f"{said} As a rule early decisions pay most for the promise: little has been decided that could offset "
+            "a gap, so they are drawn together, and say less about people than raw outputs do."
+        )
 
     def __str__(self) -> str:
         lines = [f"Stream {self.stream!r} ({self.policy}): {self.samples} decisions in {self.batches} batches"]
@@ -131,7 +133,7 @@ class Certificate:
 def certify(name: str, settings: Settings, ledger: Ledger, head: tuple[int, str]) -> Certificate:
     """Draw up the certificate of a stream. head: number and hash of the last entry of its log."""
     numbers = ledger.account.numbers
-    samples, early = numbers["samples"], numbers["early_samples"]
+    samples, (early, later) = numbers["samples"], ledger.account.moments.tolist()
     algorithm = settings.policy == "primal-dual"
     average = numbers["weighted_gap"] / numbers["judged"] if numbers["judged"] else 0.0
     return Certificate(
@@ -146,9 +148,9 @@ def certify(name: str, settings: Settings, ledger: Ledger, head: tuple[int, str]
         mean_change=numbers["change"] / max(samples, 1.0),
         largest_change=numbers["largest_change"],
         mean_squared_change=numbers["square_change"] / max(samples, 1.0),
-        early=int(early),
-        early_change=numbers["early_change"] / max(early, 1.0),
-        later_change=(numbers["change"] - numbers["early_change"]) / (samples - early) if samples > early else None,
+        early=int(early[0]),
+        early_agreement=correlation(early),
+        later_agreement=correlation(later),
         excess=numbers["excess"],
         aggregate_bound=_aggregate_bound(ledger),
         weighted_average_gap=average if algorithm else None,

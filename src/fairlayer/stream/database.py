@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 from fairlayer.errors import StoreError
-from fairlayer.stream.store import Stored
 
 SCHEMA = 3
 
@@ -157,13 +156,12 @@ class Database(ABC):
                 raise self.explain(error) from error
             raise
 
-    def streams(self) -> list[Stored]:
-        """Every stream there is, by name, without its state."""
+    def streams(self) -> dict[str, str]:
+        """The configuration of every stream there is, by name."""
         with self.explained():
             if not self.is_open:
                 self.open()
-            rows = self.execute("SELECT name, number, hash, configuration FROM fairlayer_streams ORDER BY name")
-            return [Stored(name, None, *rest) for name, *rest in rows]
+            return dict(self.execute("SELECT name, configuration FROM fairlayer_streams ORDER BY name").fetchall())
 
     def close(self) -> None:
         """Let go of the connection."""

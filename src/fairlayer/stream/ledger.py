@@ -17,6 +17,7 @@ from fairlayer.binding.groups import Column, Label, Name
 from fairlayer.binding.system import Plan, View
 from fairlayer.constraints import Batch
 from fairlayer.solution import RecordedFacts, Status
+from fairlayer.stream.agreement import note_raw
 from fairlayer.stream.cell_index import LABELLED, CellIndex
 from fairlayer.stream.cell_sums import COUNT, EARLY, RAW, RING, TARGET, TOTAL, CellSums
 from fairlayer.stream.kernels import learn, note_shares, pooled_gaps, settle
@@ -70,10 +71,7 @@ class Ledger:
         if targets is not None:
             for c, target in zip(cell.tolist(), targets.tolist(), strict=True):
                 self.account.add(c, TARGET, target)
-        cells["sums"][:, RAW] += np.bincount(cell, raw, len(cells["sums"]))
-        if numbers["samples"] < EARLY:
-            numbers["early_samples"] += len(raw)
-            numbers["early_change"] += change
+        note_raw(raw, outcome.value, cell, cells["sums"], self.account.moments[int(numbers["samples"] >= EARLY)])
         numbers["batches"] += 1
         numbers["samples"] += len(raw)
         numbers["changed"] += changed

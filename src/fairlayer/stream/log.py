@@ -64,6 +64,10 @@ def _digest(number: int, batch_id: str | None, payload: str, previous: str) -> s
     return hashlib.sha256(f'[{number}, {label}, "{previous}"]{payload}'.encode()).hexdigest()
 
 
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
 @dataclass(frozen=True)
 class Verification:
     """The outcome of checking a log against the ledger. True in a condition if nothing was found."""
@@ -77,8 +81,9 @@ class Verification:
 
     def __str__(self) -> str:
         if self:
-            return f"{self.entries} entries, every one as it was written; the ledger follows from them."
-        return f"{self.entries} entries, {len(self.problems)} problems: " + "; ".join(self.problems)
+            return f"{_counted(self.entries, 'entry', 'entries')}, as written; the ledger follows from the log."
+        found = _counted(len(self.problems), "problem", "problems")
+        return f"{_counted(self.entries, 'entry', 'entries')}, {found}: {'; '.join(self.problems)}"
 
 
 def verify_log(

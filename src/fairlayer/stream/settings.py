@@ -44,12 +44,30 @@ class Settings:
             data["each_batch"] = True
         return json.dumps(data)
 
+    def describe(self) -> dict[str, str]:
+        """The settings in words, by name."""
+        low, high = (f"{side:g}" if np.isfinite(side) else "none" for side in self.bounds)
+        words = {"constraints": "; ".join(map(_words, self.rules.constraints)), "policy": self.policy}
+        words["bounds"] = "none" if low == high == "none" else f"{low} to {high}"
+        if self.policy == "primal-dual":
+            words |= {"b_tau": str(self.b_tau), "eta": f"{self.eta:g}"}
+        if self.each_batch:
+            words["each batch"] = "keeps the constraints too"
+        return words
+
     @classmethod
     def from_text(cls, text: str) -> Settings:
         """What `to_text` gave."""
         data = json.loads(text)
         constraints = [read_constraint(one) for one in data.pop("constraints")]
         return read_settings(constraints, **data)
+
+
+def _words(constraint: Constraint) -> str:
+    """A constraint as Python would write it."""
+    settings = {name: value for name, value in constraint.settings().items() if value is not None}
+    tolerance = settings.pop("tolerance")
+    return f"{type(constraint).__name__}({', '.join([f'{tolerance:g}', *(f'{k}={v!r}' for k, v in settings.items())])})"
 
 
 def read_settings(

@@ -6,6 +6,7 @@ several processes share one ledger and the promise holds for all of them togethe
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,20 @@ def open_database(location: str, timeout: float, read_only: bool = False) -> Dat
         scheme = location.split("://")[0]
         raise StoreError(f"store {scheme}:// is not known: pass a file's path for SQLite, or a postgresql:// URL.")
     return SqliteDatabase(location, timeout, read_only)
+
+
+def stored_streams(location: str, timeout: float = 10.0) -> tuple[str, dict[str, str]]:
+    """The place of a database as messages may show it, and the configuration of each stream in it, by name."""
+    database = open_database(location, timeout, read_only=True)
+    try:
+        return database.place, database.streams()
+    finally:
+        database.close()
+
+
+def stream_names(store: str | os.PathLike[str], timeout: float = 10.0) -> list[str]:
+    """The names of all streams in a store: the path of a SQLite file, or a postgresql:// URL."""
+    return list(stored_streams(str(store), timeout)[1])
 
 
 class SqlStore:
@@ -69,6 +84,7 @@ class SqlStore:
                     f"stream {self.name!r} in {self.place!r} was made with other settings: {different}. "
                     "Use the same, or another name."
                 )
+            self.configuration = row[0]  # as it is stored, on which the log rests
 
     def _execute(self, statement: str, *parameters: Any) -> Any:
         return self.database.execute(statement, *parameters)

@@ -82,6 +82,7 @@ class Store(Protocol):
     """A home of one stream."""
 
     keeps_state: bool  # whether `commit` wants the state as a block
+    configuration: str  # the stream's settings, in JSON
 
     @property
     def place(self) -> str:

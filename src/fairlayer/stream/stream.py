@@ -33,7 +33,7 @@ from fairlayer.stream.reading import (
 )
 from fairlayer.stream.ready import prepare
 from fairlayer.stream.settings import Settings, read_settings
-from fairlayer.stream.sql import SqlStore, open_database
+from fairlayer.stream.sql import SqlStore, open_database, stored_streams
 from fairlayer.stream.store import Pending, Store, Transaction, differences, readable
 from fairlayer.stream.timeline import Timeline, trace
 
@@ -105,18 +105,16 @@ class Stream:
         location = read_location(store)
         if location is None:
             raise InputError("store is None: a stream in memory ends with its process, so there is none to open.")
-        database = open_database(location, read_positive(timeout, "timeout"), read_only=True)
-        try:
-            found = {stored.name: stored for stored in database.streams()}
-        finally:
-            database.close()
+        seconds = read_positive(timeout, "timeout")
+        place, found = stored_streams(location, seconds)
         if name not in found:
-            raise StoreError(f"store {database.place!r} has no stream {name!r}; it has {', '.join(map(repr, found))}.")
-        what = f"the settings of stream {name!r} in {database.place!r}"
+            there = ", ".join(map(repr, found)) or "none"
+            raise StoreError(f"store {place!r} has no stream {name!r}; it has {there}.")
+        what = f"the settings of stream {name!r} in {place!r}"
         with readable(what, StoreError, "they were damaged; go back to a copy."):
-            settings = Settings.from_text(found[name].configuration)
+            settings = Settings.from_text(found[name])
         stream = cls.__new__(cls)
-        stream._begin(settings, location, name, database.timeout, levels, read_only)
+        stream._begin(settings, location, name, seconds, levels, read_only)
         return stream
 
     def _begin(
@@ -298,6 +296,16 @@ class Stream:
             self._closed = True
             self._store.close()
 
+    @property
+    def place(self) -> str:
+        """Where it is kept, without user and password."""
+        return self._store.place
+
+    @property
+    def configuration(self) -> str:
+        """The settings as they are kept, in JSON: what the log begins with, besides the name."""
+        return self._store.configuration
+
     def __repr__(self) -> str:
         return f"<Stream {self.name!r} ({self.settings.policy}) in {self._store.place}>"
 
@@ -309,7 +317,7 @@ class Stream:
             store = self._memory()
             return {
                 "name": self.name,
-                "configuration": self.settings.to_text(),
+                "configuration": self.configuration,
                 "ledger": self.ledger.to_bytes(),
                 **store.to_data(),
             }
@@ -319,7 +327,7 @@ class Stream:
         with self._whole():
             store = self._memory()
             with readable("state", InputError, "pass what `state_dict` of a stream in memory gave."):
-                name, different = state["name"], differences(state["configuration"], self.settings.to_text())
+                name, different = state["name"], differences(state["configuration"], self.configuration)
                 ledger = self._read_ledger(bytes(state["ledger"]))
                 if name == self.name and not different:
                     store.load_data(state)
