@@ -165,7 +165,7 @@ def _memberships(column: Any) -> list[np.ndarray]:
 
 def _statistics(constraint: Any, problem: Problem, grouping: tuple[Any, ...], region: np.ndarray) -> list[Statistic]:
     columns = _columns(problem.groups)
-    targets = plain(problem.targets).astype(np.float64) if constraint.residual else None
+    targets = plain(problem.targets).astype(np.float64) if constraint.needs_targets and not hasattr(constraint, "regions") else None
     statistics = []
     for memberships in product(*(_memberships(columns[name]) for name in grouping)):
         factors = (*memberships, region)

@@ -14,7 +14,7 @@ from fairlayer.cli.app import app, sentence
 from fairlayer.errors import InputError
 
 COMMAND = typer.main.get_command(app)
-NAMES = ["fit", "predict", "audit", "project", "datasets", "demo", "reproduce", "bench"]
+NAMES = ["fit", "predict", "audit", "project", "stream", "datasets", "demo", "reproduce", "bench"]
 
 
 def test_the_commands():

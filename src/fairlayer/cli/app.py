@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fairlayer.cli import audit, bench, datasets, demo, fit, predict, project, reproduce
+from fairlayer.cli import audit, bench, datasets, demo, fit, predict, project, reproduce, stream
 from fairlayer.errors import FairlayerError
 
 EPILOG = (
@@ -88,6 +88,7 @@ app.command()(fit.fit)
 app.command()(predict.predict)
 app.command()(audit.audit)
 app.command()(project.project)
+app.add_typer(stream.commands, name="stream")
 app.command()(datasets.datasets)
 app.command()(demo.demo)
 app.command()(reproduce.reproduce)

@@ -79,6 +79,15 @@ def predict(
             help="A name for these rows. Sent again, they get the predictions they got, and count once.",
         ),
     ] = None,
+    warm_start: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=STREAM,
+            help="A CSV or Parquet file of past rows. A new stream learns from them how the groups differ, before its "
+            "first decision. They are not decided, and do not count.",
+        ),
+    ] = None,
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="Put before the names of the columns added.")] = "",
 ) -> int:
     """Predict new rows with a model folder.
@@ -91,6 +100,8 @@ def predict(
     check_format(output, "-o")
     check_output(output, data)
     _check_mode(mode, state, batch_id, batch_size)
+    if warm_start is not None and mode is not Mode.STREAM:
+        raise InputError("--warm-start belongs to --mode stream: add it.")
     if state is not None and Path(state).absolute() in (output.absolute(), data.absolute()):
         raise InputError(f"--state: {state} is the table itself: name another file.")
     source = open_source(data)
@@ -124,7 +135,10 @@ def predict(
             save_frame(frame, temporary)
 
         if chosen is Mode.STREAM:
-            decisions = estimator.stream(state, stream)
+            past = None if warm_start is None else _past(warm_start, estimator, schema)
+            decisions = estimator.stream(state, stream, warm_start=past)
+            if past is not None and decisions.certificate().samples:
+                note(f"Stream {stream!r} has made decisions before: --warm-start is for a new one, and was not used.")
             code = _by_stream(decisions, estimator.raw_outputs(X), X, groups, batch_size, batch_id, write)
         else:
             code = _by_model(estimator, X, groups, chosen, projection, write)
@@ -213,6 +227,15 @@ def _by_model(estimator: Any, X: Any, groups: Any, mode: Mode, projection: Any, 
     _show_gaps(dict(zip(solution.rows, solution.gaps.tolist(), strict=True)))
     say(f"Mode: batch. {solution.status.value}")
     return 0 if solution.satisfied and solution.rows else 1
+
+
+def _past(path: Path, estimator: Any, schema: Schema) -> tuple[Any, ...]:
+    """What the model says of past rows, their groups and their features."""
+    source = open_source(path)
+    _check_columns(source, schema, needs_groups=True)
+    frame = read_frame(source)
+    X = schema.inputs(frame)
+    return estimator.raw_outputs(X), schema.groups(frame), X
 
 
 def _by_stream(

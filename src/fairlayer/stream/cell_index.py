@@ -157,8 +157,10 @@ class CellIndex:
                 for j, key in enumerate(self.keys)
             }
             grid = Grid(members, len(digits))
-            groupings, _ = self.rules.groupings(self.names or ())
-            families = [c.families(grid, groupings[i]) for i, c in enumerate(self.rules.constraints)]
+            constraints = self.rules.constraints
+            # Before the first batch, which brings the attributes, nobody can be compared.
+            groupings = [()] * len(constraints) if self.names is None else self.rules.groupings(self.names)[0]
+            families = [c.families(grid, g) if g else [] for c, g in zip(constraints, groupings, strict=True)]
             labelled = sum((m for label, m in members.get(LABELLED, []) if label), np.zeros(len(digits)))
             self._plan = Plan([[_only(family, labelled) for family in listed] for listed in families], {}, len(digits))
         return self._plan

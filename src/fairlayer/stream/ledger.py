@@ -17,8 +17,9 @@ from fairlayer.binding.groups import Column, Label, Name
 from fairlayer.binding.system import Plan, View
 from fairlayer.constraints import Batch
 from fairlayer.solution import RecordedFacts, Status
+from fairlayer.stream.agreement import note_raw
 from fairlayer.stream.cell_index import LABELLED, CellIndex
-from fairlayer.stream.cell_sums import COUNT, RING, TARGET, TOTAL, CellSums
+from fairlayer.stream.cell_sums import COUNT, EARLY, RAW, RING, TARGET, TOTAL, CellSums
 from fairlayer.stream.kernels import learn, note_shares, pooled_gaps, settle
 from fairlayer.stream.leader import Leader
 from fairlayer.stream.policies import Outcome
@@ -45,6 +46,7 @@ class Ledger:
         self.account = CellSums()
         self.leader = Leader(self.book, self.account)
         self._cell_names: list[str] = []
+        self._numbers: dict[str, int] = {}  # of cells, by their names in the log
         self._shares: tuple[View, np.ndarray] | None = None
         self._full: tuple[Plan, View] | None = None  # the view of a plan once all its groups have samples
 
@@ -58,8 +60,10 @@ class Ledger:
             self.account.grow(len(self.book))
         return cell
 
-    def enter(self, raw: np.ndarray, outcome: Outcome, cell: np.ndarray, targets: np.ndarray | None) -> None:
-        """Enter a batch that was emitted."""
+    def enter(
+        self, raw: np.ndarray, outcome: Outcome, cell: np.ndarray, targets: np.ndarray | None
+    ) -> tuple[float, float]:
+        """Enter a batch that was emitted; how many of its samples were changed, and by how much in all."""
         cells, numbers = self.account.cells, self.account.numbers
         changed, change, square, largest = settle(
             raw, outcome.value, cell, cells["sums"], cells["square"], cells["ring"], cells["ring_count"], cells["past"]
@@ -67,6 +71,7 @@ class Ledger:
         if targets is not None:
             for c, target in zip(cell.tolist(), targets.tolist(), strict=True):
                 self.account.add(c, TARGET, target)
+        note_raw(raw, outcome.value, cell, cells["sums"], self.account.moments[int(numbers["samples"] >= EARLY)])
         numbers["batches"] += 1
         numbers["samples"] += len(raw)
         numbers["changed"] += changed
@@ -77,6 +82,7 @@ class Ledger:
         plan, view = self.book.plan, self.view()
         if not plan.any_residual:
             note_shares(outcome.value, cell, plan.membership, view.plus, view.minus, self._row_shares(view))
+        return changed, change
 
     def enter_targets(self, decisions: Sequence[Pending], targets: np.ndarray) -> dict[str, Any]:
         """Move decisions whose targets have arrived to the cells they belong to now; what changed, for the log."""
@@ -91,10 +97,11 @@ class Ledger:
             for c, sign in ((decision.cell, -1.0), (cell, 1.0)):
                 cells["sums"][c, COUNT] += sign
                 cells["square"][c] += sign * decision.output**2
+                cells["sums"][c, RAW] += sign * decision.raw
                 self.account.add(c, TOTAL, sign * decision.output)
             self.account.add(cell, TARGET, target)
             learn(cells["ring"], cells["ring_count"], cells["past"], RING, cell, decision.raw)
-        self.lead()
+        self.resolve()
         return self.changes(touched, before)
 
     def _cells_with_targets(self, cells: Sequence[int], targets: np.ndarray) -> list[int]:
@@ -115,19 +122,19 @@ class Ledger:
             numbers.append(self.book.number(labels))
         return numbers
 
-    def teach(self, raw: np.ndarray, groups: Any, features: Any = None) -> None:
+    def warm_up(self, raw: np.ndarray, groups: Any, features: Any = None) -> None:
         """Let the leader learn from past data, which do not enter the ledger."""
         cell = self.locate(len(raw), groups, features, None)
         self.leader.teach(raw, cell)
         self.account.numbers["taught"] += len(raw)
-        self.lead()
+        self.resolve()
 
-    def lead(self) -> None:
-        """Let the leader think again."""
+    def resolve(self) -> None:
+        """Let the leader find its shift anew."""
         self.leader.solve(read_bounds(self.bounds, 1, np.float64), self.tolerances)
 
-    def follow(self, box: Box) -> None:
-        """Let the leader think again if there is reason to."""
+    def maybe_resolve(self, box: Box) -> None:
+        """Let the leader find its shift anew if there is reason to."""
         self.leader.follow(box, self.tolerances)
 
     # Asking
@@ -218,6 +225,18 @@ class Ledger:
         """The sums of every cell, by cell."""
         return {self.cell_name(c): sums for c, sums in enumerate(self.record(np.arange(len(self.account))))}
 
+    def rewind(self) -> None:
+        """Forget all sums, keeping the cells: to go through a log from its start with `put`."""
+        self.account.cells["sums"][:] = 0.0
+        self._full = None
+
+    def put(self, cells: Mapping[str, list[float]]) -> None:
+        """Sums of some cells as a log has them, by cell."""
+        if len(self._numbers) < len(self.account):
+            self._numbers = {self.cell_name(c): c for c in range(len(self.account))}
+        for name, sums in cells.items():
+            self.account.cells["sums"][self._numbers[name]] = sums
+
     def to_bytes(self) -> bytes:
         """Everything, to go on from."""
         self.shares()
@@ -228,4 +247,4 @@ class Ledger:
         self.account, data = CellSums.from_bytes(block)
         self.book.load_data(data)
         self.leader = Leader(self.book, self.account)
-        self._cell_names, self._shares, self._full = [], None, None
+        self._cell_names, self._numbers, self._shares, self._full = [], {}, None, None

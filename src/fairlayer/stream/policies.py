@@ -19,7 +19,8 @@ from fairlayer.solve.priced_step import soft_step
 from fairlayer.stream.kernels import constant_step, ledger_step
 
 if TYPE_CHECKING:
-    from fairlayer.stream.stream import Stream
+    from fairlayer.stream.ledger import Ledger
+    from fairlayer.stream.settings import Settings
 
 
 class Incoming(NamedTuple):
@@ -42,18 +43,18 @@ class Outcome(NamedTuple):
     excess: float = 0.0
 
 
-def keep_ledger(stream: Stream, batch: Incoming) -> Outcome:
+def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
     """The leader's shift, then the nearest outputs that keep every pooled row, and the batch's own if asked to."""
     raw, cell, box, targets = batch.raw, batch.cell, batch.box, batch.targets
-    account, plan, shift = stream.ledger.account, stream.ledger.book.plan, stream.ledger.leader.shift()
-    view = stream.ledger.view(cell)
-    lower, upper = view.limits(stream.tolerances)
+    account, plan, shift = ledger.account, ledger.book.plan, ledger.leader.shift()
+    view = ledger.view(cell)
+    lower, upper = view.limits(settings.tolerances)
     out = np.empty_like(raw)
     unit = float(np.finfo(raw.dtype).eps) / 2
     known = targets if plan.any_residual and targets is not None else np.empty(0)
     outcome, hold, multipliers, rows, least, most = ledger_step(
         raw, cell, box.lo, box.hi, unit, known, account.cells["sums"], plan.membership, plan.residual, view.plus,
-        view.minus, lower, upper, shift, stream.each_batch, out,
+        view.minus, lower, upper, shift, settings.each_batch, out,
     )  # fmt: skip
     if outcome == DONE and hold:
         return Outcome(out, multipliers, Status.OPTIMAL)
@@ -95,25 +96,25 @@ def _least_violation(
     return Outcome(out, np.zeros(size), status, wider)
 
 
-def primal_dual(stream: Stream, batch: Incoming) -> Outcome:
+def primal_dual(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
     """Algorithm 1: project large batches; let small ones pay for their largest gap, and adapt the price."""
-    numbers, n, pooled = stream.ledger.account.numbers, len(batch.raw), stream.ledger.view(batch.cell)
+    numbers, n, pooled = ledger.account.numbers, len(batch.raw), ledger.view(batch.cell)
     data = {"groups": batch.groups, "targets": batch.targets, "features": batch.features}
-    data["levels"] = stream.ledger.book.labels_met()  # so that a row of the batch is named as its pooled one
-    if n >= stream.b_tau:
-        solution = project(batch.raw, constraints=stream.rules, bounds=stream.bounds, infeasible="relax", **data)
+    data["levels"] = ledger.book.labels_met()  # so that a row of the batch is named as its pooled one
+    if n >= settings.b_tau:
+        solution = project(batch.raw, constraints=settings.rules, bounds=settings.bounds, infeasible="relax", **data)
         gap = float(np.abs(solution.gaps).max()) if len(solution.gaps) else float("nan")
         multipliers = _placed(pooled, solution.rows, solution.multipliers)
         outcome = Outcome(solution.value, multipliers, solution.status, solution.excess)
     else:
-        system = bind(stream.rules, n, **data)
+        system = bind(settings.rules, n, **data)
         softened = soft_step(batch.raw, system, batch.box, 0.5 * numbers["multiplier"] * n)
         gap = softened.gap
         multipliers = _placed(pooled, system.view.names, softened.multipliers)
         outcome = Outcome(softened.value, multipliers, Status.OPTIMAL)
         if not np.isnan(gap):  # a batch that lacks a group has no gap, and makes no step
             numbers["soft_steps"] += 1
-            step = stream.eta / np.sqrt(numbers["soft_steps"])
+            step = settings.eta / np.sqrt(numbers["soft_steps"])
             numbers["multiplier"] = max(0.0, numbers["multiplier"] + step * n * softened.excess)
             numbers["largest_multiplier"] = max(numbers["largest_multiplier"], numbers["multiplier"])
             numbers["accumulated_excess"] += n * softened.excess
