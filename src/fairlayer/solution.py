@@ -84,6 +84,19 @@ class Facts:
         return Status.VACUOUS if self.vacuous else Status.OPTIMAL
 
 
+class StreamFacts(Facts):
+    """The same of a stream, whose policy says how far the promise holds."""
+
+    def __init__(self, view: PresentRows, statistics: np.ndarray, nu: np.ndarray, status: Status, excess: float = 0.0):
+        super().__init__(view, statistics, nu, np.zeros(0), excess)
+        self._status = status
+
+    @property
+    def status(self) -> Status:
+        """What was found."""
+        return self._status
+
+
 class RecordedFacts:
     """The same, each given as it is."""
 

@@ -73,19 +73,21 @@ def accumulate(values, cell, weight, limbs):
         _add(sums, place + 54, (a >> 27) * (b >> 27), negative)
 
 
-@compiled
+@compiled(inner=True)
 def rounded(limbs, unit):
     """A sum as two floats, the second what the first leaves over. unit: the power of 2 that the limbs count."""
     whole = limbs.copy()
     size = whole.size
-    for sign in range(2):
+    negative = False
+    for attempt in range(2):
         carry = np.int64(0)
         for k in range(size):
             total = whole[k] + carry
             whole[k] = total & _LOW
             carry = total >> 32
-        if carry >= 0:
+        if carry >= 0 or attempt == 1:
             break
+        negative = True
         for k in range(size):  # a negative sum: its opposite has the same digits
             whole[k] = -limbs[k]
     high, low = 0.0, 0.0
@@ -96,22 +98,27 @@ def rounded(limbs, unit):
             back = total - high
             low += (high - (total - back)) + (part - back)
             high = total
-    if sign == 1:
+    if negative:
         return -high, -low
     return high, low
 
 
 @compiled
-def exact_sums(values, cell, weight, S, error):
-    """Cell sums of float64 values, rounded once; `error` bounds what that rounding leaves out."""
-    G = S.size
-    unit = -1074 if weight.size == 0 else -2148
-    limbs = np.zeros((G, LIMBS if weight.size == 0 else PRODUCT_LIMBS), dtype=np.int64)
-    accumulate(values, cell, weight, limbs)
-    for c in range(G):
+def round_sums(limbs, S, error):
+    """Sums as floats, each rounded once, and a bound on what that leaves out."""
+    unit = -1074 if limbs.shape[1] == LIMBS else -2148
+    for c in range(S.size):
         high, low = rounded(limbs[c], unit)
         S[c] = high + low
-        error[c] = UNIT * abs(S[c]) + (TINY if weight.size > 0 else 0.0)
+        error[c] = UNIT * abs(S[c]) + (TINY if unit < -1074 else 0.0)
+
+
+@compiled
+def exact_sums(values, cell, weight, S, error):
+    """Cell sums of float64 values, rounded once; `error` bounds what that rounding leaves out."""
+    limbs = np.zeros((S.size, LIMBS if weight.size == 0 else PRODUCT_LIMBS), dtype=np.int64)
+    accumulate(values, cell, weight, limbs)
+    round_sums(limbs, S, error)
 
 
 def fractions(limbs: np.ndarray) -> list[Fraction]:

@@ -207,6 +207,22 @@ class PresentRows:
         first, second = q[self.plus], q[self.minus]
         return first - (second if (self.minus >= 0).all() else second * _like(q, self.minus >= 0))
 
+    def limits(self, tolerances: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+        """(m,) bounds of -tolerance and tolerance on every row; tolerances: of each constraint."""
+        upper = np.array(tolerances, dtype=np.float64)[self.owner]
+        return -upper, upper
+
+    def largest(self, q: np.ndarray, constraints: int) -> list[float]:
+        """The largest |row| of each constraint at statistics q, 0 where it has none. No row is listed for it."""
+        found = [0.0] * constraints
+        for family, begin in zip(self.plan.families, self.plan.begin.tolist(), strict=False):
+            here = q[begin : begin + len(family.groups)][self.present[begin : begin + len(family.groups)]]
+            if family.kind == EACH and len(here):
+                found[family.owner] = max(found[family.owner], float(np.abs(here).max()))
+            elif len(here) > 1:
+                found[family.owner] = max(found[family.owner], float(here.max() - here.min()))
+        return found
+
     def multipliers(self, nu: np.ndarray) -> np.ndarray:
         """(m,) multipliers of the rows, made of those of the statistics: of a family, they are carried from the
         statistics pushed down to those pushed up, in order."""

@@ -16,10 +16,12 @@ from scipy.sparse import csr_array, hstack, vstack
 from fairlayer.binding.rows import EACH, Rows
 
 
-def least_excess(rows: Rows, least: np.ndarray, most: np.ndarray, scale: float) -> tuple[float, np.ndarray]:
+def least_excess(
+    rows: Rows, least: np.ndarray, most: np.ndarray, scale: float, gives: np.ndarray | None = None
+) -> tuple[float, np.ndarray]:
     """The smallest amount by which all rows must be widened to be feasible, and what stands in the way.
 
-    scale: the size of the numbers at hand. The second is (K,): positive for statistics that would have to be lower,
+    scale: the size of the numbers at hand; gives: (F,) the families that may give way, all if None. The second is (K,): positive for statistics that would have to be lower,
     negative for those that would have to be higher.
     """
     G, K, F = len(least), len(rows.offset), len(rows.kind)
@@ -38,11 +40,11 @@ def least_excess(rows: Rows, least: np.ndarray, most: np.ndarray, scale: float) 
     middle = csr_array((np.where(kind == EACH, 0.0, 1.0), (np.arange(K), family)), shape=(K, F))
     above = np.flatnonzero(rows.present & np.isfinite(upper))
     below = np.flatnonzero(rows.present & np.isfinite(lower))
-    gives = np.where(kind == EACH, 1.0, 0.0)
+    soft = np.ones(K) if gives is None else gives[family].astype(np.float64)
     inequality = vstack(
         [
-            hstack([(entries * up[:, None])[above], -middle[above], csr_array(-np.ones((len(above), 1)))]),
-            hstack([-entries[below], middle[below], csr_array(-gives[below, None])]),
+            hstack([(entries * up[:, None])[above], -middle[above], csr_array(-soft[above, None])]),
+            hstack([-entries[below], middle[below], csr_array(-(soft * (kind == EACH))[below, None])]),
         ]
     )
     limit = np.concatenate([(upper - up * constant)[above], (constant - lower)[below]]) / scale
@@ -68,8 +70,11 @@ def least_excess(rows: Rows, least: np.ndarray, most: np.ndarray, scale: float) 
     return max(float(answer.x[-1]) * scale, 0.0), push
 
 
-def widened(rows: Rows, excess: float, scale: float) -> Iterator[tuple[float, Rows]]:
+def widened(
+    rows: Rows, excess: float, scale: float, gives: np.ndarray | None = None
+) -> Iterator[tuple[float, Rows]]:
     """Rows wider by what makes them feasible and a hair more, so that the solver has room; ever more until it does."""
+    soft = 1.0 if gives is None else gives.astype(np.float64)
     for room in (1e-13, 1e-12, 1e-11, 1e-10, 1e-8, 1e-6, 1e-4):
         wider = excess * (1.0 + room) + room * scale
-        yield wider, rows.between(rows.lower - wider, rows.upper + wider)
+        yield wider, rows.between(rows.lower - soft * wider, rows.upper + soft * wider)
