@@ -22,6 +22,7 @@ from fairlayer.binding.groups import Label, Name
 from fairlayer.binding.rows import Rows
 from fairlayer.binding.system import System, bind
 from fairlayer.constraints import Constraint, as_numpy
+from fairlayer.eager import eager
 from fairlayer.errors import AbsentGroupError, FairlayerError, InfeasibleError, InputError
 from fairlayer.gaps import exact_statistics
 from fairlayer.gradient import Solved, attach_gradient
@@ -40,7 +41,7 @@ Path = Literal["auto", "fused", "tensor"]
 _NUMPY_DTYPE = {torch.float64: np.float64, torch.float32: np.float32, torch.float16: np.float16}
 
 
-@torch.compiler.disable
+@eager
 def project(
     z: Any,  # (n,), (n, 1), or (B, n) with Affine; tensor or numpy array
     groups: Any = None,

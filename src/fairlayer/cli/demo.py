@@ -9,7 +9,7 @@ import typer
 
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import InputError
-from fairlayer.tables.table_io import check_parent, write_frame
+from fairlayer.tables.table_io import check_parent, replacing, save_frame
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,8 +63,9 @@ def demo(
         seed=seed,
     )
     output.mkdir(exist_ok=True)
-    write_reports(result, page=output / "report.html", card=output / "model-card.md")
-    write_frame(_predictions(test, raw, fair), output / "predictions.csv")
+    with replacing(output / "predictions.csv") as temporary:
+        save_frame(_predictions(test, raw, fair), temporary)
+        write_reports(result, page=output / "report.html", card=output / "model-card.md")
     protected = " ".join(f"--protected {name}" for name in test.groups)
     say(f"3. The report: {output / 'report.html'}. {result.headline}\n")
     say("Try next:")

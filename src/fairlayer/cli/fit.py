@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlayer.cli import options
+from fairlayer.cli import interrupts, options
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import InputError
 from fairlayer.tables.table_io import check_parent, open_source, read_frame, replacing_folder
@@ -144,6 +144,7 @@ def fit(
     from fairlayer.estimators.folder import save
     from fairlayer.tables.schema import FrameColumns, infer
 
+    interrupts.check()
     told = read_facts(facts)
     schema, frame, notes = infer(
         read_frame(source),
@@ -262,6 +263,7 @@ def _learn(setting: Setting, method: str, train: Part, held: Part, compare: bool
     for name in possible if compare else [method]:
         note(f"Training: {TITLES[name]} ...")
         fitted[name], row = trial(setting, name, train, held)
+        interrupts.check()
         comparison.append(row)
     model = fitted[method]
     result = audit(

@@ -54,7 +54,8 @@ class FairEstimator(BaseEstimator, ABC):
     and bounds, for comparison. serving: "batch", or "frozen" for shifts learned in `fit`.
     hidden: widths of the default network; module: another one, a torch module that maps (n, inputs) to (n, 1), or a
     callable that makes one for a number of inputs. The rest is the usual of mini-batch training with Adam and early
-    stopping on `validation_fraction` of the rows.
+    stopping on `validation_fraction` of the rows; max_minutes: stop after the epoch in which so much time is up.
+    `stopped_` says what ended training: "patience", "epochs" or "time".
     """
 
     __metadata_request__fit: ClassVar = {"sensitive_features": True}
@@ -73,6 +74,7 @@ class FairEstimator(BaseEstimator, ABC):
         batch_size: int | Literal["auto"] = "auto",
         max_epochs: int = 200,
         patience: int = 8,
+        max_minutes: float | None = None,
         validation_fraction: float = 0.1,
         random_state: Any = None,
         verbose: bool = False,
@@ -86,6 +88,7 @@ class FairEstimator(BaseEstimator, ABC):
         self.batch_size = batch_size
         self.max_epochs = max_epochs
         self.patience = patience
+        self.max_minutes = max_minutes
         self.validation_fraction = validation_fraction
         self.random_state = random_state
         self.verbose = verbose
@@ -138,11 +141,13 @@ class FairEstimator(BaseEstimator, ABC):
                 epochs=self.max_epochs,
                 learning_rate=self.learning_rate,
                 patience=self.patience,
+                max_minutes=self.max_minutes,
                 progress=self.verbose,
             )
         self.model_.double()  # single precision would let the last digits of a prediction depend on the batch
         self.history_ = fitted.history
         self.n_iter_ = fitted.epochs
+        self.stopped_ = fitted.stopped
         self.frozen_ = None
         projection = _projection(layer)
         if projection is not None:

@@ -7,7 +7,6 @@ command does not change can be written again as it was.
 from __future__ import annotations
 
 import csv
-import difflib
 import os
 import shutil
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlayer.errors import InputError
+from fairlayer.nearest import nearest
 from fairlayer.tables.duckdb_table import connect as open_database
 from fairlayer.tables.duckdb_table import driver, literal, separator
 
@@ -65,11 +65,10 @@ class Source:
 
 def _nearest(name: str, known: Iterable[str]) -> str:
     """Did you mean ...?"""
-    lower = {entry.lower(): entry for entry in known}
-    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
-    if close:
-        return f"Did you mean {lower[close[0]]!r}?"
-    listed = list(lower.values())
+    listed = list(known)
+    near = nearest(name, listed)
+    if near is not None:
+        return f"Did you mean {near!r}?"
     more = f" and {len(listed) - 12} more" if len(listed) > 12 else ""
     return f"It has {', '.join(map(repr, listed[:12]))}{more}."
 
@@ -180,8 +179,8 @@ def _neighbour(path: Path) -> str:
     if not folder.is_dir():
         return f"There is no folder {folder}."
     names = [entry.name for entry in folder.iterdir() if entry.is_file()]
-    close = difflib.get_close_matches(path.name, names, n=1)
-    return f"Did you mean {folder / close[0]}?" if close else ""
+    near = nearest(path.name, names)
+    return f"Did you mean {folder / near}?" if near is not None else ""
 
 
 def read_frame(source: Source) -> Any:
