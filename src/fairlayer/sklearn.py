@@ -63,12 +63,12 @@ class FairClassifier(ClassifierMixin, FairEstimator):
 
     def predict_proba(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
         """(n, 2): probabilities of both classes."""
-        p = self._outputs(X, sensitive_features)
+        p = self.outputs(X, sensitive_features=sensitive_features).fair
         return np.stack([1.0 - p, p], axis=1)
 
     def decision_function(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
         """(n,): by how much the probability of the second class exceeds 0.5."""
-        return self._outputs(X, sensitive_features) - 0.5
+        return self.outputs(X, sensitive_features=sensitive_features).fair - 0.5
 
     def predict(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
         """(n,): the likelier class."""
@@ -138,7 +138,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
 
     def predict(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
         """(n,): predictions in the units of the target."""
-        return self._outputs(X, sensitive_features)
+        return self.outputs(X, sensitive_features=sensitive_features).fair
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, sensitive_features: Any = None) -> float:
         """Share of the variance explained, R^2."""

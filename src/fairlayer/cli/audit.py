@@ -21,10 +21,10 @@ def audit(
     parity: options.Parity = None,
     odds: options.Odds = None,
     residuals: options.Residuals = None,
+    residual_mean: options.ResidualMean = None,
     conditional: options.Conditional = None,
-    target: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="What came true; needed for --odds and --residuals.")
-    ] = None,
+    over: options.Over = None,
+    target: options.Target = None,
     raw: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Predictions before they were made fair: who was changed?")
     ] = None,
@@ -52,9 +52,8 @@ def audit(
 
     `fairlayer audit out.csv --prediction probability --protected sex --parity 0.02 -o report.html`
     """
-    wanted = options.Wanted(parity, odds, residuals, conditional or ())
-    if wanted.needs_target and target is None:
-        raise InputError(f"{wanted.needs_target} compares predictions with what came true: add --target COLUMN.")
+    wanted = options.Wanted(parity, odds, residuals, residual_mean, conditional or (), over or ())
+    wanted.check_target(target, "predictions")
     _check_outputs(output, card, [path for path in (data, facts) if path is not None])
     if facts is not None and card is None:
         raise InputError("--facts is for the model card: add --card FILE.")
@@ -70,7 +69,7 @@ def audit(
 
     told = read_facts(facts)
     with FileColumns(source) as columns:
-        constraints = wanted.constraints(columns)
+        constraints = wanted.constraints(columns, attributes)
         columns.check_groups(attributes)
         columns.check_number(prediction, "--prediction")
     named = [name for name in (prediction, target, raw, weight) if name is not None]

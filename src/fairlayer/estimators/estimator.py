@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -44,6 +44,13 @@ METHODS: dict[str, Callable[..., nn.Module]] = {
 FEWEST_TO_VALIDATE = 30
 ROWS_AT_ONCE = 65_536
 WIDEST_FOR_ONE_THREAD = 256  # layers up to this width train no faster on more, and far slower beside other work
+
+
+class Outputs(NamedTuple):
+    """Outputs of all rows: as the network gives them, and as they are made fair."""
+
+    raw: np.ndarray  # (n,)
+    fair: np.ndarray  # (n,)
 
 
 class FairEstimator(BaseEstimator, ABC):
@@ -196,6 +203,13 @@ class FairEstimator(BaseEstimator, ABC):
         self.frozen_ = freeze(layer, raw, groups, targets=targets, features=features, confidence=confidence, **options)
         return self
 
+    def outputs(self, X: Any, *, sensitive_features: Any = None) -> Outputs:
+        """What the network itself says and what is made of it, in one pass: probabilities for a classifier."""
+        check_is_fitted(self, "model_")
+        X, groups = self._read(X, sensitive_features)
+        raw = self._raw(self.preprocessing_.transform(X))
+        return Outputs(raw, self._made_fair(raw, X, groups))
+
     def raw_outputs(self, X: Any) -> np.ndarray:
         """What the network itself says, before anything makes it fair: probabilities for a classifier."""
         check_is_fitted(self, "model_")
@@ -220,12 +234,9 @@ class FairEstimator(BaseEstimator, ABC):
     def _targets(self, y: Any) -> np.ndarray:
         return np.asarray(y, dtype=np.float64)
 
-    def _outputs(self, X: Any, sensitive_features: Any) -> np.ndarray:
-        """Outputs as float64: projected, shifted, or as the network gives them."""
-        check_is_fitted(self, "model_")
-        X, groups = self._read(X, sensitive_features)
+    def _made_fair(self, raw: np.ndarray, X: Any, groups: Any) -> np.ndarray:
+        """The network's outputs as float64: projected, shifted, or as they are."""
         layer = self.model_.layer
-        raw = self._raw(self.preprocessing_.transform(X))
         if layer is None:
             return raw
         features = columns_of(X) if _needs_features(layer) else None
@@ -240,7 +251,7 @@ class FairEstimator(BaseEstimator, ABC):
                     f"Some groups are absent from this batch and were not compared: {absent}. Predict larger batches, "
                     "or set serving='frozen' for predictions that do not depend on the batch.",
                     UserWarning,
-                    stacklevel=3,
+                    stacklevel=4,
                 )
             return value
         if groups is None:
