@@ -238,7 +238,7 @@ def test_frozen_says_what_it_promises_and_what_gap_it_leaves(run, classifier, tm
     groups = {name: new[name].replace("", "missing").to_numpy() for name in ("sex", "race", "disabled")}
     gaps = measure(p, ConstraintSet([MeanParity(0.05)]), groups)
     assert not gaps.satisfied
-    assert "of a single file nothing is promised" in result.stdout
+    assert "for a single file nothing is promised" in result.stdout
     beyond = int((np.abs(gaps.values) > 0.05).sum())
     assert f"In this file {beyond} of {len(gaps.names)} gaps exceed their tolerance: at worst, " in result.stdout
     assert f"{gaps.largest:.4g} for a tolerance of 0.05" in result.stdout
@@ -316,7 +316,7 @@ def test_decimal_commas_are_numbers(run, tmp_path):
     asked = ["--protected", "sex", "--parity", "5", "--epochs", "1", "--ignore", "approved"]
     result = run("fit", tmp_path / "people.csv", "--target", "amount", *asked, "-o", tmp_path / "model")
     assert result.exit_code in (0, 1), result.stderr
-    assert "Commas are decimal commas" in result.stderr
+    assert "Commas are read as decimal commas" in result.stderr
     content = json.loads((tmp_path / "model" / "model.json").read_text())
     assert content["table"]["schema"]["numbers"] == ["income", "age", "rent"]
     fill = {entry["column"]: entry["fill"] for entry in content["encoder"]["numbers"]}

@@ -149,16 +149,16 @@ def test_columns_are_explained():
     assert found.schema.numbers == ("income", "age", "amount", "id")
     assert found.schema.categories == ("town", "race", "disabled", "since", "nick", "decision")
     assert found.left_out.keys() == {"job", "sex", "name", "nothing", "seen", "price"}
-    assert found.left_out["name"].startswith("400 of its 400 entries differ, so that as text")
+    assert found.left_out["name"].startswith("400 of its 400 entries differ, so as text")
     assert "as a date or time" in found.left_out["seen"]
     assert "decimal commas" in found.left_out["price"]
     assert found.left_out["nothing"] == "it has no entries"
     assert found.doubtful.keys() == {"amount", "id", "since", "nick", "decision"}
     for name in ("amount", "decision"):
-        assert found.doubtful[name].startswith("it tells approved without error")
-    assert "number of the row" in found.doubtful["id"]
+        assert found.doubtful[name].startswith("it tells approved without a single error")
+    assert "number the rows" in found.doubtful["id"]
     assert "dates or times" in found.doubtful["since"]
-    assert "may name the row; --ignore nick" in found.doubtful["nick"]
+    assert "name the rows? --ignore nick" in found.doubtful["nick"]
     lines = "\n".join(found.lines)
     for name in frame.columns.drop("approved"):
         assert name in lines

@@ -26,9 +26,14 @@ def audit(
     over: options.Over = None,
     target: options.Target = None,
     raw: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Predictions before they were made fair: who was changed?")
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="The column of predictions before they were made fair, to see who was changed."
+        ),
     ] = None,
-    weight: Annotated[str | None, typer.Option(metavar="COLUMN", help="What each row counts.")] = None,
+    weight: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column that says how much each row counts.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -40,10 +45,12 @@ def audit(
     ] = None,
     card: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write a model card in Markdown.")] = None,
     facts: options.Facts = None,
-    threshold: Annotated[float, typer.Option(help="Predictions at it or above are decisions 1.")] = 0.5,
-    confidence: Annotated[float, typer.Option(help="Of every interval by itself.")] = 0.95,
-    bootstrap: Annotated[int, typer.Option(metavar="TIMES", min=0, help="Resamples for intervals; 0 for none.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
+    threshold: Annotated[float, typer.Option(metavar="P", help="Predictions of P or more are decisions 1.")] = 0.5,
+    confidence: Annotated[float, typer.Option(metavar="P", help="The confidence of every interval by itself.")] = 0.95,
+    bootstrap: Annotated[
+        int, typer.Option(metavar="TIMES", min=0, help="How often to resample for intervals; 0 for none.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the resamples.")] = 0,
 ) -> int:
     """Judge predictions, group by group.
 

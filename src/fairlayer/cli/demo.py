@@ -25,8 +25,8 @@ def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write the report and the predictions.")
     ] = Path("demo"),
-    parity: Annotated[float, typer.Option(metavar="TOL", min=0.0, help="How far group means may differ.")] = 0.02,
-    seed: Annotated[int, typer.Option(min=0, help="Of the rows, the networks and the batches.")] = 0,
+    parity: Annotated[float, typer.Option(metavar="TOL", min=0.0, help="The most that group means may differ.")] = 0.02,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the rows, the networks and the batches.")] = 0,
 ) -> int:
     """Train a network four ways, keep a stream of its decisions fair, and write a report.
 

@@ -104,7 +104,7 @@ def predict(
 
     Writes the rows as they are, with the columns `prediction`, `probability` (for classes) and `raw`, what the network
     said before it was made fair. A stream that is cut short goes on where it stood: its state is durable. The exit
-    code is about what the mode promises: a frozen model promises nothing of a single file, so there it is 0.
+    code is about what the mode promises: frozen mode promises nothing for a single file, so there it is 0.
 
     `fairlayer predict model/ new.csv -o out.csv --mode stream --state decisions.db`
     """
@@ -268,12 +268,12 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
         return 0 if solution.satisfied and solution.rows else 1
     if projection is None:
         aim = "without the constraints" if estimator.method == "unconstrained" else "towards the constraints"
-        say(f"The network was trained {aim}. Its outputs are not moved, and of a single file nothing is promised.")
+        say(f"The network was trained {aim}. Its outputs are not moved, and for a single file nothing is promised.")
         rules = estimator.model_.layer.rules
     else:
         say(
             "Mode: frozen. Each row was moved by what training found for its groups, whoever else is in the file. Over "
-            "many rows like those of training gaps are near their tolerances; of a single file nothing is promised."
+            "many rows like those of training, gaps are near their tolerances; for a single file nothing is promised."
         )
         rules = projection.rules
     _show_left(fair, rules, rows)
@@ -294,14 +294,21 @@ def _show_left(fair: np.ndarray, rules: ConstraintSet, rows: Rows) -> None:
             say("The file has nobody to compare, and so no gaps.")
             return
         tolerance = 0.5 * (gaps.upper - gaps.lower)
-        _show_gaps(dict(zip(gaps.names, gaps.values.tolist(), strict=True)))
+        listed = sorted(zip(gaps.names, gaps.values.tolist(), tolerance.tolist(), strict=True), key=_excess)
+        show_table(["constraint", "gap", "tolerance"], listed[: -MOST_SHOWN - 1 : -1])
         beyond = int((abs(gaps.values) > tolerance).sum())
-        worst = int((abs(gaps.values) - tolerance).argmax())
-        compared = f"{abs(float(gaps.values[worst])):.4g} for a tolerance of {float(tolerance[worst]):g}"
+        _, worst, limit = listed[-1]
+        compared = f"{abs(worst):.4g} for a tolerance of {limit:g}"
         if beyond:
             say(f"In this file {beyond} of {len(gaps.names)} gaps exceed their tolerance: at worst, {compared}.")
         else:
             say(f"In this file every gap is within its tolerance: at worst, {compared}.")
+
+
+def _excess(entry: tuple[str, float, float]) -> float:
+    """By how much a gap exceeds its tolerance."""
+    _, gap, tolerance = entry
+    return abs(gap) - tolerance
 
 
 def _by_stream(

@@ -25,29 +25,29 @@ def no_feature(column: Any) -> str | None:
     if is_number(column) or len(present) < ENOUGH_ROWS or distinct < NAMES_ROWS * len(present):
         return None
     if is_decimal_comma(column):
-        return f"it is text that hardly repeats, as {_COMMAS}"
+        return f"it is read as text that hardly repeats, as {_COMMAS}"
     what = "a date or time" if _is_date(present) else "text"
-    return f"{distinct:,} of its {len(present):,} entries differ, so that as {what} it says nothing of other rows"
+    return f"{distinct:,} of its {len(present):,} entries differ, so as {what} it says nothing about other rows"
 
 
 def danger(column: Any, answer: np.ndarray, target: str) -> str | None:
-    """Why a feature may not be what it seems; None where nothing speaks against it."""
+    """Why a feature may not be what it seems, as a question; None where nothing speaks against it."""
     present = without_missing(column).dropna()
     distinct = present.nunique()
     if tells(column, answer):
-        return f"it tells {target} without error: is it known before {target} is"
+        return f"it tells {target} without a single error. Is it known before {target} is"
     if len(present) < ENOUGH_ROWS:
         return None
     if is_number(column):
         values = numbers(column, str(column.name)).dropna().to_numpy()
         is_row_number = distinct == len(present) and (values == np.round(values)).all()
-        return "whole numbers that all differ: it may be a number of the row" if is_row_number else None
+        return "its whole numbers all differ. Do they number the rows" if is_row_number else None
     if is_decimal_comma(column):
-        return f"it is read as text, as {_COMMAS}"
+        return f"it is read as text, as {_COMMAS}. Does it hold numbers"
     if _is_date(present):
-        return f"each of its {distinct:,} dates or times is a category, and none that comes later is among them"
+        return f"each of its {distinct:,} dates or times is a category of its own. Will new rows have the same ones"
     if distinct >= NEARLY_NAMES_ROWS * len(present):
-        return f"{distinct:,} of its {len(present):,} entries differ: it may name the row"
+        return f"{distinct:,} of its {len(present):,} entries differ. Does it name the rows"
     return None
 
 

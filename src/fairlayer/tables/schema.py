@@ -129,9 +129,9 @@ class Inferred:
         kinds = {"numbers": schema.numbers, "categories": schema.categories}
         read = [f"Read as {kind}: {', '.join(names)}." for kind, names in kinds.items() if names]
         if schema.decimal_commas:
-            read.append("Commas are decimal commas, and points between digits part thousands.")
-        out = [f"Left out: {name}, {why}." for name, why in self.left_out.items()]
-        return [*read, *out, *(f"Look at {name}: {why}." for name, why in self.doubtful.items()), *self.notes]
+            read.append("Commas are read as decimal commas, and points between digits as separators of thousands.")
+        out = [f"{name} is left out: {why}." for name, why in self.left_out.items()]
+        return [*read, *out, *(f"Look at {name}: {why}" for name, why in self.doubtful.items()), *self.notes]
 
 
 def infer(
@@ -179,7 +179,7 @@ def infer(
         kinds["numbers" if is_number(column) else "categories"].append(name)
         doubt = None if name in protected else danger(column, answer, target)
         if doubt is not None:
-            doubtful[name] = f"{doubt}; --ignore {name} leaves it out"
+            doubtful[name] = f"{doubt}? --ignore {name} leaves it out."
     if not kinds["numbers"] and not kinds["categories"]:
         raise InputError(f"{source.path} has no column to predict {target!r} from.")
     features = (tuple(kinds["numbers"]), tuple(kinds["categories"]))
