@@ -21,6 +21,7 @@ from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.system import bind
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
+from fairlayer.eager import eager
 from fairlayer.errors import AbsentGroupError, InputError
 from fairlayer.gradient import Solved, attach_gradient
 from fairlayer.solution import BatchFacts, Facts, Solution
@@ -41,6 +42,7 @@ _DTYPES: dict[torch.dtype, Any] = {
 _LEAST_WEIGHT = 1e-250
 
 
+@eager
 def project(
     z: Any,  # (n,), (n, 1), or (B, n) with Affine; tensor or numpy array
     groups: Any = None,

@@ -66,12 +66,12 @@ class FairClassifier(ClassifierMixin, FairEstimator):
 
     def predict_proba(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
         """(n, 2): probabilities of both classes."""
-        p = self._outputs(X, sensitive_features)
+        p = self.outputs(X, sensitive_features=sensitive_features).fair
         return np.stack([1.0 - p, p], axis=1)
 
     def decision_function(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
         """(n,): by how much the probability of the second class exceeds 0.5."""
-        return self._outputs(X, sensitive_features) - 0.5
+        return self.outputs(X, sensitive_features=sensitive_features).fair - 0.5
 
     def predict(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
         """(n,): the likelier class."""
@@ -103,6 +103,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         batch_size: int | Literal["auto"] = "auto",
         max_epochs: int = 200,
         patience: int = 8,
+        max_minutes: float | None = None,
         validation_fraction: float = 0.1,
         random_state: Any = None,
         verbose: bool = False,
@@ -117,6 +118,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
             batch_size=batch_size,
             max_epochs=max_epochs,
             patience=patience,
+            max_minutes=max_minutes,
             validation_fraction=validation_fraction,
             random_state=random_state,
             verbose=verbose,
@@ -139,7 +141,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
 
     def predict(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
         """(n,): predictions in the units of the target."""
-        return self._outputs(X, sensitive_features)
+        return self.outputs(X, sensitive_features=sensitive_features).fair
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, sensitive_features: Any = None) -> float:
         """Share of the variance explained, R^2."""

@@ -38,7 +38,10 @@ FORMAT = 1  # of the folder; raised when an older release could not read it
 TENSORS, FACTS = "model.safetensors", "model.json"
 _METHODS = {"layer": FairLayer, "projection": Projection, "penalty": Penalty, "lagrangian": AugmentedLagrangian}
 _ESTIMATORS: dict[str, type[FairEstimator]] = {"FairClassifier": FairClassifier, "FairRegressor": FairRegressor}
-_SETTINGS = ("serving", "hidden", "learning_rate", "batch_size", "max_epochs", "patience", "validation_fraction")
+_SETTINGS = (
+    *("serving", "hidden", "learning_rate", "batch_size", "max_epochs", "patience", "max_minutes"),
+    "validation_fraction",
+)
 
 
 class FolderError(FairlayerError):
@@ -161,6 +164,7 @@ def _describe(estimator: FairEstimator) -> dict[str, Any]:
         "groups_in_X": bool(estimator.groups_in_X_),
         "history": {name: [_finite(value) for value in values] for name, values in estimator.history_.items()},
         "epochs": int(estimator.n_iter_),
+        "stopped": estimator.stopped_,
         "frozen": None if frozen is None else _frozen_data(frozen),
     }
     if isinstance(estimator, FairClassifier):
@@ -202,6 +206,7 @@ def _rebuild(content: dict[str, Any], tensors: dict[str, Any]) -> Any:
         name: [math.nan if value is None else value for value in values] for name, values in content["history"].items()
     }
     estimator.n_iter_ = content["epochs"]
+    estimator.stopped_ = content["stopped"]
     estimator.n_features_in_ = content["inputs"]
     if content["columns"] is not None:
         estimator.feature_names_in_ = np.array(content["columns"], dtype=object)
