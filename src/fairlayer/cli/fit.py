@@ -205,7 +205,7 @@ def fit(
     train, held = split(whole, test, seed)
     if not len(held):
         raise InputError(f"--test: {test:g} of {len(whole)} rows leaves none for the report: raise it.")
-    _introduce(inferred, len(whole), wanted)
+    _introduce(inferred, len(whole), wanted, constraints)
     audit, model = _learn(setting, chosen, train, held, compare)
     with replacing_folder(output) as temporary:
         save(model, temporary, table={"schema": schema.to_data(), "data": data.name, "seed": seed, "test": test})
@@ -247,7 +247,7 @@ def _choose(method: MethodName | None, constraints: Any) -> str:
     return method.value
 
 
-def _introduce(inferred: Inferred, rows: int, wanted: options.Wanted) -> None:
+def _introduce(inferred: Inferred, rows: int, wanted: options.Wanted, constraints: Any) -> None:
     """Say what was inferred, and what can be promised."""
     schema = inferred.schema
     what = f"the probability of {schema.target} = {schema.positive}" if schema.positive else schema.target
@@ -260,6 +260,10 @@ def _introduce(inferred: Inferred, rows: int, wanted: options.Wanted) -> None:
         )
     for text in inferred.lines:
         note(f"  {text}")
+    compared = {name for c in constraints for grouping in c.groupings(schema.attributes) for name in grouping}
+    for name in schema.attributes:
+        if name not in compared:
+            note(f"  {name} is protected, but no constraint compares its groups: the report shows them, no more.")
     if wanted.compares_residuals:
         note(
             "  Residuals are known only once targets are. New predictions are moved by what training found for their "

@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from fairlayer.errors import InputError
 from fairlayer.extras import needs
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Parameters = Sequence[Any] | Mapping[str, Any]  # of a query: for every `?`, or by name for `$name`
 
