@@ -189,7 +189,7 @@ def test_provenance(tmp_path):
 def test_outputs_that_no_threshold_tells_apart_have_no_decisions():
     wages = np.linspace(30.0, 100.0, 400)
     groups = {"sex": np.tile(["f", "m"], 200)}
-    found = audit(wages, groups, [ResidualMean(5.0)], wages + np.tile([1.0, -1.0], 200), raw=wages - 1.0, bootstrap=0)
+    found = audit(wages, groups, [ResidualMean(5.0)], wages + np.tile([1.0, -1.0], 200), raw=wages - 1.0)
     page = Page(render(found, date=DAY))
     assert "Means and errors by group" in page.text
     assert "decisions and errors" not in page.text

@@ -12,7 +12,6 @@ from fairlayer.audit.file_profile import Facts, read_roles
 from fairlayer.audit.files import sample_file, tally_file
 from fairlayer.audit.findings import find
 from fairlayer.audit.group_reports import calibration_curves, changes, describe, histograms
-from fairlayer.audit.intervals import LEAST_TO_RESAMPLE
 from fairlayer.audit.result import Audit, Finding, Settings
 from fairlayer.audit.samples import Samples, read_samples, tally_samples
 from fairlayer.audit.tally import Range, Tally
@@ -40,7 +39,6 @@ def audit(
     bounds: tuple[float, float] | None = None,
     threshold: float = 0.5,
     confidence: float = 0.95,
-    bootstrap: int = 1000,
     seed: int = 0,
     tradeoff: bool = True,
     history: Mapping[str, Sequence[float]] | None = None,
@@ -58,12 +56,12 @@ def audit(
     than memory; `memory` is what the reader may use.
 
     bounds: range of the outputs, [0, 1] where all lie in it and what is observed otherwise; intervals depend on it.
-    threshold: outputs at it or above are decisions 1. confidence: of every interval by itself. bootstrap: number of
-    resamples, 0 for none. tradeoff: whether to project the outputs at several tolerances to see what that costs.
+    threshold: outputs at it or above are decisions 1. confidence: of every interval by itself. tradeoff: whether to
+    project the outputs at several tolerances to see what that costs. seed: of the rows drawn for it, from a large file.
     history, comparison: kept for the report, see `Audit`.
     """
     rules = constraints if isinstance(constraints, ConstraintSet) else ConstraintSet(constraints)
-    _check(rules, bounds, threshold, confidence, bootstrap)
+    _check(rules, bounds, threshold, confidence)
     if is_table(predictions):
         _only_arrays(targets=targets, features=features, weights=weights)
         columns = {"groups": groups, "prediction": prediction, "target": target, "weight": weight, "raw": raw}
@@ -76,7 +74,7 @@ def audit(
         tally, samples = tally_samples(read, rules, threshold), read if tradeoff else None
 
     span = _span(tally, bounds)
-    findings, not_compared, empty = find(tally, rules, span, confidence, bootstrap, seed)
+    findings, not_compared, empty = find(tally, rules, span, confidence)
     reports = [report for key in tally.attributes for report in describe(tally, [key], span, confidence)]
     return Audit(
         findings=tuple(findings),
@@ -95,7 +93,6 @@ def audit(
             attributes=tuple(str(key[1]) for key in tally.attributes),
             constraints=tuple(map(_written, rules.constraints)),
             confidence=confidence,
-            bootstrap=bootstrap,
             seed=seed,
             threshold=threshold,
             bounds=(tally.outputs.low, tally.outputs.high) if span is None else (span.low, span.high),
@@ -103,7 +100,7 @@ def audit(
             targets=tally.targets,
             versions={name: metadata.version(name) for name in ("fairlayer", "torch", "numpy")},
         ),
-        notes=tuple(_notes(tally, span, findings, samples, confidence, bootstrap)),
+        notes=tuple(_notes(tally, span, findings, samples, confidence)),
         history={str(name): tuple(map(float, values)) for name, values in (history or {}).items()},
         comparison=tuple(dict(row) for row in comparison),
     )
@@ -126,7 +123,7 @@ def _load_file(
         return tally, sample_file(table, roles, facts, rules, TRADEOFF_ROWS, seed) if sample else None
 
 
-def _check(rules: ConstraintSet, bounds: Any, threshold: float, confidence: float, bootstrap: int) -> None:
+def _check(rules: ConstraintSet, bounds: Any, threshold: float, confidence: float) -> None:
     if not rules.constraints:
         raise InputError("constraints is empty: say what to audit, for instance [MeanParity(0.05)].")
     if any(isinstance(constraint, Affine) for constraint in rules.constraints):
@@ -135,8 +132,6 @@ def _check(rules: ConstraintSet, bounds: Any, threshold: float, confidence: floa
         raise InputError(f"confidence must be between 0 and 1, such as 0.95; got {confidence!r}.")
     if not math.isfinite(threshold):
         raise InputError(f"threshold must be a finite number; got {threshold!r}.")
-    if bootstrap != int(bootstrap) or bootstrap < 0:
-        raise InputError(f"bootstrap must be a number of resamples, 0 for none; got {bootstrap!r}.")
     if bounds is not None and not (len(bounds) == 2 and -math.inf < bounds[0] < bounds[1] < math.inf):
         raise InputError(f"bounds must be two finite numbers, the lower one first; got {bounds!r}.")
 
@@ -174,7 +169,6 @@ def _notes(
     findings: Sequence[Finding],
     samples: Samples | None,
     confidence: float,
-    resamples: int,
 ) -> list[str]:
     """What a reader should know that the numbers do not say."""
     notes = []
@@ -188,10 +182,6 @@ def _notes(
             f"Of {len(findings)} intervals, about {(1 - confidence) * len(findings):.0f} miss the truth by chance: a "
             "single violated row among so many proves little."
         )
-    small = sum(finding.smallest < LEAST_TO_RESAMPLE for finding in findings)
-    if resamples and small:
-        which = "One gap has" if small == 1 else f"{small} gaps have"
-        notes.append(f"{which} no bootstrap interval: a group of it has fewer than {LEAST_TO_RESAMPLE} samples.")
     if tally.targets is None:
         notes.append("Without targets there are no error rates and no calibration.")
     elif tally.targets == "classes":

@@ -53,7 +53,7 @@ def tally_file(table: Table, roles: Roles, facts: Facts, rules: ConstraintSet, t
     cells, cell = np.unique(codes, axis=0, return_inverse=True)
     check_labels(columns)
     check_cells(len(cells))
-    # In the order of cells and bins, as samples in memory are counted: then resamples are the same, too.
+    # In the order of cells and bins, as samples in memory are counted: then sums round alike, too.
     order = np.lexsort((found["bin"], cell.reshape(-1)))
     return Tally(
         attributes=tuple(("group", name) for name in roles.groups),

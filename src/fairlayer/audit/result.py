@@ -67,13 +67,12 @@ class Finding:
     gap: float  # signed: first mean less second
     tolerance: float
     holds: bool  # whether |gap| <= tolerance in these very data, up to 2^-48 of the largest output
-    interval: Interval | None  # of the population's gap, analytic; None where nothing can be said
-    bootstrap: Interval | None  # the same, resampled; None where a group is too small to resample, or not asked for
+    interval: Interval | None  # of the population's gap; None where nothing can be said
     verdict: Verdict  # about the population, from `interval`
 
     @property
     def excess(self) -> float:
-        """By how much |gap| passes the tolerance; negative within."""
+        """By how much |gap| exceeds the tolerance; negative within."""
         return abs(self.gap) - self.tolerance
 
     @property
@@ -200,7 +199,6 @@ class Settings:
     attributes: tuple[str, ...]
     constraints: tuple[str, ...]  # as Python would write them
     confidence: float
-    bootstrap: int  # resamples
     seed: int
     threshold: float
     bounds: Interval  # range that outputs are taken to have
@@ -213,7 +211,7 @@ class Settings:
 class Audit:
     """The result of `audit`. `str` and `table()` are for a terminal, `to_html` and `to_card` for a reader."""
 
-    findings: tuple[Finding, ...]  # those that pass their tolerance most come first
+    findings: tuple[Finding, ...]  # those that exceed their tolerance most come first
     not_compared: tuple[str, ...]  # groups that are absent, and so are in no row
     empty: tuple[str, ...]  # constraints without any row, as fewer than two groups have samples
     overall: GroupReport
@@ -248,7 +246,7 @@ class Audit:
 
     @property
     def worst(self) -> Finding | None:
-        """The row that passes its tolerance most, or is nearest to it."""
+        """The finding that exceeds its tolerance most, or is nearest to it."""
         return max(self.findings, key=lambda finding: finding.excess, default=None)
 
     @property

@@ -42,8 +42,9 @@ def audit(
     facts: options.Facts = None,
     threshold: Annotated[float, typer.Option(help="Predictions at it or above are decisions 1.")] = 0.5,
     confidence: Annotated[float, typer.Option(help="Of every interval by itself.")] = 0.95,
-    bootstrap: Annotated[int, typer.Option(metavar="TIMES", min=0, help="Resamples for intervals; 0 for none.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the rows that are drawn for the trade-off, where a file has very many.")
+    ] = 0,
 ) -> int:
     """Judge predictions, group by group.
 
@@ -85,7 +86,6 @@ def audit(
             weight=weight,
             threshold=threshold,
             confidence=confidence,
-            bootstrap=bootstrap,
             seed=seed,
         )
     result = replace(result, settings=replace(result.settings, source=data.name))

@@ -80,7 +80,6 @@ def _provenance(audit: Audit, date: datetime.date, further: Mapping[str, str]) -
         "protected attributes": ", ".join(settings.attributes),
         "constraints": "; ".join(settings.constraints),
         "confidence of intervals": confidence(settings.confidence),
-        "bootstrap": f"{count(settings.bootstrap)} resamples" if settings.bootstrap else "none",
         "seed": str(settings.seed),
         "threshold of decisions": stated(settings.threshold) if are_decided(audit) else "",
         "range of predictions": " to ".join(map(stated, settings.bounds)),

@@ -9,7 +9,6 @@ from fairlayer.report.drawing import (
     Band,
     Key,
     Line,
-    Mark,
     Point,
     Row,
     RowChart,
@@ -42,26 +41,25 @@ def findings_section(audit: Audit) -> Section | None:
         f"is what was promised. The bar is the {confidence(audit.settings.confidence)} interval for the population: "
         "inside the band the promise holds there, outside it does not, across the edge the data cannot tell.",
         charts=tuple(_chart(where, family) for where, family in families.items()),
-        key=_key(any(finding.bootstrap for finding in audit.findings)),
+        key=_key(),
         folded=(findings_table(audit),),
     )
 
 
-def _key(bootstrap: bool) -> tuple[Key, ...]:
+def _key() -> tuple[Key, ...]:
     edges = (Line(x, 0, x, 100, "tolerance-edge") for x in (0, 100))
     caps = (Line(x, 15, x, 85, "whisker five") for x in (0, 100))
-    key = (
+    return (
         Key((Band(0, 100, "tolerance"), *edges), "promised"),
         Key((Point(50, 50, "circle", "mark five"),), "gap, within in these data"),
         Key((Point(50, 50, "diamond", "mark five"),), "gap, beyond in these data"),
         Key((Line(0, 50, 100, 50, "whisker five"), *caps), "interval for the population"),
     )
-    return (*key, Key((Line(0, 50, 100, 50, "thin"),), "the same, by bootstrap")) if bootstrap else key
 
 
 def _chart(where: str, family: Sequence[Finding]) -> RowChart:
     shown = family[:MOST_ROWS]
-    ends = [end for f in shown for pair in (f.interval, f.bootstrap) for end in pair or ()]
+    ends = [end for f in shown for end in f.interval or ()]
     edges = [1.1 * side * f.tolerance for f in shown for side in (-1, 1)]  # a little beyond the band
     axis = scale([f.gap for f in shown], include=[*ends, *edges, 0.0])
     lead = f"Tolerance {', '.join(stated(t) for t in sorted({f.tolerance for f in family}))}."
@@ -81,14 +79,10 @@ def _row(finding: Finding, axis: Scale, gap: str) -> Row:
         upright(axis, finding.tolerance, "tolerance-edge"),
         upright(axis, 0.0, "zero"),
     )
-    bootstrap: tuple[Mark, ...] = ()
-    if finding.bootstrap is not None:
-        low, high = finding.bootstrap
-        bootstrap = (Line(axis(low), 80, axis(high), 80, "thin"),)
     point = Point(axis(finding.gap), 50, "circle" if finding.holds else "diamond", "mark")
     return Row(
         label=pair(finding),
-        marks=(*band, *whisker(axis, finding.interval), *bootstrap, point),
+        marks=(*band, *whisker(axis, finding.interval), point),
         text=f"gap {gap}, interval {interval(finding.interval)}, tolerance {stated(finding.tolerance)}; "
         f"{finding.statement}.",
         figure=gap,
@@ -111,7 +105,6 @@ def findings_table(audit: Audit, most: int = MOST_LINES) -> Table:
         "gap": aligned([f.gap for f in shown], 4, sign=True),
         "tolerance": [stated(f.tolerance) for f in shown],
         "interval": aligned_intervals([f.interval for f in shown]),
-        "bootstrap": aligned_intervals([f.bootstrap for f in shown]),
         "in these data": ["within" if f.holds else "beyond" for f in shown],
     }
     return Table(caption, columns, headers=2, verdicts=tuple(f.verdict.value for f in shown))
