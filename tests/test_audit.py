@@ -61,7 +61,7 @@ def test_rows_are_those_of_the_projection(name: str) -> None:
     result = quick(
         y, data["groups"], case["constraints"], data["targets"], features=data["features"], weights=data["weights"]
     )
-    found = sorted((finding.row, finding.gap) for finding in result.findings)
+    found = sorted((finding.name, finding.gap) for finding in result.findings)
     wanted = sorted(zip(expected.names, expected.values.tolist(), strict=True))
     assert [row for row, _ in found] == [row for row, _ in wanted]
     assert [gap for _, gap in found] == pytest.approx([gap for _, gap in wanted], abs=1e-14)
@@ -139,7 +139,7 @@ def test_a_single_group_is_not_satisfied() -> None:
     assert not result.satisfied
     assert result.verdict is Verdict.UNDECIDED
     assert result.empty == ("mean parity",)
-    assert "Nothing is compared" in result.table()
+    assert "Nothing can be compared" in result.table()
 
 
 def test_an_absent_group_is_named_and_keeps_the_verdict_open() -> None:
@@ -239,13 +239,34 @@ def test_tradeoff_pays_more_for_less_tolerance() -> None:
     result = audit(data["p"], data[["sex"]], MeanParity(0.03), data["y"])
     points = result.tradeoff
     assert 0.03 in [point.tolerance for point in points]
-    assert points[0].tolerance == 0.0
-    assert points[-1].mean_change == pytest.approx(0.0, abs=1e-12)
+    assert points[-1].tolerance == 0.0
     for point, following in pairwise(points):
-        assert point.mean_change >= following.mean_change
-        assert point.gap <= point.tolerance + 1e-8
-    assert points[-1].accuracy == pytest.approx(result.overall.accuracy.value)
-    assert points[-1].root_mean_squared_error == pytest.approx(result.overall.root_mean_squared_error)
+        assert point.mean_change <= following.mean_change
+        assert following.gap <= following.tolerance + 1e-8
+    first = points[0]
+    assert first.tolerance is None
+    assert (first.gap, first.mean_change) == (pytest.approx(abs(result.worst.gap)), 0.0)
+    assert first.accuracy == pytest.approx(result.overall.accuracy.value)
+    assert first.root_mean_squared_error == pytest.approx(result.overall.root_mean_squared_error)
+
+
+def test_tradeoff_starts_at_the_unconstrained_model() -> None:
+    data = people(2000)
+    groups, better = data[["sex"]], np.clip(data["p"] + 0.2 * (data["y"] - 0.5), 0, 1)
+    fair = project(data["p"].to_numpy(), groups, MeanParity(0.03), bounds=(0, 1)).value
+    for start, more in {
+        "predictions": {},
+        "raw outputs": {"raw": data["p"]},
+        "unconstrained model": {"raw": data["p"], "unconstrained": better},
+    }.items():
+        result = audit(fair, groups, MeanParity(0.03), data["y"], **more)
+        assert result.settings.start == start
+        first = result.tradeoff[0]
+        outputs = {"predictions": fair, "raw outputs": data["p"], "unconstrained model": better}[start]
+        assert first.accuracy == pytest.approx(((outputs >= 0.5) == data["y"]).mean())
+        assert first.root_mean_squared_error == pytest.approx(np.sqrt(((outputs - data["y"]) ** 2).mean()))
+    with pytest.raises(InputError, match="unconstrained has 3 entries"):
+        audit(fair, groups, MeanParity(0.03), unconstrained=[0.1, 0.2, 0.3])
 
 
 def test_weights_count_as_repetitions_in_means() -> None:

@@ -140,7 +140,7 @@ def test_the_same_audit_gives_the_same_page():
 @pytest.mark.parametrize(
     ("make", "here", "population", "words"),
     [
-        (few, Verdict.SATISFIED, Verdict.UNDECIDED, "do not settle it for the population"),
+        (few, Verdict.SATISFIED, Verdict.UNDECIDED, "inconclusive about the population"),
         (unfair, Verdict.VIOLATED, Verdict.VIOLATED, "The promise is broken in these data and"),
         (alone, Verdict.UNDECIDED, Verdict.UNDECIDED, "Nothing could be compared"),
     ],
@@ -193,7 +193,7 @@ def test_outputs_that_no_threshold_tells_apart_have_no_decisions():
     page = Page(render(found, date=DAY))
     assert "Means and errors by group" in page.text
     assert "decisions and errors" not in page.text
-    assert "mean prediction less target" in page.text
+    assert "mean prediction minus target" in page.text
 
 
 def test_a_folder_that_is_not_there(tmp_path):

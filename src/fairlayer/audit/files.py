@@ -7,6 +7,7 @@ error. So the result depends neither on the order of rows nor on the number of t
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from fairlayer.audit.tally import (
     Tally,
     check_cells,
     check_labels,
+    decision_threshold,
 )
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import Column, read_column
@@ -43,10 +45,11 @@ class Part(NamedTuple):
     expressions: list[str]
 
 
-def tally_file(table: Table, roles: Roles, facts: Facts, rules: ConstraintSet, threshold: float) -> Tally:
+def tally_file(table: Table, roles: Roles, facts: Facts, rules: ConstraintSet, threshold: float | None) -> Tally:
     """One pass over the file besides that for the facts, one for each feature, and two more for raw outputs."""
     parts, parameters = _parts(table, roles, rules, facts)
     sums = OUTPUT_SUMS + (TARGET_SUMS if facts.targets in ("binary", "numeric") else ())
+    threshold = decision_threshold(threshold, facts.targets, facts.ranges["y"])
     source, scales = _Source(facts, parts, threshold, parameters), facts.scales(sums)
     found = table.query(source.grouped("bin", "count(*) AS n", *source.sums(scales)), source.parameters)
     columns, codes = _columns(table, parts, found)
@@ -66,6 +69,7 @@ def tally_file(table: Table, roles: Roles, facts: Facts, rules: ConstraintSet, t
         residuals=facts.residuals,
         reach=facts.reach,
         targets=facts.targets,
+        threshold=threshold,
         changes=None if roles.raw is None else _changes(table, source, facts, parts),
     )
 
@@ -73,12 +77,12 @@ def tally_file(table: Table, roles: Roles, facts: Facts, rules: ConstraintSet, t
 class _Source:
     """The file as rows of quantities, and queries over them."""
 
-    def __init__(self, facts: Facts, parts: Mapping[Key, Part], threshold: float, parameters: Any):
+    def __init__(self, facts: Facts, parts: Mapping[Key, Part], threshold: float | None, parameters: Any):
         self.facts = facts
         width = facts.reach.width
         self.parameters: dict[str, Any] = {
             **parameters,
-            "threshold": float(threshold),
+            "threshold": math.inf if threshold is None else float(threshold),
             "low": facts.reach.low,
             "per_bin": BINS / width if width > 0 else 0.0,
         }

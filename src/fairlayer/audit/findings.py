@@ -95,13 +95,13 @@ def _check_groups(tally: Tally, groupings: Any) -> None:
 def find(
     tally: Tally, rules: ConstraintSet, bounds: Range | None, confidence: float
 ) -> tuple[list[Finding], tuple[str, ...], tuple[str, ...]]:
-    """All findings, those that exceed their tolerance most first; groups that are absent; constraints without a row."""
+    """All findings, the farthest beyond its tolerance first; absent groups; constraints that compare nobody."""
     s = measure_rows(tally, rules)
     intervals = _intervals(s, tally, bounds, confidence)
     magnitude = {False: tally.outputs.magnitude, True: tally.residuals.magnitude if tally.residuals else 0.0}
     tolerances = [float(tolerance) for tolerance in rules.tolerances()]
     findings = []
-    for j, row in enumerate(s.view.names):
+    for j, name in enumerate(s.view.names):
         constraint, tolerance = rules.constraints[s.view.owner[j]], tolerances[s.view.owner[j]]
         compared = [k for k in (s.view.plus[j], s.view.minus[j]) if k >= 0]
         means = [float(s.mean[k]) for k in compared]
@@ -111,7 +111,7 @@ def find(
             Finding(
                 constraint=title(constraint),
                 kind=type(constraint).__name__,
-                row=row,
+                name=name,
                 where=s.named[compared[0]][0],
                 groups=tuple(s.named[k][1].label for k in compared),
                 counts=tuple(int(s.count[k]) for k in compared),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from fairlayer.audit.tally import (
     bin_of,
     check_cells,
     check_labels,
+    decision_threshold,
 )
 from fairlayer.binding.cells import assign_cells
 from fairlayer.binding.constraint_set import ConstraintSet
@@ -61,7 +63,7 @@ def read_samples(
     return Samples(y, label_missing(groups), given, t, kind, features, w, before)
 
 
-def tally_samples(samples: Samples, rules: ConstraintSet, threshold: float) -> Tally:
+def tally_samples(samples: Samples, rules: ConstraintSet, threshold: float | None) -> Tally:
     """Count samples by cell and bin."""
     y, t, w, raw = samples.y, samples.t, samples.w, samples.raw
     cells, cell = _cells(_columns(samples, rules), len(y))
@@ -69,7 +71,9 @@ def tally_samples(samples: Samples, rules: ConstraintSet, threshold: float) -> T
     observed = Range(float(y.min()), float(y.max()))
     reach = reach_of(observed, None if raw is None else Range(float(raw.min()), float(raw.max())))
     entry, numbers, count = _compress(cell * BINS + bin_of(y, reach), size * BINS)
-    quantities = {"y": y, "d": (y >= threshold).astype(np.float64)}
+    threshold = decision_threshold(threshold, samples.kind, observed)
+    at = math.inf if threshold is None else threshold
+    quantities = {"y": y, "d": (y >= at).astype(np.float64)}
     quantities |= {} if w is None else {"w": w}
     quantities |= {} if t is None else {"t": t, "r": y - t}
     return Tally(
@@ -83,7 +87,8 @@ def tally_samples(samples: Samples, rules: ConstraintSet, threshold: float) -> T
         residuals=None if t is None else Range(float((y - t).min()), float((y - t).max())),
         reach=reach,
         targets=samples.kind,
-        changes=None if raw is None else _changes(y, raw, w, cell, size, reach, threshold),
+        threshold=threshold,
+        changes=None if raw is None else _changes(y, raw, w, cell, size, reach, at),
     )
 
 

@@ -40,7 +40,13 @@ def audit(
     ] = None,
     card: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write a model card in Markdown.")] = None,
     facts: options.Facts = None,
-    threshold: Annotated[float, typer.Option(help="Predictions at it or above are decisions 1.")] = 0.5,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="Predictions at it or above are decisions 1. The default is 0.5; where targets or predictions are "
+            "amounts rather than probabilities, there are no decisions."
+        ),
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Of every interval by itself.")] = 0.95,
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the rows that are drawn for the trade-off, where a file has very many.")

@@ -271,6 +271,7 @@ def _learn(setting: Setting, method: str, train: Part, held: Part, compare: bool
         targets=held.y,
         features=held.X,
         raw=model.raw_outputs(held.X),
+        unconstrained=outputs(fitted["unconstrained"], held.X, held.groups) if "unconstrained" in fitted else None,
         history=model.history_,
         comparison=comparison if compare else (),
         seed=setting.seed,

@@ -7,9 +7,9 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from fairlayer.audit.numerals import confidence, count, stated
 from fairlayer.audit.result import Audit
 from fairlayer.report.drawing import Section
-from fairlayer.report.numerals import confidence, count, stated
 from fairlayer.report.plots.calibration import calibration_section
 from fairlayer.report.plots.changes import changes_section, tradeoff_section
 from fairlayer.report.plots.distributions import distributions_section
