@@ -34,7 +34,7 @@ def comparison_section(audit: Audit) -> Section | None:
         "Several methods on the same data, with the same constraints. Read fairness and quality together: either is "
         "easy on its own." + (" Times do not include compilation." if "seconds" in columns else ""),
         panels=() if panel is None else (panel,),
-        tables=(Table("Methods, one in each row.", cells),),
+        tables=(Table("One method per line.", cells),),
     )
 
 
