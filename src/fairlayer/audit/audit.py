@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.audit.file_profile import Facts, read_roles
-from fairlayer.audit.files import sample_file, tally_file
+from fairlayer.audit.file_profile import FileProfile, read_roles
+from fairlayer.audit.files import code_cells, sample_file, tally_file
 from fairlayer.audit.findings import find
 from fairlayer.audit.group_reports import calibration_curves, changes, describe, histograms
 from fairlayer.audit.numerals import number
@@ -22,7 +22,8 @@ from fairlayer.audit.tradeoff import trade_off
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import Affine, Constraint
 from fairlayer.errors import InputError
-from fairlayer.tables.duckdb_table import Table, is_table
+from fairlayer.tables.duckdb_table import is_table
+from fairlayer.tables.table_io import TableFile
 
 TRADEOFF_ROWS = 200_000  # of a file; of more, a sample is taken
 
@@ -127,11 +128,12 @@ def _load_file(
     memory: str,
 ) -> tuple[Tally, Samples | None]:
     """The tally of a file, and some of its rows where a sample is wanted."""
-    with Table(path, memory) as table:
+    with TableFile(path, memory) as table:
         roles = read_roles(table, **columns)
-        facts = Facts(table, roles, rules)
-        tally = tally_file(table, roles, facts, rules, threshold)
-        return tally, sample_file(table, roles, facts, rules, TRADEOFF_ROWS, seed) if sample else None
+        facts = FileProfile(table, roles, rules)
+        code = code_cells(table, roles, facts, rules)
+        tally = tally_file(table, facts, code, rules, threshold)
+        return tally, sample_file(table, facts, code, TRADEOFF_ROWS, seed) if sample else None
 
 
 def _start(samples: Samples, unconstrained: Any) -> tuple[str, np.ndarray]:

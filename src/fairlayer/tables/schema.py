@@ -14,16 +14,9 @@ import numpy as np
 
 from fairlayer.cli.options import Attribute
 from fairlayer.errors import InputError
-from fairlayer.tables.duckdb_table import MISSING
+from fairlayer.tables.duckdb_table import MISSING, MISSING_MARKS
 from fairlayer.tables.table_io import Source
 
-# What pandas takes for a missing entry in a CSV file; among numbers, "?" as well.
-# fmt: off
-MISSING_MARKS = frozenset([
-    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
-    "NULL", "NaN", "None", "n/a", "nan", "null",
-])
-# fmt: on
 OTHER = "other"  # the label of groups that were joined
 MOST_LABELS = 50  # of a protected attribute
 ALL_DIFFER = 30  # rows from which on a column of text that never repeats is taken to name them, and left out
@@ -93,12 +86,12 @@ class Schema:
         return cls(**{**data, **names, "labels": labels})
 
 
-def without_missing(column: Any, *more: str) -> Any:
+def without_missing(column: Any) -> Any:
     """A column with None for whatever marks a missing entry."""
     if column.dtype.kind in "biufcmM":
         return column
     text = column.astype(object)
-    return text.where(text.notna() & ~text.isin(MISSING_MARKS | set(more)), None)
+    return text.where(text.notna() & ~text.isin(MISSING_MARKS), None)
 
 
 def _number_text(column: Any) -> Any:
@@ -106,7 +99,7 @@ def _number_text(column: Any) -> Any:
     if column.dtype.kind in "biufcmM":
         return column
     bare = column.astype(object).map(lambda value: value.strip() if isinstance(value, str) else value)
-    return without_missing(bare, "?")
+    return without_missing(bare)
 
 
 def is_number(column: Any) -> bool:
