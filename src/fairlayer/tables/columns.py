@@ -66,6 +66,7 @@ class FileColumns:
         """Refuse an attribute with one group only."""
         for attribute in attributes:
             if attribute.cuts:
+                self._check_cuts(attribute.column)
                 continue
             entry = self._label(attribute.column)
             found = self._one(f"SELECT min({entry}) AS low, max({entry}) AS high FROM data")
@@ -74,6 +75,16 @@ class FileColumns:
                     f"--protected: column {attribute.column!r} has one group only, {str(found['low'])!r}: there is "
                     "nobody to compare."
                 )
+
+    def _check_cuts(self, column: str) -> None:
+        """Refuse entries that no cut point puts in a group: neither numbers nor missing."""
+        odd = f"{text(column)} IS NOT NULL AND TRY_CAST({quote(column)} AS DOUBLE) IS NULL"
+        found = self._one(f"SELECT count(*) AS n, any_value({text(column)}) AS entry FROM data WHERE {odd}")
+        if found["n"]:
+            raise InputError(
+                f"--protected: column {column!r} has cut points, but {found['n']:,} of its entries are no numbers, "
+                f"such as {found['entry']!r}: correct them, or leave them empty."
+            )
 
     def _label(self, column: str) -> str:
         """A column as labels, `missing` where there is no entry."""

@@ -1,9 +1,9 @@
 """Cells in SQL: everything that constraints look at, as one number per row of a file.
 
 Each attribute, each feature with regions and the target is a *digit*: an expression with few values. Digits side by
-side make the *code* of a row. A value of a digit is told by something that it stands for: a label, or a number that lies
-in the same regions. So constraints are bound to the codes that occur just as they are to samples in memory, and nothing
-here asks of what kind they are.
+side make the *code* of a row. A value of a digit is told by something that it stands for: a label, or a number that
+lies in the same regions. So constraints are bound to the codes that occur just as they are to samples in memory, and
+nothing here asks of what kind they are.
 """
 
 from __future__ import annotations
