@@ -44,7 +44,9 @@ def describe(tally: Tally, keys: Sequence[Key], bounds: Range | None, confidence
             mean=of_group["wy"] / weight,
             mean_interval=intervals[g],
             deviation=math.sqrt(max(0.0, of_group["wyy"] / weight - (of_group["wy"] / weight) ** 2)),
-            decision_rate=wilson(of_group["wd"], weight, weight**2 / of_group["ww"], count, z),
+            decision_rate=None
+            if tally.threshold is None
+            else wilson(of_group["wd"], weight, weight**2 / of_group["ww"], count, z),
             target_mean=of_group["wt"] / weight if "wt" in of_group else None,
             bias=of_group["wr"] / weight if "wr" in of_group else None,
             root_mean_squared_error=math.sqrt(of_group["wrr"] / weight) if "wrr" in of_group else None,
@@ -209,7 +211,7 @@ def changes(tally: Tally) -> list[Change]:
                 lowest=float(table.lowest[at].min()),
                 highest=float(table.highest[at].max()),
                 quantiles=_quantiles(table.bin[at], sums["w"], sums["wc"]),
-                flipped=float(sums["wf"].sum()) / weight,
+                flipped=None if tally.threshold is None else float(sums["wf"].sum()) / weight,
             )
         )
     return found

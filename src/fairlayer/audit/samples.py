@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from fairlayer.audit.tally import (
     bin_of,
     check_cells,
     check_labels,
+    decision_threshold,
 )
 from fairlayer.binding.cells import assign_cells
 from fairlayer.binding.constraint_set import ConstraintSet
@@ -29,6 +31,7 @@ from fairlayer.binding.groups import Column, SoftGroup, read_groups
 from fairlayer.constraints import Batch, Key, as_numpy
 from fairlayer.errors import InputError
 from fairlayer.tables.duckdb_table import MISSING
+from fairlayer.tables.sql_cells import refuse_missing
 
 
 class Samples(NamedTuple):
@@ -61,15 +64,17 @@ def read_samples(
     return Samples(y, label_missing(groups), given, t, kind, features, w, before)
 
 
-def tally_samples(samples: Samples, rules: ConstraintSet, threshold: float) -> Tally:
+def tally_samples(samples: Samples, rules: ConstraintSet, threshold: float | None) -> Tally:
     """Count samples by cell and bin."""
     y, t, w, raw = samples.y, samples.t, samples.w, samples.raw
-    cells, cell = _cells(_columns(samples, rules), len(y))
+    cells, cell = cells_of(columns_of(samples, rules), len(y))
     size = len(next(iter(cells.values())).values)
     observed = Range(float(y.min()), float(y.max()))
     reach = reach_of(observed, None if raw is None else Range(float(raw.min()), float(raw.max())))
     entry, numbers, count = _compress(cell * BINS + bin_of(y, reach), size * BINS)
-    quantities = {"y": y, "d": (y >= threshold).astype(np.float64)}
+    threshold = decision_threshold(threshold, samples.kind, observed)
+    at = math.inf if threshold is None else threshold
+    quantities = {"y": y, "d": (y >= at).astype(np.float64)}
     quantities |= {} if w is None else {"w": w}
     quantities |= {} if t is None else {"t": t, "r": y - t}
     return Tally(
@@ -83,7 +88,8 @@ def tally_samples(samples: Samples, rules: ConstraintSet, threshold: float) -> T
         residuals=None if t is None else Range(float((y - t).min()), float((y - t).max())),
         reach=reach,
         targets=samples.kind,
-        changes=None if raw is None else _changes(y, raw, w, cell, size, reach, threshold),
+        threshold=threshold,
+        changes=None if raw is None else _changes(y, raw, w, cell, size, reach, at),
     )
 
 
@@ -102,15 +108,6 @@ def read_numbers(values: Any, what: str, n: int | None = None) -> np.ndarray:
         raise InputError(f"{what} has {len(numbers)} entries for {n} predictions: pass one per prediction.")
     refuse_missing(what, int((~np.isfinite(numbers)).sum()), len(numbers))
     return numbers
-
-
-def refuse_missing(what: str, missing: int, n: int) -> None:
-    """An error where numbers are missing, or are none."""
-    if missing:
-        raise InputError(
-            f"{what} has {missing:,} of {n:,} entries that are missing or not finite numbers: leave these rows out, or "
-            "fill them in."
-        )
 
 
 def read_targets(targets: Any, n: int) -> tuple[np.ndarray | None, str]:
@@ -165,7 +162,7 @@ def _labelled(column: Any) -> Any:
     return array
 
 
-def _columns(samples: Samples, rules: ConstraintSet) -> dict[Key, Column]:
+def columns_of(samples: Samples, rules: ConstraintSet) -> dict[Key, Column]:
     """Everything that the audit looks at, as integers with labels."""
     n = len(samples.y)
     columns: dict[Key, Column] = {}
@@ -188,7 +185,7 @@ def _columns(samples: Samples, rules: ConstraintSet) -> dict[Key, Column]:
     return columns
 
 
-def _cells(columns: dict[Key, Column], n: int) -> tuple[dict[Key, Column], np.ndarray]:
+def cells_of(columns: dict[Key, Column], n: int) -> tuple[dict[Key, Column], np.ndarray]:
     """Cells that have samples, as columns of one label each; and the cell of each sample."""
     cells = assign_cells([Column(c.name, as_numpy(c.values), c.labels) for c in columns.values()], n)
     present = np.flatnonzero(cells.samples > 0)

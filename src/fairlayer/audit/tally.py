@@ -85,6 +85,7 @@ class Tally:
     residuals: Range | None
     reach: Range  # what the bins range over: outputs, raw outputs, and [0, 1] where all lie in it
     targets: str | None  # "binary", "numeric" or "classes"
+    threshold: float | None  # outputs at it or above are decisions 1; None where there are no decisions
     changes: ChangeTally | None = None
 
     @property
@@ -121,6 +122,16 @@ class Tally:
             digits = np.array([code[combination[j]] for combination in found], dtype=np.int64)
             members[key] = [(label, (digits == v).astype(np.float64)) for v, label in enumerate(labels)]
         return Grid(members, len(found)), of_cell[self.cell]
+
+
+def decision_threshold(stated: float | None, targets: str | None, outputs: Range) -> float | None:
+    """As stated; else 0.5 where outputs are probabilities of something, and None where they are amounts.
+
+    Targets that are 0 and 1 say that they are probabilities, other numbers that they are not, whatever their range.
+    """
+    if stated is not None or targets == "numeric":
+        return stated
+    return 0.5 if targets == "binary" or (outputs.low >= 0.0 and outputs.high <= 1.0) else None
 
 
 def add_up(values: np.ndarray, index: np.ndarray, size: int) -> np.ndarray:

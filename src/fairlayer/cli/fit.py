@@ -303,6 +303,7 @@ def _learn(setting: Setting, method: str, train: Part, held: Part, compare: bool
         targets=held.y,
         features=held.X,
         raw=outputs.raw,
+        unconstrained=trials["unconstrained"].outputs.fair if "unconstrained" in trials else None,
         history=model.history_,
         comparison=[entry.row for entry in trials.values()] if compare else (),
         seed=setting.seed,

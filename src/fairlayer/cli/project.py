@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fairlayer.solution import Facts
     from fairlayer.solve.files import Shifts
     from fairlayer.tables.columns import FileColumns
-    from fairlayer.tables.sql_cells import Cells
+    from fairlayer.tables.scored_rows import ScoredRows
 
 VECTORS = 256  # of 2,048 rows, read at a time
 MOST_SHOWN = 30
@@ -84,14 +84,14 @@ def project(
         raise InputError(f"--keep-raw: {data} has a column {keep_raw!r} already: choose another name.")
 
     from fairlayer.tables.columns import FileColumns
-    from fairlayer.tables.sql_cells import Cells
+    from fairlayer.tables.scored_rows import ScoredRows
 
     with FileColumns(source) as columns:
         constraints = wanted.constraints(columns, attributes)
         columns.check_number(score, "--score")
         columns.check_groups(attributes)
         _check_numbers(columns, constraints, target)
-    cells = Cells(source, score, attributes, constraints, target)
+    cells = ScoredRows(source, score, attributes, constraints, target)
     with steps(4, "Reading") as progress:
         with tempfile.TemporaryDirectory(prefix=".fairlayer-", dir=output.absolute().parent) as folder:
             kept = _Kept(Path(folder))
@@ -132,19 +132,19 @@ class _Kept:
         self.scores = folder / "scores"
         self.codes = folder / "codes"
 
-    def fill(self, cells: Cells) -> Any:
+    def fill(self, cells: ScoredRows) -> Any:
         """Write them in one pass over the table, and count."""
         import numpy as np
 
         from fairlayer.binding.cells import UNIT, exact_sums
         from fairlayer.tables.duckdb_table import number
-        from fairlayer.tables.sql_cells import Counts
+        from fairlayer.tables.scored_rows import Counts
 
         rows = np.zeros(cells.size, dtype=np.int64)
         targets, error = np.zeros((2, cells.size))
         more = [f"{number(str(cells.target))} AS t"] if cells.needs_target_sums else []
         with self.scores.open("wb") as scores, self.codes.open("wb") as codes:
-            for frame in cells.rows(cells.source, *more, vectors=VECTORS):
+            for frame in cells.parts(cells.source, *more, vectors=VECTORS):
                 z = np.ascontiguousarray(frame["z"], dtype=np.float64)
                 code = np.ascontiguousarray(frame["code"], dtype=np.int32)
                 z.tofile(scores)
@@ -157,7 +157,7 @@ class _Kept:
                     error += doubt + UNIT * np.abs(targets)
         return Counts(rows, targets, 2.0 * error + 4.0 * UNIT * np.abs(targets))
 
-    def chunks(self, cells: Cells) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def chunks(self, cells: ScoredRows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Scores and cells, some rows at a time."""
         import numpy as np
 
@@ -166,7 +166,7 @@ class _Kept:
             while len(z := np.fromfile(scores, np.float64, count)):
                 yield z, cells.cell_of_code[np.fromfile(codes, np.int32, count)]
 
-    def solve(self, system: System, cells: Cells, bounds: Any, progress: Any) -> Shifts:
+    def solve(self, system: System, cells: ScoredRows, bounds: Any, progress: Any) -> Shifts:
         """The projection, as a shift per cell."""
         from fairlayer.solve.files import project_chunks
 
@@ -190,7 +190,7 @@ class _Kept:
         return shifts
 
 
-def _write(cells: Cells, shifts: Shifts, path: Path, keep_raw: str | None) -> None:
+def _write(cells: ScoredRows, shifts: Shifts, path: Path, keep_raw: str | None) -> None:
     """Write the table with its scores moved."""
     parameters = {
         **cells.parameters,
@@ -204,7 +204,7 @@ def _write(cells: Cells, shifts: Shifts, path: Path, keep_raw: str | None) -> No
         connection.execute(f"COPY ({cells.copy_sql(keep_raw)}) TO $target ({copy_options(path)})", parameters)
 
 
-def _check_written(cells: Cells, system: System, path: Path, keep_raw: str | None) -> Facts:
+def _check_written(cells: ScoredRows, system: System, path: Path, keep_raw: str | None) -> Facts:
     """The rows of what is in the file."""
     import numpy as np
 
@@ -214,7 +214,7 @@ def _check_written(cells: Cells, system: System, path: Path, keep_raw: str | Non
     written = Source(path, dict.fromkeys(names, "VARCHAR"))
 
     def chunks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for frame in cells.rows(written, vectors=VECTORS):
+        for frame in cells.parts(written, vectors=VECTORS):
             code = frame["code"].to_numpy()
             yield np.ascontiguousarray(frame["z"], dtype=np.float64), cells.cell_of_code[code]
 
