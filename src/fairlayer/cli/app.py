@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
 import traceback
 from typing import Annotated, Any
@@ -115,13 +117,34 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _import(module: str) -> None:
+    """What a user has added, in the working folder as well."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        importlib.import_module(module)
+    except Exception as error:
+        raise InputError(f"--import: {module} cannot be imported ({error}): correct the name, or its code.") from error
+
+
 @app.callback(invoke_without_command=True)
 def _common(
     context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            help="Import a Python module first, such as one with a constraint of your own. It is looked for in the "
+            "working folder too. The option may be given more than once.",
+        ),
+    ] = None,
 ) -> None:
+    for module in modules or ():
+        _import(module)
     if context.invoked_subcommand is None:
         print(context.get_help())
         raise typer.Exit(2)

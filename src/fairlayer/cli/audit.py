@@ -23,6 +23,7 @@ def audit(
     residuals: options.Residuals = None,
     residual_mean: options.ResidualMean = None,
     conditional: options.Conditional = None,
+    constraint: options.Constraints = None,
     over: options.Over = None,
     target: options.Target = None,
     raw: Annotated[
@@ -68,7 +69,7 @@ def audit(
 
     `fairlayer audit out.csv --prediction probability --protected sex --parity 0.02 -o report.html`
     """
-    wanted = options.Wanted(parity, odds, residuals, residual_mean, conditional or (), over or ())
+    wanted = options.Wanted(parity, odds, residuals, residual_mean, conditional or (), constraint or (), over or ())
     wanted.check_target(target, "predictions")
     _check_outputs(output, card, [path for path in (data, facts) if path is not None])
     if facts is not None and card is None:

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.system import System, bind
-from fairlayer.cli.options import Attribute
-from fairlayer.constraints import GroupConstraint
+from fairlayer.binding.exact_sums import LIMBS, accumulate, round_sums
+from fairlayer.binding.system import System, bind, less_targets
+from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
+from fairlayer.tables.attribute import Attribute
 from fairlayer.tables.duckdb_table import number, quote
 from fairlayer.tables.sql_cells import MOST_LABELS, CellCode
 from fairlayer.tables.table_io import Source, TableFile, connect, named, plain_errors
 
 
-@dataclass
 class Counts:
-    """What one pass over the rows finds of each code: rows, the sum of their targets, and a bound on its error."""
+    """What one pass over the rows finds of each code: how many there are, and the exact sum of their targets."""
 
-    rows: np.ndarray
-    targets: np.ndarray
-    error: np.ndarray
+    def __init__(self, codes: int, with_targets: bool):
+        self.rows = np.zeros(codes, dtype=np.int64)
+        self.targets = np.zeros((codes if with_targets else 0, LIMBS), dtype=np.int64)  # as `exact_sums` has them
+
+    def add(self, code: np.ndarray, targets: Any) -> None:
+        """Count some rows."""
+        self.rows += np.bincount(code, minlength=len(self.rows))
+        if len(self.targets):
+            accumulate(np.ascontiguousarray(targets, dtype=np.float64), code, np.zeros(0), self.targets)
 
 
 class ScoredRows:
@@ -35,7 +40,7 @@ class ScoredRows:
         source: Source,
         score: str,
         attributes: Sequence[Attribute],
-        constraints: Sequence[GroupConstraint],
+        constraints: Sequence[Constraint],
         target: str | None,
     ):
         self.source = source
@@ -69,7 +74,7 @@ class ScoredRows:
     @property
     def needs_target_sums(self) -> bool:
         """Whether means of residuals are compared."""
-        return any(constraint.residual for constraint in self.constraints)
+        return any(constraint.quantity == "residual" for constraint in self.constraints)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -81,8 +86,8 @@ class ScoredRows:
         codes = np.flatnonzero(counts.rows)
         groups, features, targets = self.code.meanings(codes)
         weight = counts.rows[codes].astype(np.float64)
-        if self.needs_target_sums:
-            targets = counts.targets[codes] / weight
+        if targets is None and self.needs_target_sums:
+            targets = np.zeros(len(codes))  # their sums are put in below
         system = bind(
             ConstraintSet(list(self.constraints)),
             len(codes),
@@ -93,7 +98,7 @@ class ScoredRows:
         )
         self.cell_of_code = np.zeros(self.size, dtype=np.int32)
         self.cell_of_code[codes] = system.cell
-        return _with_doubt(system, self.constraints, counts.error[codes]) if self.needs_target_sums else system
+        return _with_targets(system, counts.targets[codes]) if self.needs_target_sums else system
 
     def parts(self, source: Source, *more: str, vectors: int) -> Any:
         """Frames with the columns z and code, and more, in the order of a file."""
@@ -112,12 +117,11 @@ class ScoredRows:
         return f"SELECT * REPLACE ({replaced}){raw} FROM {self.source.relation}"
 
 
-def _with_doubt(system: System, constraints: Sequence[GroupConstraint], error: np.ndarray) -> System:
-    """Rows of residuals a hair tighter, by what rounding may have done to the targets' means."""
-    rows = system.rows
-    of_cell = np.bincount(system.cell, weights=error, minlength=len(system.weight))
-    of_statistic = np.append(of_cell @ np.abs(rows.M), 0.0)
-    residual = np.array([constraints[owner].residual for owner in system.view.owner.tolist()])
-    off = np.where(residual, of_statistic[rows.plus] + of_statistic[rows.minus], 0.0)
-    off = np.minimum(off, 0.25 * (rows.upper - rows.lower))
-    return system._replace(rows=rows._replace(lower=rows.lower + off, upper=rows.upper - off))
+def _with_targets(system: System, limbs: np.ndarray) -> System:
+    """The system with targets whose sums are known for each of its samples, in place of those it was bound to."""
+    of_cell = np.zeros((len(system.weight), LIMBS), dtype=np.int64)
+    np.add.at(of_cell, system.cell, limbs)
+    sums, error = np.zeros((2, len(of_cell)))
+    round_sums(of_cell, sums, error)
+    stated = system.rows.between(*system.stated)
+    return system._replace(rows=less_targets(stated, system.view.plan, sums, error), targets=None)
