@@ -16,8 +16,8 @@ class Watch:
 
     def __init__(self, stream: Stream):
         self.stream = stream
-        self.tolerance = Fraction(stream.tolerances[0])
-        self.limit = NEAR * stream.tolerances[0]
+        self.tolerance = Fraction(stream.settings.tolerances[0])
+        self.limit = NEAR * stream.settings.tolerances[0]
         self.steps = 0
         self.above = 0
         self.exact = 0  # steps decided in rational arithmetic

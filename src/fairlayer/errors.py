@@ -8,7 +8,7 @@ from typing import Any
 
 
 class FairlayerError(ValueError):
-    """Base of every error raised on purpose; nothing has been changed when one is raised."""
+    """Base of every error raised on purpose; nothing has been changed when one is raised, unless it says so."""
 
 
 class InputError(FairlayerError):
@@ -17,6 +17,13 @@ class InputError(FairlayerError):
 
 class StoreError(FairlayerError):
     """The store of a stream cannot be used; nothing was changed. The message says what to do."""
+
+
+class UncertainError(StoreError):
+    """The connection to a store was lost at the very end, and with it whether a batch was counted.
+
+    The message says how to find out.
+    """
 
 
 class AbsentGroupError(FairlayerError):

@@ -54,6 +54,7 @@ TAMPERING = {
     "two entries exchanged": "UPDATE fairlayer_log SET number = CASE number WHEN 5 THEN -6 ELSE -5 END "
     "WHERE number IN (5, 6); UPDATE fairlayer_log SET number = -number WHERE number < 0",
     "changed head": "UPDATE fairlayer_streams SET hash = 'ab'",
+    "changed number": "UPDATE fairlayer_streams SET number = 99",
     "removed state": "UPDATE fairlayer_streams SET state = NULL",
     "changed settings": "UPDATE fairlayer_streams SET configuration = replace(configuration, '0.05', '9.95')",
     "added decision": "INSERT INTO fairlayer_pending VALUES ('default', 'x', 0, 0.5, 0.5)",
@@ -151,6 +152,39 @@ def test_a_state_that_cannot_be_read_is_told(written):
     change(path, "UPDATE fairlayer_streams SET configuration = '{'")
     with pytest.raises(StoreError, match=r"settings of stream 'default' in .* damaged"):
         Stream([MeanParity(0.05)], store=path)
+
+
+EXCHANGE = """
+    UPDATE fairlayer_streams SET name = 'aside' WHERE name = 'a';
+    UPDATE fairlayer_streams SET name = 'a' WHERE name = 'b';
+    UPDATE fairlayer_streams SET name = 'b' WHERE name = 'aside';
+    UPDATE fairlayer_log SET stream = CASE stream WHEN 'a' THEN 'b' ELSE 'a' END, number = -number;
+    UPDATE fairlayer_log SET number = -number;
+"""
+
+
+@pytest.mark.parametrize("batches", [0, 3])
+def test_two_streams_that_were_exchanged_are_found(tmp_path, batches):
+    """They have the same settings, and each is whole in itself."""
+    for seed, name in enumerate("ab"):
+        stream = Stream([MeanParity(0.05)], store=tmp_path / "a.db", name=name)
+        for batch in arrivals(batches, 4, seed=seed):
+            stream.update(*batch)
+        assert stream.verify()
+        stream.close()
+    change(tmp_path / "a.db", EXCHANGE)
+    for name in "ab":
+        found = Stream([MeanParity(0.05)], store=tmp_path / "a.db", name=name).verify()
+        assert not found
+        assert "name and settings" in str(found)
+
+
+def test_a_copy_goes_by_the_same_name():
+    stream, other = Stream([MeanParity(0.05)], name="a"), Stream([MeanParity(0.05)], name="b")
+    stream.update(np.array([0.1, 0.9]), np.array([0, 1]))
+    with pytest.raises(ValueError, match="state is of stream 'a', this one is 'b'"):
+        other.load_state_dict(stream.state_dict())
+    assert other.verify()
 
 
 def test_a_stream_in_memory_can_be_verified_too():

@@ -21,14 +21,19 @@ def audit(
     parity: options.Parity = None,
     odds: options.Odds = None,
     residuals: options.Residuals = None,
+    residual_mean: options.ResidualMean = None,
     conditional: options.Conditional = None,
-    target: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="What came true; needed for --odds and --residuals.")
-    ] = None,
+    over: options.Over = None,
+    target: options.Target = None,
     raw: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Predictions before they were made fair: who was changed?")
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="The column of predictions before they were made fair, to see who was changed."
+        ),
     ] = None,
-    weight: Annotated[str | None, typer.Option(metavar="COLUMN", help="What each row counts.")] = None,
+    weight: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column that says how much each row counts.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -43,13 +48,17 @@ def audit(
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="Predictions at it or above are decisions 1. The default is 0.5; where targets or predictions are "
-            "amounts rather than probabilities, there are no decisions."
+            metavar="P",
+            help="Predictions of P or more are decisions 1. The default is 0.5; where targets or predictions are amounts "
+            "rather than probabilities, there are no decisions.",
         ),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of every interval by itself.")] = 0.95,
+    confidence: Annotated[float, typer.Option(metavar="P", help="The confidence of every interval by itself.")] = 0.95,
     seed: Annotated[
-        int, typer.Option(min=0, help="Seed of the rows that are drawn for the trade-off, where a file has very many.")
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Seed of the rows that are drawn for the trade-off, where a file has very many."
+        ),
     ] = 0,
 ) -> int:
     """Judge predictions, group by group.
@@ -59,9 +68,8 @@ def audit(
 
     `fairlayer audit out.csv --prediction probability --protected sex --parity 0.02 -o report.html`
     """
-    wanted = options.Wanted(parity, odds, residuals, conditional or ())
-    if wanted.needs_target and target is None:
-        raise InputError(f"{wanted.needs_target} compares predictions with what came true: add --target COLUMN.")
+    wanted = options.Wanted(parity, odds, residuals, residual_mean, conditional or (), over or ())
+    wanted.check_target(target, "predictions")
     _check_outputs(output, card, [path for path in (data, facts) if path is not None])
     if facts is not None and card is None:
         raise InputError("--facts is for the model card: add --card FILE.")
@@ -77,7 +85,7 @@ def audit(
 
     told = read_facts(facts)
     with FileColumns(source) as columns:
-        constraints = wanted.constraints(columns)
+        constraints = wanted.constraints(columns, attributes)
         columns.check_groups(attributes)
         columns.check_number(prediction, "--prediction")
     named = [name for name in (prediction, target, raw, weight) if name is not None]

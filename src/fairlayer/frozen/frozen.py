@@ -18,6 +18,7 @@ from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import Label, Name, SoftGroup
 from fairlayer.constraints import Batch, GroupConstraint, as_numpy
 from fairlayer.errors import InputError
+from fairlayer.extras import needs
 from fairlayer.frozen.confidence import Certificate
 from fairlayer.layer import FairLayer
 from fairlayer.solve.discrepancy import find_discrepancy
@@ -234,6 +235,9 @@ class Frozen(nn.Module):
         Its metadata say what the columns of `groups` are: see `describe_groups`. A runtime that checks its indices, as
         onnxruntime does, refuses codes that stand for no label.
         """
+        with needs("Writing ONNX", "onnx", "onnxscript"):
+            import onnx  # noqa: F401  # torch imports them, and fails without saying how to get them
+            import onnxscript  # noqa: F401
         program = torch.onnx.export(
             self.export(x, soft=soft), input_names=["x", "groups"], output_names=["y"], verbose=False
         )

@@ -46,6 +46,11 @@ class Summary:
     population: Answer
     limits: tuple[str, ...]
 
+    @property
+    def questions(self) -> tuple[tuple[str, Answer], ...]:
+        """What is answered at the top of the page."""
+        return ("In these data", self.here), ("In the population they were drawn from", self.population)
+
 
 def summarize(audit: Audit) -> Summary:
     """The four things to know, from the findings alone."""

@@ -12,13 +12,19 @@ from typing import Any
 
 import numpy as np
 
-COUNT, TOTAL, TARGET = 0, 1, 3  # places in a cell's sums; a sum's second part follows its first
+from fairlayer.binding.exact_sums import UNIT
+
+COUNT, TOTAL, TARGET, RAW = 0, 1, 3, 5  # places in a cell's sums; a sum's second part follows its first
+SUMS = 6  # numbers that make a cell's sums; of raw outputs, which no promise rests on, there is one part
+EARLY = 200.0  # decisions after which a stream counts as no longer young
 RING = 256  # recent raw outputs kept per cell, for the leader
 
 # Of each cell: name -> shape of one cell's entry.
 CELL_FIELDS: dict[str, tuple[int, ...]] = {
-    # The ledger: how many were emitted, their sum in two parts, the sum of their targets, where known, in two parts.
-    "sums": (5,),
+    # The ledger: how many were emitted, their sum in two parts, the sum of their targets, where known, in two parts,
+    # and the sum of the raw outputs they were made from.
+    "sums": (SUMS,),
+    "error": (2,),  # bounds on what rounding did to the sums of outputs and of targets
     "square": (),  # sum of squares of what was emitted
     "ring": (RING,),  # the last raw outputs
     "ring_count": (),  # how many there ever were
@@ -53,6 +59,8 @@ class CellSums:
         self.numbers = dict(NUMBERS)
         self.price: dict[str, float] = {}  # the leader's, by statistic
         self.largest: list[float] = []  # largest pooled gap so far, by constraint
+        # Of raw outputs and decisions, early ones and later ones: see agreement.py
+        self.moments = np.zeros((2, 6))
         self.shares: dict[str, list[float]] = {}  # by row, for Lemma 3.1: see certificate.py
 
     def __len__(self) -> int:
@@ -75,6 +83,7 @@ class CellSums:
         part = total - sums[place]
         sums[place + 1] += (sums[place] - (total - part)) + (value - part)
         sums[place] = total
+        self.cells["error"][cell, int(place == TARGET)] += UNIT * abs(sums[place + 1])
 
     def grow(self, size: int) -> None:
         """Make room for cells up to `size`."""
@@ -91,6 +100,7 @@ class CellSums:
                 "numbers": self.numbers,
                 "price": self.price,
                 "largest": self.largest,
+                "moments": self.moments.tolist(),
                 "shares": self.shares,
                 "cells": len(self),
             }
@@ -109,5 +119,6 @@ class CellSums:
             account.cells[name] = numbers[at : at + size].reshape(header["cells"], *shape).copy()
             at += size
         account.numbers = {**NUMBERS, **header["numbers"]}
+        account.moments = np.array(header["moments"])
         account.price, account.largest, account.shares = header["price"], header["largest"], header["shares"]
         return account, header["book"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from fairlayer.stream.stream import Stream
+from fairlayer.stream.agreement import correlation
+from fairlayer.stream.cell_sums import RAW
+from fairlayer.stream.ledger import Ledger
+from fairlayer.stream.settings import Settings
 
 _LEAST, _MOST, _MEAN, _GAP, _BATCHES = range(5)  # places in a row's shares, see kernels.note_shares
 
@@ -37,11 +40,19 @@ class ConstraintReport:
 
 @dataclass(frozen=True)
 class GroupReport:
-    """One group: how many decisions, and their mean."""
+    """One group: how many decisions, and their mean, as emitted and before."""
 
     group: str
     count: int
     mean: float
+    raw_mean: float
+
+    def __str__(self) -> str:
+        return f"{self.group}: {self.count} decisions, mean {self.mean:.6g} (raw {self.raw_mean:.6g})"
+
+
+def _closely(agreement: float | None) -> str:
+    return "not at all (all are alike)" if agreement is None else f"with correlation {agreement:.2f}"
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,9 @@ class Certificate:
     mean_change: float  # absolute, over all samples
     largest_change: float
     mean_squared_change: float
+    early: int  # decisions in the first batches, up to about 200
+    early_agreement: float | None  # correlation of these with the raw outputs; None where all are alike
+    later_agreement: float | None  # the same of all after them
     excess: float  # largest amount by which tolerances had to give way; 0 where they never had
     aggregate_bound: float | None  # of Lemma 3.1, on the largest pooled gap, from the gaps within batches
     weighted_average_gap: float | None  # of batches: what Algorithm 1 is about
@@ -66,7 +80,9 @@ class Certificate:
     largest_multiplier: float | None
     accumulated_excess: float | None
     accumulated_excess_bound: float | None
+    entries: int  # of the log
     hash: str  # of the log's last entry
+    time: str = field(compare=False)  # when this was drawn up, in UTC
 
     @property
     def satisfied(self) -> bool:
@@ -75,18 +91,33 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return asdict(self)
+        return {**asdict(self), "satisfied": self.satisfied}
+
+    @property
+    def cost(self) -> str:
+        """What it cost to keep the promise from the first decision on."""
+        later = self.samples - self.early
+        said = f"The first {self.early} decisions follow the raw outputs {_closely(self.early_agreement)}"
+        said += (
+            f", the {later} after them {_closely(self.later_agreement)}." if later else "; there are no later ones yet."
+        )
+        return (
+            f"{said} As a rule early decisions pay most for the promise: little has been decided that could offset "
+            "a gap, so they are drawn together, and say less about people than raw outputs do."
+        )
 
     def __str__(self) -> str:
         lines = [f"Stream {self.stream!r} ({self.policy}): {self.samples} decisions in {self.batches} batches"]
         lines += [f"  {report}" for report in self.constraints]
         if self.waiting:
             lines.append(f"  {self.waiting} decisions wait for their target, and are not in gaps that need it")
-        lines += [f"  {group.group}: {group.count} decisions, mean {group.mean:.6g}" for group in self.groups]
+        lines += [f"  {group}" for group in self.groups]
         lines.append(
             f"  changed: {self.changed:.1%} of decisions, by {self.mean_change:.6g} on average over all, "
             f"{self.largest_change:.6g} at most"
         )
+        if self.samples:
+            lines.append(f"  {self.cost}")
         if self.aggregate_bound is not None:
             lines.append(f"  bound of Lemma 3.1 on the pooled gap, from the batches alone: {self.aggregate_bound:.6g}")
         if self.multiplier is not None:
@@ -95,68 +126,89 @@ class Certificate:
                 f"{self.multiplier:.6g} (at most {self.largest_multiplier:.6g}), accumulated excess "
                 f"{self.accumulated_excess:.6g} <= {self.accumulated_excess_bound:.6g}"
             )
-        lines.append(f"  ledger {self.hash}")
+        lines.append(f"  drawn up {self.time}, after entry {self.entries} of the log, whose hash is {self.hash}")
         return "\n".join(lines)
 
 
-def certify(stream: Stream, head: str) -> Certificate:
-    """Draw up the certificate of a stream."""
-    account, plan, view = stream.ledger.account, stream.ledger.book.plan, stream.ledger.view()
-    numbers = account.numbers
-    gaps = np.abs(stream.ledger.gaps(view))
-    reports = []
-    for position, constraint in enumerate(stream.rules.constraints):
-        here = gaps[view.owner == position]
-        gap = float(here.max()) if len(here) else None
-        largest = account.largest[position] if gap is not None else None
-        tolerance = stream.tolerances[position]
-        title = str(constraint.name or getattr(constraint, "title", type(constraint).__name__))
-        reports.append(ConstraintReport(title, tolerance, gap, largest, gap is not None and gap <= tolerance))
-    count, total = account.count @ plan.membership, account.total @ plan.membership
-    groups = tuple(
-        GroupReport(label, int(c), float(t / c))
-        for label, c, t in zip(plan.labels, count.tolist(), total.tolist(), strict=True)
-        if c > 0
-    )
-    samples = max(numbers["samples"], 1.0)
-    algorithm = stream.policy == "primal-dual"
+def certify(name: str, settings: Settings, ledger: Ledger, head: tuple[int, str]) -> Certificate:
+    """Draw up the certificate of a stream. head: number and hash of the last entry of its log."""
+    numbers = ledger.account.numbers
+    samples, (early, later) = numbers["samples"], ledger.account.moments.tolist()
+    algorithm = settings.policy == "primal-dual"
     average = numbers["weighted_gap"] / numbers["judged"] if numbers["judged"] else 0.0
     return Certificate(
-        stream=stream.name,
-        policy=stream.policy,
-        samples=int(numbers["samples"]),
+        stream=name,
+        policy=settings.policy,
+        samples=int(samples),
         batches=int(numbers["batches"]),
-        waiting=int(account.count[stream.ledger.book.waiting()].sum()),
-        constraints=tuple(reports),
-        groups=groups,
-        changed=numbers["changed"] / samples,
-        mean_change=numbers["change"] / samples,
+        waiting=int(ledger.account.count[ledger.book.waiting()].sum()),
+        constraints=report_constraints(settings, ledger),
+        groups=report_groups(ledger),
+        changed=numbers["changed"] / max(samples, 1.0),
+        mean_change=numbers["change"] / max(samples, 1.0),
         largest_change=numbers["largest_change"],
-        mean_squared_change=numbers["square_change"] / samples,
+        mean_squared_change=numbers["square_change"] / max(samples, 1.0),
+        early=int(early[0]),
+        early_agreement=correlation(early),
+        later_agreement=correlation(later),
         excess=numbers["excess"],
-        aggregate_bound=_aggregate_bound(stream),
+        aggregate_bound=_aggregate_bound(ledger),
         weighted_average_gap=average if algorithm else None,
         multiplier=numbers["multiplier"] if algorithm else None,
         largest_multiplier=numbers["largest_multiplier"] if algorithm else None,
         accumulated_excess=numbers["accumulated_excess"] if algorithm else None,
         accumulated_excess_bound=(
-            float(np.sqrt(numbers["soft_steps"]) * numbers["multiplier"] / stream.eta) if algorithm else None
+            float(np.sqrt(numbers["soft_steps"]) * numbers["multiplier"] / settings.eta) if algorithm else None
         ),
-        hash=head,
+        entries=head[0],
+        hash=head[1],
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
-def _aggregate_bound(stream: Stream) -> float | None:
+def report_constraints(settings: Settings, ledger: Ledger) -> tuple[ConstraintReport, ...]:
+    """Each constraint now."""
+    reports = []
+    for position, (constraint, gap) in enumerate(
+        zip(settings.rules.constraints, largest_gaps(settings, ledger), strict=True)
+    ):
+        largest = ledger.account.largest[position] if gap is not None else None
+        tolerance = settings.tolerances[position]
+        title = str(constraint.name or getattr(constraint, "title", type(constraint).__name__))
+        reports.append(ConstraintReport(title, tolerance, gap, largest, gap is not None and gap <= tolerance))
+    return tuple(reports)
+
+
+def largest_gaps(settings: Settings, ledger: Ledger) -> tuple[float | None, ...]:
+    """The largest pooled gap of each constraint now; None where there is nothing to compare."""
+    view = ledger.view()
+    gaps = np.abs(ledger.gaps(view))
+    by_constraint = (gaps[view.owner == position] for position in range(len(settings.tolerances)))
+    return tuple(float(here.max()) if len(here) else None for here in by_constraint)
+
+
+def report_groups(ledger: Ledger) -> tuple[GroupReport, ...]:
+    """Each group that has decisions."""
+    account, plan = ledger.account, ledger.book.plan
+    sums = np.stack([account.count, account.total, account.cells["sums"][:, RAW]]) @ plan.membership
+    return tuple(
+        GroupReport(label, int(count), total / count, raw / count)
+        for label, (count, total, raw) in zip(plan.labels, sums.T.tolist(), strict=True)
+        if count > 0
+    )
+
+
+def _aggregate_bound(ledger: Ledger) -> float | None:
     """Lemma 3.1 for the worst row: gap of batches + deviation of shares x largest mean x (1/p + 1/(1-p)).
 
     It applies where every batch holds both groups of every row.
     """
-    plan, view, shares = stream.ledger.book.plan, stream.ledger.view(), stream.ledger.shares()
-    count = stream.ledger.account.count @ plan.membership
+    plan, view, shares = ledger.book.plan, ledger.view(), ledger.shares()
+    count = ledger.account.count @ plan.membership
     bound = 0.0
     for j, name in enumerate(view.names):
         kept = shares.get(name)
-        if view.minus[j] < 0 or kept is None or kept[_BATCHES] < stream.ledger.account.numbers["batches"]:
+        if view.minus[j] < 0 or kept is None or kept[_BATCHES] < ledger.account.numbers["batches"]:
             return None
         p = count[view.plus[j]] / (count[view.plus[j]] + count[view.minus[j]])
         deviation = max(kept[_MOST] - p, p - kept[_LEAST], 0.0)

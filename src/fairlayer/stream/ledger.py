@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 
 from fairlayer.binding.bounds import Box, read_bounds
+from fairlayer.binding.conditions import condition_columns
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import Column, Label, Name
-from fairlayer.binding.system import Plan, View
-from fairlayer.constraints import Batch
-from fairlayer.solution import RecordedFacts, Status
+from fairlayer.binding.groups import Column
+from fairlayer.binding.row_plan import PresentRows, RowPlan
+from fairlayer.constraints.plain_data import Label, Name
+from fairlayer.solution import Status, StreamFacts
+from fairlayer.stream.agreement import note_raw
 from fairlayer.stream.cell_index import LABELLED, CellIndex
-from fairlayer.stream.cell_sums import COUNT, RING, TARGET, TOTAL, CellSums
-from fairlayer.stream.kernels import learn, note_shares, pooled_gaps, settle
+from fairlayer.stream.cell_sums import COUNT, EARLY, RAW, RING, TARGET, TOTAL, CellSums
+from fairlayer.stream.kernels import history, learn, note_shares, pooled_statistics, settle
 from fairlayer.stream.leader import Leader
 from fairlayer.stream.policies import Outcome
 from fairlayer.stream.store import Pending
@@ -45,8 +47,9 @@ class Ledger:
         self.account = CellSums()
         self.leader = Leader(self.book, self.account)
         self._cell_names: list[str] = []
-        self._shares: tuple[View, np.ndarray] | None = None
-        self._full: tuple[Plan, View] | None = None  # the view of a plan once all its groups have samples
+        self._numbers: dict[str, int] = {}  # of cells, by their names in the log
+        self._shares: tuple[PresentRows, np.ndarray] | None = None
+        self._full: tuple[RowPlan, PresentRows] | None = None  # the view of a plan once all its groups have samples
 
     # Entering
 
@@ -58,15 +61,19 @@ class Ledger:
             self.account.grow(len(self.book))
         return cell
 
-    def enter(self, raw: np.ndarray, outcome: Outcome, cell: np.ndarray, targets: np.ndarray | None) -> None:
-        """Enter a batch that was emitted."""
+    def enter(
+        self, raw: np.ndarray, outcome: Outcome, cell: np.ndarray, targets: np.ndarray | None
+    ) -> tuple[float, float]:
+        """Enter a batch that was emitted; how many of its samples were changed, and by how much in all."""
         cells, numbers = self.account.cells, self.account.numbers
         changed, change, square, largest = settle(
-            raw, outcome.value, cell, cells["sums"], cells["square"], cells["ring"], cells["ring_count"], cells["past"]
-        )
+            raw, outcome.value, cell, cells["sums"], cells["error"], cells["square"], cells["ring"],
+            cells["ring_count"], cells["past"],
+        )  # fmt: skip
         if targets is not None:
             for c, target in zip(cell.tolist(), targets.tolist(), strict=True):
                 self.account.add(c, TARGET, target)
+        note_raw(raw, outcome.value, cell, cells["sums"], self.account.moments[int(numbers["samples"] >= EARLY)])
         numbers["batches"] += 1
         numbers["samples"] += len(raw)
         numbers["changed"] += changed
@@ -77,6 +84,7 @@ class Ledger:
         plan, view = self.book.plan, self.view()
         if not plan.any_residual:
             note_shares(outcome.value, cell, plan.membership, view.plus, view.minus, self._row_shares(view))
+        return changed, change
 
     def enter_targets(self, decisions: Sequence[Pending], targets: np.ndarray) -> dict[str, Any]:
         """Move decisions whose targets have arrived to the cells they belong to now; what changed, for the log."""
@@ -91,10 +99,11 @@ class Ledger:
             for c, sign in ((decision.cell, -1.0), (cell, 1.0)):
                 cells["sums"][c, COUNT] += sign
                 cells["square"][c] += sign * decision.output**2
+                cells["sums"][c, RAW] += sign * decision.raw
                 self.account.add(c, TOTAL, sign * decision.output)
             self.account.add(cell, TARGET, target)
             learn(cells["ring"], cells["ring_count"], cells["past"], RING, cell, decision.raw)
-        self.lead()
+        self.resolve()
         return self.changes(touched, before)
 
     def _cells_with_targets(self, cells: Sequence[int], targets: np.ndarray) -> list[int]:
@@ -102,7 +111,7 @@ class Ledger:
         columns: dict[Any, Column] = {}
         for constraint in self.rules.constraints:
             if constraint.needs_targets:
-                columns.update(constraint.columns(Batch(None, targets)))
+                columns.update(condition_columns(constraint, None, targets))
         numbers = []
         for i, cell in enumerate(cells):
             labels = list(self.book.cell_labels(cell))
@@ -115,72 +124,69 @@ class Ledger:
             numbers.append(self.book.number(labels))
         return numbers
 
-    def teach(self, raw: np.ndarray, groups: Any, features: Any = None) -> None:
+    def warm_up(self, raw: np.ndarray, groups: Any, features: Any = None) -> None:
         """Let the leader learn from past data, which do not enter the ledger."""
         cell = self.locate(len(raw), groups, features, None)
         self.leader.teach(raw, cell)
         self.account.numbers["taught"] += len(raw)
-        self.lead()
+        self.resolve()
 
-    def lead(self) -> None:
-        """Let the leader think again."""
+    def resolve(self) -> None:
+        """Let the leader find its shift anew."""
         self.leader.solve(read_bounds(self.bounds, 1, np.float64), self.tolerances)
 
-    def follow(self, box: Box) -> None:
-        """Let the leader think again if there is reason to."""
+    def maybe_resolve(self, box: Box) -> None:
+        """Let the leader find its shift anew if there is reason to."""
         self.leader.follow(box, self.tolerances)
 
     # Asking
 
-    def view(self, arriving: np.ndarray | None = None) -> View:
+    def view(self, arriving: np.ndarray | None = None) -> PresentRows:
         """The rows between groups that have samples, or will have with those arriving, given by their cells."""
         plan = self.book.plan
         if self._full is None or self._full[0] is not plan:
             count = self.account.count
             if arriving is not None:
                 count = count + np.bincount(arriving, minlength=len(count))
-            present = count @ plan.membership > 0
+            present = plan.totals(count) > 0
             view = plan.view(present)
             if arriving is not None or not present.all():
                 return view
             self._full = (plan, view)
         return self._full[1]
 
-    def gaps(self, view: View) -> np.ndarray:
+    def statistics(self) -> np.ndarray:
+        """(K,) the pooled means."""
+        plan, cells = self.book.plan, self.account.cells
+        so_far = history(plan.start, plan.statistic, plan.share, plan.residual, cells["sums"], cells["error"])
+        return pooled_statistics(so_far)
+
+    def gaps(self, view: PresentRows) -> np.ndarray:
         """Value of each pooled row."""
-        sums = self.account.cells["sums"]
-        return pooled_gaps(self.book.plan.membership, self.book.plan.residual, sums, view.plus, view.minus)
+        return view.values(self.statistics())
 
-    def measure(self) -> tuple[View, np.ndarray]:
-        """The pooled rows and their values, of which the largest are remembered."""
-        view = self.view()
-        gaps = self.gaps(view)
-        largest = self.account.largest or [0.0] * len(self.tolerances)
-        for position in range(len(largest)):
-            here = gaps if len(largest) == 1 else gaps[view.owner == position]
-            if len(here):
-                largest[position] = max(largest[position], float(here.max()), float(-here.min()))
-        self.account.largest = largest
-        return view, gaps
+    def measure(self) -> tuple[PresentRows, np.ndarray, list[float]]:
+        """The pooled rows, the means they compare, and the largest gap of each constraint, which is remembered."""
+        view, q = self.view(), self.statistics()
+        now = view.largest(q, len(self.tolerances))
+        before = self.account.largest or [0.0] * len(now)
+        self.account.largest = [max(pair) for pair in zip(before, now, strict=True)]
+        return view, q, now
 
-    def facts(self, outcome: Outcome, waiting: bool) -> RecordedFacts:
+    def facts(self, outcome: Outcome, waiting: bool) -> StreamFacts:
         """What is known after a batch; waiting: for targets that some constraint needs."""
-        view, gaps = self.measure()
+        view, q, now = self.measure()
         status = outcome.status
         if status in (Status.OPTIMAL, Status.VACUOUS):
+            # A policy may not look at every row; what it promises, it has checked without this slack.
+            beyond = any(gap > (1.0 + ROUNDING) * t for gap, t in zip(now, self.tolerances, strict=True))
             if waiting:
                 status = Status.UNCERTIFIED
-            elif self._beyond(view, gaps):
+            elif beyond:
                 status = Status.EXCEEDED
             else:
                 status = Status.VACUOUS if view.vacuous else Status.OPTIMAL
-        return RecordedFacts(view.names, gaps, outcome.multipliers, status, view.vacuous, outcome.excess)
-
-    def _beyond(self, view: View, gaps: np.ndarray) -> bool:
-        """Whether some row, also of those that a policy did not look at, is beyond its tolerance."""
-        lower, upper = view.limits(self.tolerances)
-        slack = ROUNDING * upper  # of these gaps; what a policy promises, it has checked without
-        return not ((lower - slack <= gaps) & (gaps <= upper + slack)).all()
+        return StreamFacts(view, q, outcome.nu, status, outcome.excess)
 
     def shares(self) -> dict[str, list[float]]:
         """What Lemma 3.1 needs, by row."""
@@ -189,7 +195,7 @@ class Ledger:
             self.account.shares.update(zip(view.names, kept.tolist(), strict=True))
         return self.account.shares
 
-    def _row_shares(self, view: View) -> np.ndarray:
+    def _row_shares(self, view: PresentRows) -> np.ndarray:
         """The same as an array, in the order of a view's rows."""
         if self._shares is None or self._shares[0] is not view:
             known = self.shares()
@@ -218,6 +224,18 @@ class Ledger:
         """The sums of every cell, by cell."""
         return {self.cell_name(c): sums for c, sums in enumerate(self.record(np.arange(len(self.account))))}
 
+    def rewind(self) -> None:
+        """Forget all sums, keeping the cells: to go through a log from its start with `put`."""
+        self.account.cells["sums"][:] = 0.0
+        self._full = None
+
+    def put(self, cells: Mapping[str, list[float]]) -> None:
+        """Sums of some cells as a log has them, by cell."""
+        if len(self._numbers) < len(self.account):
+            self._numbers = {self.cell_name(c): c for c in range(len(self.account))}
+        for name, sums in cells.items():
+            self.account.cells["sums"][self._numbers[name]] = sums
+
     def to_bytes(self) -> bytes:
         """Everything, to go on from."""
         self.shares()
@@ -228,4 +246,4 @@ class Ledger:
         self.account, data = CellSums.from_bytes(block)
         self.book.load_data(data)
         self.leader = Leader(self.book, self.account)
-        self._cell_names, self._shares, self._full = [], None, None
+        self._cell_names, self._numbers, self._shares, self._full = [], {}, None, None

@@ -1,8 +1,8 @@
 """The log of a stream: one entry per transaction, each holding the hash of the one before it.
 
 An entry says what was in the cells it touched before and after, which decisions began or ceased to wait for their
-targets, the multipliers and the status; the first one holds the hash of the stream's settings. From the entries alone
-the ledger can be computed again; a changed, missing or added entry breaks the chain.
+targets, the multipliers and the status; the first one holds the hash of the stream's name and settings. From the
+entries alone the ledger can be computed again; a changed, missing or added entry breaks the chain.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fairlayer.stream.cell_sums import SUMS
+
 if TYPE_CHECKING:
     from fairlayer.stream.store import Pending, Stored
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
-_NOTHING = [0.0] * 5  # the sums of a cell before its first sample, see account.py
+_NOTHING = [0.0] * SUMS  # the sums of a cell before its first sample
 
 
 class Entry(NamedTuple):
@@ -32,9 +34,9 @@ class Entry(NamedTuple):
     hash: str
 
 
-def origin(configuration: str) -> str:
-    """What the first entry of a stream with these settings refers to."""
-    return hashlib.sha256(f"fairlayer stream {configuration}".encode()).hexdigest()
+def origin(name: str, configuration: str) -> str:
+    """What the first entry of a stream with this name and these settings refers to."""
+    return hashlib.sha256(f"fairlayer stream {json.dumps(name)} {configuration}".encode()).hexdigest()
 
 
 def make_entry(
@@ -62,6 +64,10 @@ def _digest(number: int, batch_id: str | None, payload: str, previous: str) -> s
     return hashlib.sha256(f'[{number}, {label}, "{previous}"]{payload}'.encode()).hexdigest()
 
 
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
 @dataclass(frozen=True)
 class Verification:
     """The outcome of checking a log against the ledger. True in a condition if nothing was found."""
@@ -75,8 +81,9 @@ class Verification:
 
     def __str__(self) -> str:
         if self:
-            return f"{self.entries} entries, every one as it was written; the ledger follows from them."
-        return f"{self.entries} entries, {len(self.problems)} problems: " + "; ".join(self.problems)
+            return f"{_counted(self.entries, 'entry', 'entries')}, as written; the ledger follows from the log."
+        found = _counted(len(self.problems), "problem", "problems")
+        return f"{_counted(self.entries, 'entry', 'entries')}, {found}: {'; '.join(self.problems)}"
 
 
 def verify_log(
@@ -94,7 +101,7 @@ def verify_log(
     problems: list[str] = []
     cells: dict[str, list[float]] = {}
     waiting: dict[str, list[float]] = {}
-    previous, number, last = origin(stored.configuration), 0, None
+    previous, number, last = origin(stored.name, stored.configuration), 0, None
     met = kept in (None, previous)
     for entry in entries:
         number += 1
@@ -103,7 +110,7 @@ def verify_log(
             problems.append(f"entry {number} is missing")
             number = entry.number
         if entry.previous != previous:
-            before_it = "settings that are stored" if number == 1 else "one before it"
+            before_it = "name and settings that are stored" if number == 1 else "one before it"
             problems.append(f"{where} does not follow the {before_it}")
         if entry.hash != _digest(entry.number, entry.batch_id, entry.payload, entry.previous):
             problems.append(f"{where} was changed")
@@ -126,7 +133,13 @@ def verify_log(
                 problems.append(f"{where} does not continue from the sums of cell {name} before it")
             cells[name] = after
     if previous != stored.hash:
-        problems.append("entries at the end are missing: the ledger was written by a later one")
+        problems.append(
+            "entries at the end are missing: the ledger was written by a later one"
+            if number
+            else "the stream has no entries, and its beginning is not that of its name and settings"
+        )
+    if number != stored.number:
+        problems.append(f"the stream counts {stored.number} entries, its log ends with entry {number}")
     if not met:
         problems.append(f"the hash {kept} is of no entry: this is another log, or it was written anew")
     if _hash(stored.block) != last:

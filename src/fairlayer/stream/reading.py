@@ -27,7 +27,7 @@ def read_outputs(z: Any) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
     shape = array.shape
     if array.ndim == 0 or array.ndim > 2 or (array.ndim == 2 and shape[1] != 1):
         raise InputError(f"z has shape {tuple(shape)}: pass one output per sample, shape (n,) or (n, 1).")
-    flat = np.ascontiguousarray(array.reshape(-1))
+    flat = _in_one_layout(array.reshape(-1))
     _refuse_large(flat, "z")
 
     def like(value: np.ndarray) -> Any:
@@ -35,6 +35,18 @@ def read_outputs(z: Any) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
         return torch.from_numpy(shaped).to(z.device) if is_tensor else shaped
 
     return flat, like
+
+
+def read_labels(groups: Any) -> Any:
+    """Groups as they came, a table of them in the layout that compiled functions are ready for."""
+    if isinstance(groups, torch.Tensor):
+        return groups.contiguous()
+    return _in_one_layout(groups) if isinstance(groups, np.ndarray) else groups
+
+
+def _in_one_layout(array: np.ndarray) -> np.ndarray:
+    """An array whose entries follow each other and may be written to: for any other, numba compiles anew."""
+    return np.require(array, requirements=("C", "W"))
 
 
 def read_targets(targets: Any, n: int | None = None) -> np.ndarray:
@@ -107,7 +119,7 @@ def read_past(past: Any, needs_features: bool) -> tuple[np.ndarray, Any, Any]:
         form = "(raw, groups, features)" if needs_features else "(raw, groups)"
         raise InputError(f"warm_start must be {form} for these constraints, each of past data.")
     raw, _ = read_outputs(past[0])
-    return raw, past[1], past[2] if len(past) == 3 else None
+    return raw, read_labels(past[1]), past[2] if len(past) == 3 else None
 
 
 def fingerprint(raw: np.ndarray, cell: np.ndarray, targets: np.ndarray | None, ids: list[str]) -> str:

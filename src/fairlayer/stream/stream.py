@@ -9,10 +9,8 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from fairlayer.binding.bounds import read_bounds
-from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import Label, Name
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError, StoreError
@@ -20,20 +18,24 @@ from fairlayer.solution import RecordedFacts, Solution, Status
 from fairlayer.stream.certificate import Certificate, certify
 from fairlayer.stream.ledger import Ledger
 from fairlayer.stream.log import Entry, Verification, make_entry, verify_log
+from fairlayer.stream.memory import MemoryStore
 from fairlayer.stream.policies import POLICIES, Incoming
 from fairlayer.stream.reading import (
     fingerprint,
     read_ids,
+    read_labels,
     read_location,
     read_outputs,
     read_past,
     read_positive,
     read_targets,
     read_text,
-    read_whole,
 )
-from fairlayer.stream.sql import open_store
-from fairlayer.stream.store import MemoryStore, Pending, Store, Transaction, differences, readable
+from fairlayer.stream.ready import prepare
+from fairlayer.stream.settings import Settings, read_settings
+from fairlayer.stream.sql import SqlStore, open_database, stored_streams
+from fairlayer.stream.store import Pending, Store, Transaction, differences, readable
+from fairlayer.stream.timeline import Timeline, trace
 
 Policy = Literal["ledger", "primal-dual"]
 
@@ -71,67 +73,78 @@ class Stream:
         timeout: float = 10.0,
         levels: Mapping[Name, Sequence[Label]] | None = None,
     ):
-        self.rules = ConstraintSet(constraints)
-        if not self.rules.constraints or self.rules.affine:
-            raise InputError("constraints of a stream must be fairness constraints, at least one; Affine is not.")
-        if policy not in POLICIES:
-            raise InputError(f"policy must be one of {sorted(POLICIES)}; got {policy!r}.")
-        if each_batch and policy != "ledger":
-            raise InputError(f"each_batch needs policy='ledger'; got {policy!r}, which has its own rule for batches.")
+        settings = read_settings(constraints, bounds, policy, b_tau, eta, each_batch)
         if warm_start is not None and policy != "ledger":
             raise InputError(f"warm_start needs policy='ledger'; got {policy!r}, which learns nothing from past data.")
         if not isinstance(name, str):
             raise InputError(f"name must be a string; got {name!r}.")
-        if any(isinstance(tolerance, torch.Tensor) for tolerance in self.rules.tolerances()):
-            raise InputError("a stream's tolerances must be numbers: gradients do not flow through it.")
-        box = read_bounds(bounds, 2, np.float64)
-        if box.per_sample:
-            raise InputError("bounds of a stream must be numbers: what was emitted before must lie within them.")
-        self.tolerances: tuple[float, ...] = tuple(map(float, self.rules.tolerances()))
-        self.bounds = (box.lowest, box.highest)
-        self.policy = policy
-        self.name = read_text(name, "name")
-        self.b_tau = read_whole(b_tau, "b_tau")
-        self.eta = read_positive(eta, "eta")
-        self.each_batch = each_batch
-        self.timeout = read_positive(timeout, "timeout")
-        self.levels = levels
-        self.location = read_location(store)
-        past = None if warm_start is None else read_past(warm_start, self.rules.needs_features)
-        self._begin()
+        past = None if warm_start is None else read_past(warm_start, settings.rules.needs_features)
+        place = read_location(store), read_text(name, "name"), read_positive(timeout, "timeout")
+        self._begin(settings, *place, levels, read_only=False)
         if past is not None:
             with self._whole() as transaction:
                 numbers = self.ledger.account.numbers
-                if not numbers["samples"] and not numbers["taught"]:  # otherwise it has been taught already
-                    self.ledger.teach(*past)
+                if not numbers["samples"] and not numbers["taught"]:  # otherwise it has been warmed up already
+                    self.ledger.warm_up(*past)
                     self._commit(transaction, None, {"kind": "warm start", "samples": len(past[0]), "cells": {}}, None)
 
-    def _begin(self) -> None:
-        self.ledger = Ledger(self.rules, self.tolerances, self.bounds, self.levels)
+    @classmethod
+    def open(
+        cls,
+        store: Any,
+        name: str = "default",
+        *,
+        read_only: bool = False,
+        timeout: float = 10.0,
+        levels: Mapping[Name, Sequence[Label]] | None = None,
+    ) -> Stream:
+        """A stream that is stored, with the settings it was made with.
+
+        read_only: for looking only; the store is not written to, and no writer has to wait.
+        """
+        location = read_location(store)
+        if location is None:
+            raise InputError("store is None: a stream in memory ends with its process, so there is none to open.")
+        seconds = read_positive(timeout, "timeout")
+        place, found = stored_streams(location, seconds)
+        if name not in found:
+            there = ", ".join(map(repr, found)) or "none"
+            raise StoreError(f"store {place!r} has no stream {name!r}; it has {there}.")
+        what = f"the settings of stream {name!r} in {place!r}"
+        with readable(what, StoreError, "they were damaged; go back to a copy."):
+            settings = Settings.from_text(found[name])
+        stream = cls.__new__(cls)
+        stream._begin(settings, location, name, seconds, levels, read_only)
+        return stream
+
+    def _begin(
+        self,
+        settings: Settings,
+        location: str | None,
+        name: str,
+        timeout: float,
+        levels: Mapping[Name, Sequence[Label]] | None,
+        read_only: bool,
+    ) -> None:
+        self.settings = settings
+        self.location = location
+        self.name = name
+        self.timeout = timeout
+        self.levels = levels
+        self.read_only = read_only
+        self.ledger = self._read_ledger(None)
         self._turn = threading.RLock()  # held by the thread whose turn it is
         self._closed = False
         self._at: tuple[int, str] | None = None
         self._transaction: Transaction | None = None
+        configuration = settings.to_text()
         self._store: Store = (
-            MemoryStore(self.configuration)
-            if self.location is None
-            else open_store(self.location, self.name, self.configuration, self.timeout)
+            MemoryStore(name, configuration)
+            if location is None
+            else SqlStore(open_database(location, timeout, read_only), name, configuration)
         )
-
-    @property
-    def configuration(self) -> str:
-        """What a stored stream must agree with to be continued."""
-        settings: dict[str, Any] = {
-            "constraints": [constraint.key for constraint in self.rules.constraints],
-            "tolerances": self.tolerances,
-            "bounds": [side if np.isfinite(side) else None for side in self.bounds],
-            "policy": self.policy,
-        }
-        if self.policy == "primal-dual":
-            settings |= {"b_tau": self.b_tau, "eta": self.eta}
-        if self.each_batch:
-            settings["each_batch"] = True
-        return json.dumps(settings)
+        if location is not None and not read_only:
+            prepare(settings.policy)  # before the first transaction: nobody waits for a lock meanwhile
 
     # Deciding
 
@@ -152,12 +165,15 @@ class Stream:
         targets: where constraints need them and they are known; otherwise pass `ids`, one per sample, and the targets
         later to `observe`.
         """
+        self._refuse_reader()
         raw, like = read_outputs(z)
-        n = len(raw)
+        groups, n = read_labels(groups), len(raw)
         known = None if targets is None else read_targets(targets, n)
-        waiting = bool(self.rules.needs_targets) and known is None
-        if waiting and self.policy == "primal-dual":
-            raise InputError(f"targets is missing: Algorithm 1 measures {self.rules.needs_targets} in every batch.")
+        waiting = bool(self.settings.rules.needs_targets) and known is None
+        if waiting and self.settings.policy == "primal-dual":
+            raise InputError(
+                f"targets is missing: Algorithm 1 measures {self.settings.rules.needs_targets} in every batch."
+            )
         keys = read_ids(ids, n) if waiting else []
         label = None if batch_id is None else read_text(batch_id, "batch_id")
         with self._whole() as transaction:
@@ -172,12 +188,12 @@ class Stream:
                 return Solution(like(raw), RecordedFacts((), nothing, nothing, Status.VACUOUS))
             touched = np.flatnonzero(np.bincount(cell))
             before = self.ledger.record(touched)
-            batch = Incoming(raw, cell, read_bounds(self.bounds, n, raw.dtype), groups, features, known)
-            outcome = POLICIES[self.policy](self, batch)
-            self.ledger.enter(raw, outcome, cell, known)
+            batch = Incoming(raw, cell, read_bounds(self.settings.bounds, n, raw.dtype), groups, features, known)
+            outcome = POLICIES[self.settings.policy](self.ledger, self.settings, batch)
+            changed, change = self.ledger.enter(raw, outcome, cell, known)
             facts = self.ledger.facts(outcome, waiting)
-            if self.policy == "ledger":
-                self.ledger.follow(batch.box)
+            if self.settings.policy == "ledger":
+                self.ledger.maybe_resolve(batch.box)
             binding = np.flatnonzero(facts.multipliers).tolist()
             payload: dict[str, Any] = {
                 "kind": "batch",
@@ -186,6 +202,8 @@ class Stream:
                 "multipliers": {facts.rows[j]: facts.multipliers[j] for j in binding},
                 "status": facts.status.name,
                 "excess": facts.excess,
+                "changed": changed,
+                "change": change,
             }
             if keys:
                 decisions = zip(cell.tolist(), outcome.value.tolist(), raw.tolist(), strict=True)
@@ -199,7 +217,8 @@ class Stream:
 
     def observe(self, ids: Sequence[Any], targets: Any) -> dict[str, float]:
         """Enter the targets of decisions made earlier, by the ids given to `update`; `gaps()` after that."""
-        if not self.rules.needs_targets:
+        self._refuse_reader()
+        if not self.settings.rules.needs_targets:
             raise InputError("no constraint of this stream needs targets: there is nothing to observe.")
         values = read_targets(targets)
         keys = read_ids(ids, len(values))
@@ -245,7 +264,17 @@ class Stream:
     def certificate(self) -> Certificate:
         """What can be said of the stream so far, as plain data; `str` makes it readable."""
         with self._whole() as transaction:
-            return certify(self, transaction.head()[1])
+            return certify(self.name, self.settings, self.ledger, transaction.head())
+
+    def timeline(self) -> Timeline:
+        """How the stream came to be what it is: gaps, groups and changes over time, computed again from the log."""
+        with self._whole():
+            return trace(self.settings, self._read_ledger(self.ledger.to_bytes()), self._store.entries())
+
+    def entries(self) -> Iterator[Entry]:
+        """The log, entry by entry, as it is stored."""
+        with self._whole():
+            yield from self._store.entries()
 
     def verify(self, hash: str | None = None) -> Verification:  # noqa: A002
         """Compute the ledger again from the log, and find any change.
@@ -267,8 +296,18 @@ class Stream:
             self._closed = True
             self._store.close()
 
+    @property
+    def place(self) -> str:
+        """Where it is kept, without user and password."""
+        return self._store.place
+
+    @property
+    def configuration(self) -> str:
+        """The settings as they are kept, in JSON: what the log begins with, besides the name."""
+        return self._store.configuration
+
     def __repr__(self) -> str:
-        return f"<Stream {self.name!r} ({self.policy}) in {self._store.place}>"
+        return f"<Stream {self.name!r} ({self.settings.policy}) in {self._store.place}>"
 
     # Keeping
 
@@ -276,17 +315,24 @@ class Stream:
         """Everything, as plain data. For a stream in memory; one in a store is there already."""
         with self._whole():
             store = self._memory()
-            return {"configuration": self.configuration, "ledger": self.ledger.to_bytes(), **store.to_data()}
+            return {
+                "name": self.name,
+                "configuration": self.configuration,
+                "ledger": self.ledger.to_bytes(),
+                **store.to_data(),
+            }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where another stream of the same settings stood."""
+        """Go on where another stream of the same name and settings stood."""
         with self._whole():
             store = self._memory()
             with readable("state", InputError, "pass what `state_dict` of a stream in memory gave."):
-                different = differences(state["configuration"], self.configuration)
+                name, different = state["name"], differences(state["configuration"], self.configuration)
                 ledger = self._read_ledger(bytes(state["ledger"]))
-                if not different:
+                if name == self.name and not different:
                     store.load_data(state)
+            if name != self.name:
+                raise InputError(f"state is of stream {name!r}, this one is {self.name!r}: use the same name.")
             if different:
                 raise InputError(f"state is of a stream with other settings: {different}. Use the same.")
             self.ledger = ledger
@@ -297,33 +343,25 @@ class Stream:
         return self._store
 
     def _read_ledger(self, block: bytes | None) -> Ledger:
-        ledger = Ledger(self.rules, self.tolerances, self.bounds, self.levels)
+        settings = self.settings
+        ledger = Ledger(settings.rules, settings.tolerances, settings.bounds, self.levels)
         if block is not None:
             ledger.load_bytes(block)
         return ledger
 
     def __getstate__(self) -> dict[str, Any]:
-        settings = (
-            "rules",
-            "tolerances",
-            "bounds",
-            "policy",
-            "name",
-            "b_tau",
-            "eta",
-            "each_batch",
-            "timeout",
-            "levels",
-            "location",
-        )
-        kept = {key: getattr(self, key) for key in settings}
-        return {"settings": kept, "state": self.state_dict() if self.location is None else None}
+        opened = ("settings", "location", "name", "timeout", "levels", "read_only")
+        kept = {key: getattr(self, key) for key in opened}
+        return {"opened": kept, "state": self.state_dict() if self.location is None else None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state["settings"])
-        self._begin()
+        self._begin(**state["opened"])
         if state["state"] is not None:
             self.load_state_dict(state["state"])
+
+    def _refuse_reader(self) -> None:
+        if self.read_only:
+            raise StoreError(f"stream {self.name!r} was opened to be read only: open it without read_only=True.")
 
     @contextmanager
     def _whole(self) -> Iterator[Transaction]:
@@ -334,21 +372,31 @@ class Stream:
             if self._transaction is not None:
                 yield self._transaction
                 return
-            with self._store.transaction() as transaction:
-                if self._store.keeps_state and self._at != transaction.head():
-                    stored = transaction.load()
-                    what = f"the state of stream {self.name!r} in {self._store.place!r}"
-                    with readable(what, StoreError, "it was damaged; go back to a copy."):
-                        self.ledger = self._read_ledger(stored.block)
-                    self._at = (stored.number, stored.hash)
-                self._transaction = transaction
-                try:
+            try:
+                with self._store.transaction() as transaction:
+                    self._catch_up(transaction)
+                    self._transaction = transaction
                     yield transaction
-                except BaseException:
-                    self._at = None  # what is in memory may be half done: read it again
-                    raise
-                finally:
-                    self._transaction = None
+            except BaseException:
+                self._at = None  # what is in memory may be half done: read it again
+                raise
+            finally:
+                self._transaction = None
+
+    def _catch_up(self, transaction: Transaction) -> None:
+        """Read the state if another process has written since."""
+        if not self._store.keeps_state or self._at == transaction.head():
+            return
+        if self._at is not None and not transaction.holds(*self._at):
+            raise StoreError(
+                f"store {self._store.place!r} no longer holds what stream {self.name!r} has written: it was replaced, "
+                "or went back to an earlier copy. The batch was not counted; make the stream anew to go on from there."
+            )
+        stored = transaction.load()
+        what = f"the state of stream {self.name!r} in {self._store.place!r}"
+        with readable(what, StoreError, "it was damaged; go back to a copy."):
+            self.ledger = self._read_ledger(stored.block)
+        self._at = (stored.number, stored.hash)
 
     def _commit(self, transaction: Transaction, batch_id: str | None, payload: dict[str, Any], emitted: Any) -> None:
         number, previous = transaction.head()

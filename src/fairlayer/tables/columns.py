@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fairlayer.cli.options import Attribute
 from fairlayer.errors import InputError
+from fairlayer.tables.attribute import Attribute
 from fairlayer.tables.duckdb_table import MISSING, label, number, quote, text
 from fairlayer.tables.table_io import Source, TableFile, connect, named, plain_errors
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlayer.errors import InputError
+from fairlayer.extras import needs
 
 MISSING = "missing"  # the label of those whose label is missing
 # Text that stands for a missing entry, to every command and in every file: what pandas takes for one, and "?".
@@ -108,8 +109,6 @@ def separator(path: Path) -> str:
 
 def driver() -> Any:
     """DuckDB, or a sentence on how to get it."""
-    try:
+    with needs("Reading a file", "duckdb"):
         import duckdb
-    except ImportError as error:
-        raise InputError("Files are read with DuckDB: pip install 'fairlayer[files]'.") from error
     return duckdb

@@ -10,9 +10,9 @@ import numpy as np
 
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.system import System, bind
-from fairlayer.cli.options import Attribute
 from fairlayer.constraints import GroupConstraint
 from fairlayer.errors import InputError
+from fairlayer.tables.attribute import Attribute
 from fairlayer.tables.duckdb_table import number, quote
 from fairlayer.tables.sql_cells import MOST_LABELS, CellCode
 from fairlayer.tables.table_io import Source, TableFile, connect, named, plain_errors

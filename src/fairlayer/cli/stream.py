@@ -1,0 +1,286 @@
+"""`fairlayer stream`: what a stream has decided, from its store alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairlayer.cli.terminal import note, say, show_table
+from fairlayer.errors import InputError, StoreError
+from fairlayer.tables.table_io import check_output, replacing, save_frame
+
+if TYPE_CHECKING:
+    from fairlayer.stream import Certificate, Stream, Verification
+
+MOST_STEPS = 200  # drawn on a page, and kept in JSON
+MOST_ENTRIES = 10  # shown of a log
+
+commands = typer.Typer(
+    help="Look at streams of decisions: what was promised, what was decided, and whether the record is whole. The "
+    "store is only read, and says itself what its streams are.",
+)
+
+
+@commands.callback(invoke_without_command=True)
+def _help(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(2)
+
+
+Store = Annotated[
+    str, typer.Argument(metavar="STORE", help="The SQLite file or postgresql:// URL that the stream is kept in.")
+]
+Name = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The name of the stream; not needed where the store holds only one.")
+]
+
+
+@commands.command("list")
+def list_streams(store: Store) -> int:
+    """List the streams of a store.
+
+    `fairlayer stream list decisions.db`
+    """
+    rows = []
+    for name in _names(store):
+        with _opened(store, name) as stream:
+            certificate = stream.certificate()
+            promised = ", ".join(f"{report.constraint} {report.tolerance:g}" for report in certificate.constraints)
+            rows.append([name, stream.settings.policy, promised, certificate.samples, _verdict(certificate)])
+    show_table(["stream", "policy", "constraints", "decisions", "now"], rows)
+    return 0
+
+
+@commands.command("show")
+def show(store: Store, name: Name = None) -> int:
+    """Show the settings of a stream, its groups and its latest entries.
+
+    `fairlayer stream show decisions.db --name loans`
+    """
+    with _opened(store, name) as stream, stream.transaction():
+        certificate, steps = stream.certificate(), stream.timeline().steps
+        for setting, value in stream.settings.describe().items():
+            say(f"{setting}: {value}")
+        say(f"decisions: {certificate.samples:,} in {certificate.batches:,} batches")
+    groups = [[group.group, group.count, group.mean, group.raw_mean] for group in certificate.groups]
+    show_table(["group", "decisions", "mean", "raw mean"], groups, "Groups")
+    latest = steps[-MOST_ENTRIES:]
+    titles = [report.constraint for report in certificate.constraints]
+    rows = [
+        [s.number, s.time[:16].replace("T", " "), s.kind, s.batch_id, s.decisions, s.status, *s.gaps] for s in latest
+    ]
+    header = ["entry", "time, UTC", "kind", "batch id", "decisions", "status", *(f"gap, {title}" for title in titles)]
+    show_table(header, rows, f"The latest {len(latest)} of {len(steps):,} entries")
+    return 0
+
+
+@commands.command("verify")
+def verify(
+    store: Store,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The name of the stream; without it, every one is verified.")
+    ] = None,
+    hash: Annotated[  # noqa: A002
+        str | None,
+        typer.Option(
+            metavar="HASH",
+            help="The head of the log that an earlier certificate shows: it must still be in the log, which then was "
+            "not written anew since.",
+        ),
+    ] = None,
+) -> int:
+    """Compute every ledger again from its log, and find any change.
+
+    The exit code is 0 if nothing was changed, 1 if something was.
+
+    `fairlayer stream verify decisions.db`
+    """
+    names = [name] if name is not None else _names(store)
+    if hash is not None and len(names) != 1:
+        raise InputError(f"--hash is of one stream: add --name, one of {', '.join(names)}.")
+    code = 0
+    for one in names:
+        with _opened(store, one) as stream:
+            found = stream.verify(hash=hash)
+        say(f"{one}: {found}")
+        code = code if found else 1
+    return code
+
+
+@commands.command("certificate")
+def certificate(
+    store: Store,
+    name: Name = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where to write it besides: a page such as certificate.html, with certificate.json beside it, or "
+            "certificate.json or certificate.txt alone.",
+        ),
+    ] = None,
+) -> int:
+    """Certify what is true of a stream now, for those who answer for it.
+
+    The record is verified first. The page shows gaps, groups and changes over time, computed again from the log. The
+    exit code is 0 if the promise is kept and the record is whole, 1 if not.
+
+    `fairlayer stream certificate decisions.db --name loans -o certificate.html`
+    """
+    if output is not None:
+        _check_ending(output, ".html", ".htm", ".json", ".txt")
+        check_output(output, Path(store))
+        check_output(output.with_suffix(".json"), Path(store))
+    with _opened(store, name) as stream, stream.transaction():  # all of one moment, whoever writes meanwhile
+        verification = stream.verify()
+        drawn = stream.certificate()
+        text = f"{drawn}\n  {verification}"
+        if output is not None:
+            written = _write(stream, drawn, verification, text, output)
+            note(f"Wrote {', '.join(map(str, written))}.")
+    say(text)
+    return 0 if drawn.satisfied and verification else 1
+
+
+@commands.command("export")
+def export(
+    store: Store,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where to write it. A CSV or Parquet file has one row per entry: time, decisions, status, gaps, "
+            "changes and the mean of every group. A .jsonl file has the entries as they are stored, with their hashes.",
+        ),
+    ],
+    name: Name = None,
+) -> int:
+    """Write the log of a stream to a file, for other programs.
+
+    `fairlayer stream export decisions.db -o log.csv`
+    """
+    _check_ending(output, ".csv", ".tsv", ".parquet", ".jsonl")
+    check_output(output, Path(store))
+    with _opened(store, name) as stream, replacing(output) as temporary:
+        if output.suffix.lower() == ".jsonl":
+            rows = _write_entries(stream, temporary)
+        else:
+            frame = _frame(stream)
+            save_frame(frame, temporary)
+            rows = len(frame)
+    note(f"Wrote {rows:,} entries to {output}.")
+    return 0
+
+
+def _names(store: str) -> list[str]:
+    from fairlayer.stream import stream_names
+
+    return stream_names(store)
+
+
+@contextmanager
+def _opened(store: str, name: str | None) -> Iterator[Stream]:
+    """The stream of that name, or the only one there is, to be read."""
+    from fairlayer.stream import Stream
+
+    if name is None:
+        names = _names(store)
+        if len(names) != 1:
+            listed = f"several streams: add --name, one of {', '.join(names)}." if names else "no streams."
+            raise StoreError(f"the store holds {listed}")
+        name = names[0]
+    stream = Stream.open(store, name, read_only=True)
+    try:
+        yield stream
+    finally:
+        stream.close()
+
+
+def _check_ending(output: Path, *endings: str) -> None:
+    if output.suffix.lower() not in endings:
+        raise InputError(f"-o: {output} must end in {', '.join(endings[:-1])} or {endings[-1]}.")
+
+
+def _verdict(certificate: Certificate) -> str:
+    unknown = any(report.gap is None for report in certificate.constraints)
+    beyond = any(report.gap is not None and not report.satisfied for report in certificate.constraints)
+    return "violated" if beyond else "undecided" if unknown else "satisfied"
+
+
+def _write(stream: Stream, drawn: Certificate, verification: Verification, text: str, output: Path) -> list[Path]:
+    """The certificate as a page and as data, or as one of them, or as text."""
+    ending = output.suffix.lower()
+    if ending == ".txt":
+        with replacing(output) as temporary:
+            temporary.write_text(text + "\n", "utf-8")
+        return [output]
+    steps = stream.timeline().condensed(MOST_STEPS) if verification else ()
+    written = []
+    if ending != ".json":
+        from fairlayer.report.stream_page import render_stream
+
+        facts = {"store": stream.place, **stream.settings.describe()}
+        with replacing(output) as temporary:
+            temporary.write_text(render_stream(drawn, steps, verification, facts), "utf-8")
+        written.append(output)
+    data = {
+        "certificate": drawn.to_dict(),
+        "settings": json.loads(stream.settings.to_text()),
+        "verification": {
+            "whole": bool(verification),
+            "entries": verification.entries,
+            "problems": verification.problems,
+        },
+        "timeline": [{**step._asdict(), "groups": [vars(group) for group in step.groups]} for step in steps],
+    }
+    with replacing(output.with_suffix(".json")) as temporary:
+        temporary.write_text(json.dumps(data, indent=2) + "\n", "utf-8")
+    return [*written, output.with_suffix(".json")]
+
+
+def _write_entries(stream: Stream, path: Path) -> int:
+    """The settings, then one entry per line, as they are stored."""
+    rows = 0
+    with path.open("w", encoding="utf-8") as file:
+        file.write(json.dumps({"stream": stream.name, "configuration": stream.configuration}) + "\n")
+        for entry in stream.entries():
+            emitted = None if entry.emitted is None else entry.emitted.hex()
+            file.write(json.dumps({**entry._asdict(), "emitted": emitted}) + "\n")
+            rows += 1
+    return rows
+
+
+def _frame(stream: Stream) -> Any:
+    """One row per entry."""
+    import pandas as pd
+
+    titles = [report.constraint for report in stream.certificate().constraints]
+    rows = []
+    for step in stream.timeline().steps:
+        row: dict[str, Any] = {
+            "entry": step.number,
+            "time": step.time,
+            "kind": step.kind,
+            "batch_id": step.batch_id,
+            "decisions": step.decisions,
+            "decisions_so_far": step.samples,
+            "status": step.status,
+            "changed": step.changed,
+            "change": step.change,
+        }
+        row |= {f"gap, {title}": gap for title, gap in zip(titles, step.gaps, strict=True)}
+        for group in step.groups:
+            row |= {f"count, {group.group}": group.count, f"mean, {group.group}": group.mean}
+            row |= {f"raw mean, {group.group}": group.raw_mean}
+        rows.append(row)
+    return pd.DataFrame(rows)

@@ -1,0 +1,276 @@
+"""The certificate of a stream as a page that an auditor can be handed: one file, no script, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from fairlayer.audit.numerals import aligned, count, number, percent, stated
+from fairlayer.audit.result import Verdict
+from fairlayer.report.drawing import (
+    Curve,
+    Key,
+    Line,
+    Mark,
+    Panel,
+    Point,
+    Row,
+    RowChart,
+    Section,
+    Table,
+    scale,
+    ticks_of,
+)
+from fairlayer.report.names import isolated, shortened
+from fairlayer.report.plots.groups import largest, omitted
+from fairlayer.report.summary import Answer
+from fairlayer.report.templating import html_environment
+from fairlayer.stream import Certificate, Verification
+from fairlayer.stream.timeline import Step
+
+STYLES = ("one", "two", "three", "four", "five", "six")
+LIMITS = (
+    "It is about averages of groups over all decisions: it says nothing about any one person.",
+    "It takes the recorded groups, and targets where there are any, as they are: whether they are right is not seen.",
+    "It does not say how good the decisions were, nor that this constraint is the right one.",
+)
+
+
+@dataclass(frozen=True)
+class StreamSummary:
+    """What a person who must sign reads first."""
+
+    headline: str
+    questions: tuple[tuple[str, Answer], ...]
+    promises: tuple[str, ...]
+    limits: tuple[str, ...] = LIMITS
+
+
+def render_stream(
+    certificate: Certificate, steps: Sequence[Step], verification: Verification, facts: Mapping[str, str]
+) -> str:
+    """The page as text. steps: of the timeline, condensed. facts: for its last section, such as where the stream is."""
+    sections = (
+        _gaps_section(certificate, steps),
+        _groups_section(certificate, steps),
+        _changes_section(certificate, steps),
+    )
+    return (
+        html_environment()
+        .get_template("stream.html.jinja")
+        .render(
+            title=f"Stream {isolated(certificate.stream)}",
+            certificate=certificate,
+            summary=_summary(certificate, verification),
+            sections=[section for section in sections if section is not None],
+            provenance=_facts(certificate, steps, verification, facts),
+            verification=verification,
+            version=version("fairlayer"),
+        )
+    )
+
+
+def _summary(certificate: Certificate, verification: Verification) -> StreamSummary:
+    unknown = [report for report in certificate.constraints if report.gap is None]
+    beyond = [report for report in certificate.constraints if report.gap is not None and not report.satisfied]
+    verdict = Verdict.VIOLATED if beyond else Verdict.UNDECIDED if unknown else Verdict.SATISFIED
+    words = {
+        Verdict.VIOLATED: "The promise is broken",
+        Verdict.UNDECIDED: "Not known yet",
+        Verdict.SATISFIED: "The promise is kept",
+    }[verdict]
+    made = f"all {count(certificate.samples)} decisions"
+    text = {
+        Verdict.VIOLATED: f"Over {made}, some pooled gap exceeds its tolerance.",
+        Verdict.UNDECIDED: f"After {count(certificate.samples)} decisions there is not enough to compare.",
+        Verdict.SATISFIED: f"Over {made} together, every pooled gap is within its tolerance.",
+    }[verdict]
+    record = Answer(
+        Verdict.SATISFIED if verification else Verdict.VIOLATED,
+        "Nothing was changed" if verification else "The record was changed",
+        str(verification),
+    )
+    headline = f"{words} over {made}" if verdict is not Verdict.UNDECIDED else "There is not enough to compare yet"
+    if not verification:
+        headline = "The record of this stream was changed: nothing below can be relied on"
+    promises = tuple(
+        f"{report.constraint.capitalize()}: over all decisions so far, gaps of at most {stated(report.tolerance)}."
+        for report in certificate.constraints
+    )
+    questions = (
+        ("Over all decisions so far", Answer(verdict, words, text)),
+        ("In the record they were kept in", record),
+    )
+    return StreamSummary(headline, questions, promises)
+
+
+def _facts(
+    certificate: Certificate, steps: Sequence[Step], verification: Verification, further: Mapping[str, str]
+) -> dict[str, str]:
+    facts = {
+        "drawn up": certificate.time,
+        "stream": certificate.stream,
+        **further,
+        "decisions": f"{count(certificate.samples)} decisions in {count(certificate.batches)} batches",
+        "waiting for their target": count(certificate.waiting) if certificate.waiting else "",
+        "from": steps[0].time if steps else "",
+        "until": steps[-1].time if steps else "",
+        "entries of the log": f"{count(verification.entries)}",
+        "head of the log": certificate.hash,
+    }
+    return {name: text for name, text in facts.items() if text}
+
+
+def _gaps_section(certificate: Certificate, steps: Sequence[Step]) -> Section | None:
+    """One panel for each constraint: its largest pooled gap as decisions were made."""
+    panels = []
+    for position, report in enumerate(certificate.constraints):
+        known = [(step.samples, step.gaps[position]) for step in steps]
+        panel = _gap_panel(report.constraint, report.tolerance, [(n, gap) for n, gap in known if gap is not None])
+        if panel is not None:
+            panels.append(panel)
+    if not panels:
+        return None
+    reports = certificate.constraints
+    table = Table(
+        "Every constraint.",
+        {
+            "constraint": [report.constraint for report in reports],
+            "tolerance": [stated(report.tolerance) for report in reports],
+            "pooled gap now": aligned([report.gap for report in reports]),
+            "largest so far": aligned([report.largest_gap for report in reports]),
+        },
+        verdicts=tuple(_verdict(report.gap, report.satisfied) for report in reports),
+    )
+    lead = (
+        "The largest difference between groups over all decisions up to then, computed again from the log. Where "
+        "several entries share a point, the largest gap among them is drawn."
+    )
+    return Section("gaps", "Pooled gaps over time", lead, panels=tuple(panels), tables=(table,))
+
+
+def _verdict(gap: float | None, satisfied: bool) -> str:
+    return "undecided" if gap is None else "satisfied" if satisfied else "violated"
+
+
+def _gap_panel(title: str, tolerance: float, points: Sequence[tuple[int, float]]) -> Panel | None:
+    if not points:
+        return None
+    across = scale([n for n, _ in points], include=[0.0])
+    up = scale([gap for _, gap in points], include=[0.0, tolerance], ticks=4)
+    promised = Line(0, up.down(tolerance), 100, up.down(tolerance), "dashed")
+    marks: list[Mark] = [promised, *_line([(across(n), up.down(gap)) for n, gap in points], "one")]
+    worst = max(gap for _, gap in points)
+    text = (
+        f"from {number(points[0][1])} to {number(points[-1][1])}, at most {number(worst)}; promised {stated(tolerance)}"
+    )
+    key = (
+        Key((Curve(((0, 50), (100, 50)), "one"),), "largest pooled gap"),
+        Key((Line(0, 50, 100, 50, "dashed"),), "promised"),
+    )
+    axes = ticks_of(across), ticks_of(up, down=True)
+    return Panel(shortened(title.capitalize(), 60), text, tuple(marks), *axes, "decisions so far", key)
+
+
+def _line(points: Sequence[tuple[float, float]], style: str) -> tuple[Mark, ...]:
+    """A line through points; one point alone is a mark."""
+    if len(points) == 1:
+        return (Point(*points[0], "circle", f"mark {style}"),)
+    return (Curve(tuple(points), style),)
+
+
+def _groups_section(certificate: Certificate, steps: Sequence[Step]) -> Section | None:
+    """The mean of each group, before and after, and how it went."""
+    groups = certificate.groups
+    if not groups:
+        return None
+    shown = largest(groups, [group.count for group in groups])
+    axis = scale([mean for group in shown for mean in (group.mean, group.raw_mean)], margin=0.08)
+    rows = []
+    for group, mean, raw in zip(
+        shown, aligned([g.mean for g in shown]), aligned([g.raw_mean for g in shown]), strict=True
+    ):
+        here = axis(group.mean), axis(group.raw_mean)
+        marks = (
+            Line(min(here), 50, max(here), 50, "thin"),
+            Point(here[1], 50, "diamond", "hollow two"),
+            Point(here[0], 50, "circle", "mark"),
+        )
+        words = f"mean of decisions {mean}, of raw outputs {raw}"
+        rows.append(Row(isolated(group.group), marks, words, mean, f"n = {count(group.count)}"))
+    key = (
+        Key((Point(50, 50, "circle", "mark"),), "mean of decisions"),
+        Key((Point(50, 50, "diamond", "hollow two"),), "mean of raw outputs"),
+    )
+    lead = omitted(len(shown), len(groups))
+    chart = RowChart("Means of groups", tuple(rows), ticks_of(axis), "mean", "mean of decisions", key, lead)
+    table = Table(
+        "Every group.",
+        {
+            "group": [group.group for group in groups],
+            "decisions": [count(group.count) for group in groups],
+            "mean": aligned([group.mean for group in groups], 4),
+            "raw mean": aligned([group.raw_mean for group in groups], 4),
+            "moved by": aligned([group.mean - group.raw_mean for group in groups], sign=True),
+        },
+    )
+    return Section(
+        "groups",
+        "Groups",
+        "What each group got on average, against what the model alone would have given it.",
+        charts=(chart,),
+        panels=_paths(shown[: len(STYLES)], steps),
+        tables=(table,),
+    )
+
+
+def _paths(groups: Sequence, steps: Sequence[Step]) -> tuple[Panel, ...]:
+    """The means of some groups as decisions were made."""
+    paths: dict[str, list[tuple[int, float]]] = {group.group: [] for group in groups}
+    for step in steps:
+        for group in step.groups:
+            if group.group in paths:
+                paths[group.group].append((step.samples, group.mean))
+    means = [mean for path in paths.values() for _, mean in path]
+    if len(steps) < 2 or not means:
+        return ()
+    across = scale([steps[-1].samples], include=[0.0])
+    up = scale(means, margin=0.06, ticks=4)
+    marks: list[Mark] = []
+    key, words = [], []
+    for (name, path), style in zip(paths.items(), STYLES, strict=False):
+        if path:
+            marks += _line([(across(n), up.down(mean)) for n, mean in path], style)
+            key.append(Key((Curve(((0, 50), (100, 50)), style),), shortened(isolated(name), 40)))
+            words.append(f"{name}: from {number(path[0][1])} to {number(path[-1][1])}")
+    axes = ticks_of(across), ticks_of(up, down=True)
+    return (Panel("Means over time", "; ".join(words), tuple(marks), *axes, "decisions so far", tuple(key)),)
+
+
+def _changes_section(certificate: Certificate, steps: Sequence[Step]) -> Section | None:
+    """How much decisions were changed, as they were made."""
+    decided = [step for step in steps if step.decisions]
+    if not decided:
+        return None
+    points = [(step.samples, step.change / step.decisions) for step in decided]
+    across = scale([n for n, _ in points], include=[0.0])
+    up = scale([change for _, change in points], include=[0.0], ticks=4)
+    marks = _line([(across(n), up.down(change)) for n, change in points], "two")
+    text = f"from {number(points[0][1])} to {number(points[-1][1])}, at most {number(max(c for _, c in points))}"
+    axes = ticks_of(across), ticks_of(up, down=True)
+    panel = Panel("Mean absolute change", text, marks, *axes, "decisions so far", note="of the decisions at that time")
+    table = Table(
+        "Changes in all.",
+        {
+            "": ["decisions changed", "mean change", "root mean squared change", "largest change"],
+            "figure": [
+                percent(certificate.changed),
+                number(certificate.mean_change),
+                number(certificate.mean_squared_change**0.5),
+                number(certificate.largest_change),
+            ],
+        },
+    )
+    lead = f"Decision less raw output: what it cost to keep the promise. {certificate.cost}"
+    return Section("changes", "Changes", lead, panels=(panel,), tables=(table,))

@@ -1,0 +1,170 @@
+"""A database that streams live in: how to connect, begin and commit, and what to say when that fails.
+
+Names and labels are data: they are only ever bound as parameters.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar
+
+from fairlayer.errors import StoreError
+
+SCHEMA = 3
+
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS fairlayer_schema (version INTEGER NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS fairlayer_streams (
+        name TEXT PRIMARY KEY, configuration TEXT NOT NULL, state {blob}, number INTEGER NOT NULL, hash TEXT NOT NULL
+    )""",
+    """CREATE TABLE IF NOT EXISTS fairlayer_log (
+        stream TEXT NOT NULL, number INTEGER NOT NULL, batch_id TEXT, payload TEXT NOT NULL, emitted {blob},
+        previous TEXT NOT NULL, hash TEXT NOT NULL, PRIMARY KEY (stream, number), UNIQUE (stream, batch_id)
+    )""",
+    """CREATE TABLE IF NOT EXISTS fairlayer_pending (
+        stream TEXT NOT NULL, id TEXT NOT NULL, cell INTEGER NOT NULL, output {real} NOT NULL, raw {real} NOT NULL,
+        PRIMARY KEY (stream, id)
+    )""",
+)
+
+
+class Database(ABC):
+    """One connection. A subclass connects, begins, locks, and explains errors.
+
+    read_only: the database is looked at as it is; nothing is made or locked in it.
+    """
+
+    mark: ClassVar[str]  # of a parameter
+    types: ClassVar[dict[str, str]]
+
+    def __init__(self, location: str, timeout: float, read_only: bool = False):
+        self.location = location
+        self.timeout = timeout
+        self.read_only = read_only
+        self.place = self._shown()
+        self.connection: Any = None
+
+    def _shown(self) -> str:
+        """The location as messages may show it."""
+        return self.location
+
+    @property
+    @abstractmethod
+    def errors(self) -> type[Exception]:
+        """The driver's errors."""
+
+    @abstractmethod
+    def _connect(self) -> Any:
+        """A new connection."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Begin a transaction."""
+
+    @abstractmethod
+    def _has_tables(self) -> bool:
+        """Whether streams have been kept here before."""
+
+    @abstractmethod
+    def _keep_makers_out(self) -> None:
+        """Let nobody else make the tables at the same time."""
+
+    @abstractmethod
+    def lock(self, name: str) -> None:
+        """Keep other writers of a stream out until the end of the transaction."""
+
+    @abstractmethod
+    def explain(self, error: Exception) -> StoreError:
+        """What a user is told of an error of the driver before anything was committed."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse to go on where what is written would be lost."""
+
+    def execute(self, statement: str, *parameters: Any) -> Any:
+        """Run one statement, whose parameters are marked by `?`."""
+        return self.connection.execute(statement.replace("?", self.mark), parameters)
+
+    def open(self) -> None:
+        """Connect, and make the tables where there are none."""
+        self.connection = self._connect()
+        try:
+            self._make_tables()
+        except BaseException:
+            self.close()
+            raise
+
+    def _make_tables(self) -> None:
+        with self.whole():
+            if not self._has_tables():
+                if self.read_only:
+                    raise StoreError(f"store {self.place!r} holds no streams: name a file or URL that a Stream wrote.")
+                self._keep_makers_out()
+                for table in _TABLES:
+                    self.execute(table.format(**self.types))
+            version = self.execute("SELECT version FROM fairlayer_schema").fetchone()
+            if version is None:
+                self.execute("INSERT INTO fairlayer_schema (version) VALUES (?)", SCHEMA)
+            elif version[0] != SCHEMA:
+                raise StoreError(
+                    f"store {self.place!r} has schema {version[0]}, this fairlayer knows {SCHEMA}: "
+                    + ("update fairlayer." if version[0] > SCHEMA else "open it with the release that wrote it.")
+                )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection."""
+        return self.connection is not None
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self.check()
+        self._begin()
+
+    def commit(self) -> None:
+        """Make the transaction durable."""
+        self.execute("COMMIT")
+
+    def roll_back(self) -> None:
+        """Undo the transaction."""
+        with suppress(self.errors):  # a full disk or a lost connection has ended it already
+            if self.is_open:
+                self.execute("ROLLBACK")
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """All or nothing."""
+        self.begin()
+        try:
+            yield
+        except BaseException:
+            self.roll_back()
+            raise
+        self.commit()
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """The driver's errors as errors of the store. The connection ends with any of them: the next one is new."""
+        try:
+            yield
+        except BaseException as error:
+            if isinstance(error, (self.errors, StoreError)):
+                self.close()
+            if isinstance(error, self.errors):
+                raise self.explain(error) from error
+            raise
+
+    def streams(self) -> dict[str, str]:
+        """The configuration of every stream there is, by name."""
+        with self.explained():
+            if not self.is_open:
+                self.open()
+            return dict(self.execute("SELECT name, configuration FROM fairlayer_streams ORDER BY name").fetchall())
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self.connection is not None:
+            connection, self.connection = self.connection, None
+            connection.close()

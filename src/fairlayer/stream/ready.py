@@ -1,0 +1,55 @@
+"""Everything that a stream runs, compiled and loaded before it is needed.
+
+Compiling takes the better part of a minute, loading what is compiled a second. Inside a transaction other writers would
+wait for it. So a stream in a store goes through everything beforehand, in memory: each kind of step, in float32 and
+float64.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from fairlayer.constraints import ConditionalParity, EqualizedOdds, MeanParity, ResidualMean
+
+_TURN = threading.Lock()
+_READY: set[str] = set()
+
+
+def prepare(policy: str) -> None:
+    """Compile and load what streams of this policy run, once in a process."""
+    with _TURN:
+        if policy not in _READY:
+            for dtype in (np.float32, np.float64):
+                _rehearse(policy, dtype)
+            _READY.add(policy)
+
+
+def _rehearse(policy: str, dtype: Any) -> None:
+    """A few short streams in memory that leave out no kind of step."""
+    from fairlayer.stream.stream import Stream
+
+    z, words = np.array([0.1, 0.9, 0.4, 0.6], dtype), {"g": ["a", "b", "a", "b"]}
+    table = np.array([[0, 1], [1, 0], [0, 0], [1, 1]])
+    options: dict[str, Any] = {"bounds": (0.0, 1.0), "policy": policy, "b_tau": 3}
+    plain = Stream([MeanParity(0.01)], **options)
+    for groups in (table, table, words):  # a table that was met before takes another way
+        stream = plain if groups is table else Stream([MeanParity(0.01)], **options)
+        for part in (slice(4), slice(2), slice(1)):
+            stream.update(z[part], groups[part] if groups is table else {"g": words["g"][part]})
+    plain.certificate()
+    targets = np.array([0.0, 1.0, 1.0, 0.0])
+    conditions = ConditionalParity(0.01, regions={"x": [(None, 0.5), (0.5, None)]})
+    features = {"x": z.tolist()}
+    for constraints in ([EqualizedOdds(0.01), conditions], [ResidualMean(0.01)]):
+        known = Stream(constraints, **options)
+        known.update(z, words, targets=targets, features=features)
+        known.update(z[:2], {"g": ["a", "b"]}, targets=targets[:2], features={"x": features["x"][:2]})
+    beyond = Stream([ResidualMean(0.01)], **options)
+    beyond.update(z, words, targets=targets + 5.0)  # no output within the bounds will do
+    if policy == "ledger":
+        later = Stream([EqualizedOdds(0.01)], bounds=(0.0, 1.0), each_batch=True, warm_start=(z, words))
+        later.update(z, words, ids="abcd")
+        later.observe("abcd", targets)

@@ -1,0 +1,102 @@
+"""What a stream promises and how it decides: all that a stored stream must agree with to be continued."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from fairlayer.binding.bounds import read_bounds
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.constraints import Constraint, read_constraint
+from fairlayer.errors import InputError
+from fairlayer.stream.reading import read_positive, read_whole
+
+POLICY_NAMES = ("ledger", "primal-dual")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a stream; see `Stream` for the meaning of each."""
+
+    rules: ConstraintSet
+    tolerances: tuple[float, ...]  # of each constraint
+    bounds: tuple[float, float]  # infinite where a side is open
+    policy: str
+    b_tau: int
+    eta: float
+    each_batch: bool
+
+    def to_text(self) -> str:
+        """JSON, as a store keeps it. What a policy does not look at is left out."""
+        data: dict[str, Any] = {
+            "constraints": [constraint.to_data() for constraint in self.rules.constraints],
+            "bounds": [side if np.isfinite(side) else None for side in self.bounds],
+            "policy": self.policy,
+        }
+        if self.policy == "primal-dual":
+            data |= {"b_tau": self.b_tau, "eta": self.eta}
+        if self.each_batch:
+            data["each_batch"] = True
+        return json.dumps(data)
+
+    def describe(self) -> dict[str, str]:
+        """The settings in words, by name."""
+        low, high = (f"{side:g}" if np.isfinite(side) else "none" for side in self.bounds)
+        words = {"constraints": "; ".join(map(_words, self.rules.constraints)), "policy": self.policy}
+        words["bounds"] = "none" if low == high == "none" else f"{low} to {high}"
+        if self.policy == "primal-dual":
+            words |= {"b_tau": str(self.b_tau), "eta": f"{self.eta:g}"}
+        if self.each_batch:
+            words["each batch"] = "keeps the constraints too"
+        return words
+
+    @classmethod
+    def from_text(cls, text: str) -> Settings:
+        """What `to_text` gave."""
+        data = json.loads(text)
+        constraints = [read_constraint(one) for one in data.pop("constraints")]
+        return read_settings(constraints, **data)
+
+
+def _words(constraint: Constraint) -> str:
+    """A constraint as Python would write it."""
+    settings = {name: value for name, value in constraint.settings().items() if value is not None}
+    tolerance = settings.pop("tolerance")
+    return f"{type(constraint).__name__}({', '.join([f'{tolerance:g}', *(f'{k}={v!r}' for k, v in settings.items())])})"
+
+
+def read_settings(
+    constraints: Sequence[Constraint] | Constraint,
+    bounds: Any = None,
+    policy: str = "ledger",
+    b_tau: Any = 64,
+    eta: Any = 0.5,
+    each_batch: bool = False,
+) -> Settings:
+    """What a user asks for, checked."""
+    rules = ConstraintSet(constraints)
+    if not rules.constraints or rules.matrices:
+        raise InputError("constraints of a stream must be fairness constraints, at least one; Affine is not.")
+    if policy not in POLICY_NAMES:
+        raise InputError(f"policy must be one of {list(POLICY_NAMES)}; got {policy!r}.")
+    if each_batch and policy != "ledger":
+        raise InputError(f"each_batch needs policy='ledger'; got {policy!r}, which has its own rule for batches.")
+    if any(isinstance(tolerance, torch.Tensor) for tolerance in rules.tolerances()):
+        raise InputError("a stream's tolerances must be numbers: gradients do not flow through it.")
+    box = read_bounds(bounds, 2, np.float64)
+    if box.per_sample:
+        raise InputError("bounds of a stream must be numbers: what was emitted before must lie within them.")
+    return Settings(
+        rules,
+        tuple(map(float, rules.tolerances())),
+        (box.lowest, box.highest),
+        policy,
+        read_whole(b_tau, "b_tau"),
+        read_positive(eta, "eta"),
+        bool(each_batch),
+    )

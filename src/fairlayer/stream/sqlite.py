@@ -1,0 +1,95 @@
+"""Streams in a SQLite file, which must remain the file it was."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+from fairlayer.errors import StoreError
+from fairlayer.stream.database import Database
+
+
+class SqliteDatabase(Database):
+    """A file. One that was deleted or replaced while it was open is noticed: SQLite would write on into nowhere."""
+
+    mark = "?"
+    types: ClassVar[dict[str, str]] = {"blob": "BLOB", "real": "REAL"}
+
+    def __init__(self, location: str, timeout: float, read_only: bool = False):
+        super().__init__(location, timeout, read_only)
+        self._path = Path(location).absolute()  # the working directory may change
+        self._file: tuple[int, int] | None = None  # which file it is, once it has been opened
+
+    @property
+    def errors(self) -> type[Exception]:
+        """The driver's errors."""
+        return sqlite3.Error
+
+    def _connect(self) -> Any:
+        if self._file is not None:
+            self.check()
+        if self.read_only and not self._path.is_file():
+            raise StoreError(f"store {self.place!r} does not exist.")
+        address = str(self._path)
+        if self.read_only:
+            # Beside a file that is in use SQLite keeps two more, and makes them if it can.
+            beside = self._path.with_name(self._path.name + "-wal")
+            alone = not beside.exists() and not os.access(self._path.parent, os.W_OK)
+            address = f"file:{quote(address)}?mode=ro{'&immutable=1' if alone else ''}"
+        connection = sqlite3.connect(
+            address, timeout=self.timeout, isolation_level=None, check_same_thread=False, uri=self.read_only
+        )
+        if not self.read_only:
+            connection.execute("PRAGMA journal_mode = WAL")  # makes the file, where there is none
+            connection.execute("PRAGMA synchronous = FULL")  # durable at every commit, not only consistent
+        self._file = self._identity()
+        return connection
+
+    def _identity(self) -> tuple[int, int] | None:
+        """What tells the file at the path from all others; None where there is none."""
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def check(self) -> None:
+        """Refuse to go on if the file is not there any more, or is another."""
+        there = self._identity()
+        if there is None or there != self._file:
+            what = "was deleted or moved" if there is None else "was replaced by another file"
+            raise StoreError(
+                f"store {self.place!r} {what} while the stream was open: the batch was not counted. Put the file back, "
+                "or make the stream anew to go on with what is there now."
+            )
+
+    def _begin(self) -> None:
+        # A writer takes the write lock at once, so nothing read can be out of date.
+        self.execute("BEGIN" if self.read_only else "BEGIN IMMEDIATE")
+
+    def _has_tables(self) -> bool:
+        return self.execute("SELECT 1 FROM sqlite_master WHERE name = 'fairlayer_pending'").fetchone() is not None
+
+    def _keep_makers_out(self) -> None:
+        """`begin` has locked the whole database."""
+
+    def lock(self, name: str) -> None:
+        """`begin` has locked the whole database."""
+
+    def explain(self, error: Exception) -> StoreError:
+        """What a user is told of an error of the driver."""
+        text = str(error)
+        advice = {
+            "not a database": "it is a file of another kind; choose another path.",
+            "locked": f"another process held it for more than {self.timeout} s; try again, or raise `timeout`.",
+            "full": "free some space; the batch was not counted, and can be sent again.",
+            "readonly": "it cannot be written to; check its permissions.",
+            "unable to open": "its folder does not exist or cannot be written to.",
+        }
+        remedy = next(
+            (advice[key] for key in advice if key in text), "the batch was not counted, and can be sent again."
+        )
+        return StoreError(f"store {self.place!r}: {text}; {remedy}")

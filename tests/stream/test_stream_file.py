@@ -1,0 +1,144 @@
+"""A SQLite file that is deleted, moved, replaced or put back under an open stream is noticed before a decision is."""
+
+import os
+import shutil
+import sqlite3
+
+import numpy as np
+import pytest
+from arrivals import arrivals
+
+from fairlayer import MeanParity, Stream
+from fairlayer.errors import StoreError
+
+BATCHES = list(arrivals(6, 8))
+
+
+def make(path, **options):
+    return Stream([MeanParity(0.05)], store=path, **options)
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """A stream of two batches, its file, and a whole copy as it was after the first."""
+    path = tmp_path / "a.db"
+    stream = make(path)
+    stream.update(*BATCHES[0])
+    with sqlite3.connect(path) as source, sqlite3.connect(tmp_path / "copy.db") as target:
+        source.backup(target)
+    stream.update(*BATCHES[1])
+    return stream, path, tmp_path / "copy.db"
+
+
+def remove(path):
+    for end in ("", "-wal", "-shm"):
+        path.with_name(path.name + end).unlink(missing_ok=True)
+
+
+def test_a_deleted_file(opened):
+    stream, path, _ = opened
+    remove(path)
+    for _ in range(2):  # and it does not begin a new file on the way
+        with pytest.raises(StoreError, match="was deleted or moved while the stream was open: the batch was not"):
+            stream.update(*BATCHES[2])
+        assert not path.exists()
+    with pytest.raises(StoreError, match="deleted or moved"):
+        stream.certificate()
+
+
+def test_a_replaced_file(opened):
+    stream, path, copy = opened
+    remove(path)
+    shutil.copy(copy, path)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="replaced by another file while the stream was open"):
+            stream.update(*BATCHES[2])
+    again = make(path)
+    assert again.certificate().batches == 1
+    assert again.verify()
+
+
+def test_a_file_that_was_moved_and_put_back(opened):
+    stream, path, _ = opened
+    os.rename(path, path.with_name("elsewhere.db"))
+    with pytest.raises(StoreError, match="moved"):
+        stream.update(*BATCHES[2])
+    os.rename(path.with_name("elsewhere.db"), path)
+    stream.update(*BATCHES[2])
+    assert stream.certificate().batches == 3
+    assert stream.verify()
+
+
+def test_a_file_deleted_in_the_middle_of_a_transaction(opened):
+    stream, path, _ = opened
+
+    def remove_after_an_update():
+        with stream.transaction():
+            stream.update(*BATCHES[2])
+            remove(path)
+
+    with pytest.raises(StoreError, match="deleted or moved"):
+        remove_after_an_update()
+
+
+def test_an_earlier_copy_in_the_same_file(opened):
+    """It is the same file to the system, but no longer what the stream has written."""
+    stream, path, copy = opened
+    other = make(path)
+    with sqlite3.connect(copy) as source:
+        source.backup(other._store.database.connection)
+    with pytest.raises(StoreError, match="no longer holds what stream 'default' has written"):
+        stream.update(*BATCHES[2])
+
+
+def test_the_working_directory_may_change(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    stream = make("a.db")
+    stream.update(*BATCHES[0])
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    stream.update(*BATCHES[1])
+    stream._store.close()  # and connected anew
+    stream.update(*BATCHES[2])
+    assert stream.certificate().batches == 3
+    assert not list((tmp_path / "below").iterdir())
+
+
+def test_a_stream_is_opened_with_what_is_stored(location):
+    first = make(location, name="loans", bounds=(0, 1), each_batch=True)
+    first.update(*BATCHES[0])
+    again = Stream.open(location, "loans")
+    assert again.settings.to_text() == first.settings.to_text()
+    again.update(*BATCHES[1])
+    assert first.certificate() == again.certificate()
+    assert first.certificate().batches == 2
+
+
+def test_a_reader_does_not_write_and_does_not_wait(location):
+    writer = make(location, timeout=0.2)
+    writer.update(*BATCHES[0])
+    reader = Stream.open(location, read_only=True, timeout=0.2)
+    with writer.transaction():
+        writer.update(*BATCHES[1])
+        assert reader.certificate().batches == 1
+        assert reader.verify()
+    assert reader.certificate() == writer.certificate()
+    with pytest.raises(StoreError, match="opened to be read only"):
+        reader.update(*BATCHES[2])
+    with pytest.raises(StoreError, match="opened to be read only"):
+        reader.observe(["a"], np.array([1.0]))
+
+
+def test_opening_what_is_not_there(tmp_path, postgres):
+    with pytest.raises(StoreError, match="does not exist"):
+        Stream.open(tmp_path / "a.db")
+    assert not list(tmp_path.iterdir())
+    sqlite3.connect(tmp_path / "b.db").execute("CREATE TABLE t (x)")
+    for place in (tmp_path / "b.db", postgres):
+        with pytest.raises(StoreError, match="holds no streams"):
+            Stream.open(place)
+        make(place, name="loans")
+        with pytest.raises(StoreError, match="has no stream 'default'; it has 'loans'"):
+            Stream.open(place)
+    with pytest.raises(ValueError, match="store is None"):
+        Stream.open(None)
