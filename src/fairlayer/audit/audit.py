@@ -20,7 +20,7 @@ from fairlayer.audit.samples import Samples, read_numbers, read_samples, tally_s
 from fairlayer.audit.tally import Range, Tally
 from fairlayer.audit.tradeoff import trade_off
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.constraints import Affine, Constraint
+from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
 from fairlayer.tables.duckdb_table import is_table
 from fairlayer.tables.table_io import TableFile
@@ -146,7 +146,7 @@ def _start(samples: Samples, unconstrained: Any) -> tuple[str, np.ndarray]:
 def _check(rules: ConstraintSet, bounds: Any, threshold: float | None, confidence: float) -> None:
     if not rules.constraints:
         raise InputError("constraints is empty: say what to audit, for instance [MeanParity(0.05)].")
-    if any(isinstance(constraint, Affine) for constraint in rules.constraints):
+    if rules.matrices:
         raise InputError("Affine rows are about these very outputs, not about groups: measure them with `project`.")
     if not 0.0 < confidence < 1.0:
         raise InputError(f"confidence must be between 0 and 1, such as 0.95; got {confidence!r}.")
@@ -215,11 +215,7 @@ def _notes(
 
 
 def _written(constraint: Constraint) -> str:
-    """The constraint as Python would write it, without what is left at its default."""
-    parts = [f"{float(constraint.tolerance):g}"]
-    parts += [
-        f"{name}={value!r}"
-        for name in ("over", "name", "regions")
-        if (value := getattr(constraint, name, None)) is not None
-    ]
+    """The constraint as Python would write it, without what is left out."""
+    settings = {name: value for name, value in constraint.settings().items() if value is not None}
+    parts = [f"{float(settings.pop('tolerance')):g}", *(f"{name}={value!r}" for name, value in settings.items())]
     return f"{type(constraint).__name__}({', '.join(parts)})"

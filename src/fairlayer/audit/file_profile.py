@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 from fairlayer.audit.samples import reach_of
 from fairlayer.audit.tally import MOST_GROUPS, Range, check_cells
+from fairlayer.binding.conditions import MOST_CLASSES
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.errors import InputError
 from fairlayer.tables.duckdb_table import number, text
-from fairlayer.tables.sql_cells import MOST_CLASSES, conditions_of, refuse_missing
+from fairlayer.tables.sql_cells import conditions_of, refuse_missing
 from fairlayer.tables.table_io import TableFile
 
 
@@ -109,7 +110,7 @@ class FileProfile:
         else:
             kind = "numeric"
         for constraint in rules.constraints:
-            if kind == "classes" and getattr(constraint, "residual", False):
+            if kind == "classes" and getattr(constraint, "quantity", "output") == "residual":
                 raise InputError(
                     f"column {roles.target!r} holds entries that are no numbers, of which {rules.needs_targets} cannot "
                     "take residuals."

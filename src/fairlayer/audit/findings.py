@@ -20,11 +20,14 @@ from fairlayer.audit.intervals import (
 )
 from fairlayer.audit.result import Finding, Interval, Verdict
 from fairlayer.audit.tally import MOST_GROUPS, Range, Tally
+from fairlayer.binding.conditions import Key
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import Name
-from fairlayer.binding.system import Plan, View
-from fairlayer.constraints import Constraint, Key, Statistic
+from fairlayer.binding.row_plan import PresentRows
+from fairlayer.binding.system import make_plan
+from fairlayer.constraints import Constraint
+from fairlayer.constraints.plain_data import Name
 from fairlayer.errors import InputError
+from fairlayer.tables.sql_cells import conditions_of
 
 ROUNDING = 2.0**-48  # times the largest output: what rounding may do to a mean in float64
 
@@ -33,9 +36,8 @@ ROUNDING = 2.0**-48  # times the largest output: what rounding may do to a mean 
 class Statistics:
     """The group means that the rows compare, K of them, m rows."""
 
-    plan: Plan
-    view: View
-    named: list[tuple[str, Statistic]]  # family's prefix, and the statistic
+    view: PresentRows
+    named: list[tuple[str, str]]  # prefix of the family, and label of the group
     count: np.ndarray  # (K,) samples
     n: np.ndarray  # (K,) effective samples
     mean: np.ndarray  # (K,)
@@ -48,7 +50,7 @@ def constraint_keys(rules: ConstraintSet, names: tuple[Name, ...]) -> tuple[Key,
     _, used = rules.groupings(names)
     keys: dict[Key, None] = dict.fromkeys(("group", name) for name in used)
     for constraint in rules.constraints:
-        keys.update(dict.fromkeys(constraint.column_keys))
+        keys.update(dict.fromkeys(condition.key for condition in conditions_of(constraint)))
     return tuple(keys)
 
 
@@ -57,13 +59,11 @@ def measure_rows(tally: Tally, rules: ConstraintSet) -> Statistics:
     names = tuple(key[1] for key in tally.attributes)
     groupings, _ = rules.groupings(names)
     _check_groups(tally, groupings)
-    grid, of_entry = tally.grid(constraint_keys(rules, names))
-    families = [c.families(grid, groupings[position]) for position, c in enumerate(rules.constraints)]
-    plan = Plan(families, {}, grid.size)
-    membership = plan.membership
+    grid, size, of_entry = tally.grid(constraint_keys(rules, names))
+    plan = make_plan(rules, groupings, grid, size)
 
     def per_statistic(what: str) -> np.ndarray:
-        return tally.total(what, of_entry, grid.size) @ membership
+        return plan.totals(tally.total(what, of_entry, size))
 
     weight = per_statistic("w")
     safe = np.where(weight > 0, weight, 1.0)
@@ -77,9 +77,9 @@ def measure_rows(tally: Tally, rules: ConstraintSet) -> Statistics:
     n = effective_count(weight, squared)
     scatter = of_quantity("wwqq") - 2.0 * mean * of_quantity("wwq") + mean**2 * squared
     variance = np.maximum(scatter, 0.0) / np.where(squared > 0, squared, 1.0)
-    named = [(family.prefix, s) for listed in plan.families for family in listed for s in family.statistics]
+    named = [(family.prefix, label) for family in plan.families for label in family.labels()]
     count = per_statistic("")
-    return Statistics(plan, plan.view(weight > 0), named, count, n, mean, variance, residual)
+    return Statistics(plan.view(weight > 0), named, count, n, mean, variance, residual)
 
 
 def _check_groups(tally: Tally, groupings: Any) -> None:
@@ -111,9 +111,11 @@ def find(
             Finding(
                 constraint=title(constraint),
                 kind=type(constraint).__name__,
+                quantity="residual" if s.residual[compared[0]] else "output",
+                within=next((condition.source for condition in conditions_of(constraint)), ""),
                 name=name,
                 where=s.named[compared[0]][0],
-                groups=tuple(s.named[k][1].label for k in compared),
+                groups=tuple(s.named[k][1] for k in compared),
                 counts=tuple(int(s.count[k]) for k in compared),
                 means=tuple(means),
                 gap=gap,

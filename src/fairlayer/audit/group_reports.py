@@ -10,8 +10,8 @@ import numpy as np
 from fairlayer.audit.intervals import cautious_means, effective_count, possible_outputs, quantile_of, welch, wilson
 from fairlayer.audit.result import CalibrationBin, Change, GroupReport, Histogram, Interval, Rate
 from fairlayer.audit.tally import BINS, CLASS, OUTPUT_SUMS, TARGET_SUMS, Range, Tally
-from fairlayer.binding.groups import Label
-from fairlayer.constraints import Key
+from fairlayer.binding.conditions import Key
+from fairlayer.constraints.plain_data import Label
 
 HISTOGRAM_BINS = 40
 CALIBRATION_BINS = 10

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from fairlayer.arrays import as_numpy
 from fairlayer.audit.tally import (
     BINS,
     CHANGE_BINS,
@@ -26,9 +27,9 @@ from fairlayer.audit.tally import (
     decision_threshold,
 )
 from fairlayer.binding.cells import assign_cells
+from fairlayer.binding.conditions import Key, condition_columns
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import Column, SoftGroup, read_groups
-from fairlayer.constraints import Batch, Key, as_numpy
 from fairlayer.errors import InputError
 from fairlayer.tables.duckdb_table import MISSING
 from fairlayer.tables.sql_cells import refuse_missing
@@ -171,13 +172,13 @@ def columns_of(samples: Samples, rules: ConstraintSet) -> dict[Key, Column]:
             raise InputError(f"groups[{name!r}] holds probabilities: an audit counts samples by group, so pass labels.")
         columns["group", name] = column
     for constraint in rules.constraints:
-        columns.update(constraint.columns(Batch(samples.features, samples.targets)))
+        columns.update(condition_columns(constraint, samples.features, samples.targets))
     if samples.kind == "binary" and samples.t is not None:
         columns[CLASS] = Column("class", samples.t.astype(np.int64), (0.0, 1.0))
     for key, column in columns.items():
         values = as_numpy(column.values)
         if len(values) != n:
-            raise InputError(f"features[{key[-1]!r}] has {len(values)} entries for {n} predictions: pass one each.")
+            raise InputError(f"features[{column.name!r}] has {len(values)} entries for {n} predictions: pass one each.")
         if column.labels is None:
             labels, values = np.unique(values, return_inverse=True)
             columns[key] = Column(column.name, values.reshape(-1), tuple(labels.tolist()))

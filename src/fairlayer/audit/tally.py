@@ -16,9 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlayer.binding.cells import exact_sums
-from fairlayer.binding.groups import Column, Label
-from fairlayer.constraints import Grid, Key
+from fairlayer.binding.conditions import Key
+from fairlayer.binding.exact_sums import exact_sums
+from fairlayer.binding.families import Grid, GridColumn
+from fairlayer.binding.groups import Column
+from fairlayer.constraints.plain_data import Label
 from fairlayer.errors import InputError
 
 BINS = 200  # of the outputs; a multiple of the bins of histograms and calibration curves
@@ -112,16 +114,16 @@ class Tally:
         values = self.count.astype(np.float64) if what == "" else self.sums[what]
         return add_up(values, of_entry, size)
 
-    def grid(self, keys: Sequence[Key]) -> tuple[Grid, np.ndarray]:
-        """The cells as constraints see them, of which only these columns matter; and which of them an entry is in."""
+    def grid(self, keys: Sequence[Key]) -> tuple[Grid, int, np.ndarray]:
+        """The cells as constraints see them, of which only these columns matter; how many; and that of each entry."""
         found, of_cell = self.number(keys)
-        members = {}
+        grid = {}
         for j, key in enumerate(keys):
             labels = self.columns[key].labels or ()
             code = {label: v for v, label in enumerate(labels)}
             digits = np.array([code[combination[j]] for combination in found], dtype=np.int64)
-            members[key] = [(label, (digits == v).astype(np.float64)) for v, label in enumerate(labels)]
-        return Grid(members, len(found)), of_cell[self.cell]
+            grid[key] = GridColumn(tuple(labels), digits)
+        return grid, len(found), of_cell[self.cell]
 
 
 def decision_threshold(stated: float | None, targets: str | None, outputs: Range) -> float | None:

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from fairlayer.arrays import as_numpy
 from fairlayer.audit.result import TradeoffPoint
 from fairlayer.audit.samples import Samples
 from fairlayer.audit.tally import Range
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import read_groups
-from fairlayer.constraints import as_numpy
 from fairlayer.gaps import measure
 from fairlayer.projection import project
 

@@ -49,8 +49,8 @@ def audit(
         float | None,
         typer.Option(
             metavar="P",
-            help="Predictions of P or more are decisions 1. The default is 0.5; where targets or predictions are amounts "
-            "rather than probabilities, there are no decisions.",
+            help="Predictions of P or more are decisions 1. The default is 0.5; where targets or predictions are "
+            "amounts rather than probabilities, there are no decisions.",
         ),
     ] = None,
     confidence: Annotated[float, typer.Option(metavar="P", help="The confidence of every interval by itself.")] = 0.95,

@@ -272,12 +272,12 @@ def _check_regions(constraints: Any, schema: Schema, frame: Any, wanted: options
     from fairlayer.tables.entries import numbers
     from fairlayer.tables.schema import quartiles
 
-    for name in [name for c in constraints if type(c).__name__ == "ConditionalParity" for name in c.regions]:
+    for name in [str(one.name) for c in constraints for one in c.conditions if one.source == "feature"]:
         if name in schema.numbers and numbers(frame[name], name).isna().any():
             raise InputError(f"--conditional: column {name!r} has missing entries: fill them in, or drop these rows.")
         if name not in schema.features:
             raise InputError(f"--conditional: column {name!r} is not among the features: do not --ignore it.")
-    by_class = any(type(c).__name__ == "EqualizedOdds" and c.regions is None for c in constraints)
+    by_class = any(one.regions is None for c in constraints for one in c.conditions)
     if by_class and schema.task == "regression":
         cuts = quartiles(frame[schema.target])
         example = f"--odds {wanted.odds}:{cuts}"

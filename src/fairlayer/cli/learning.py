@@ -110,7 +110,7 @@ def outputs(model: FairEstimator, X: Any, groups: Any) -> Outputs:
 
 def is_by_target(constraints: Sequence[GroupConstraint]) -> bool:
     """Whether a constraint compares rows of like target, which is unknown when predicting."""
-    return any(constraint.needs_targets and not constraint.residual for constraint in constraints)
+    return any(condition.source == "target" for constraint in constraints for condition in constraint.conditions)
 
 
 def scores(setting: Setting, predicted: np.ndarray, part: Part) -> dict[str, Any]:

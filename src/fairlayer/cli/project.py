@@ -96,7 +96,7 @@ def project(
         with tempfile.TemporaryDirectory(prefix=".fairlayer-", dir=output.absolute().parent) as folder:
             kept = _Kept(Path(folder))
             system = cells.bind(kept.fill(cells))
-            if not len(system.rows.plus):
+            if not len(system.view.plus):
                 raise InputError(
                     f"{data} has nobody to compare: every row is in one group of each comparison asked for."
                 )
@@ -108,7 +108,7 @@ def project(
             facts = _check_written(cells, system, temporary, keep_raw)
             if facts.missed.max(initial=0.0) > 0.0 >= shifts.facts.missed.max(initial=0.0):
                 raise FairlayerError(f"{output} does not hold what was computed; nothing was kept. Please report it.")
-    _show(facts, shifts, int(system.weight.sum()))
+    _show(facts, shifts, int(system.weight.sum()), [float(constraint.tolerance) for constraint in constraints])
     note(f"Wrote {output}.")
     return 0 if facts.missed.max(initial=0.0) <= 0.0 else 1
 
@@ -116,13 +116,13 @@ def project(
 def _check_numbers(columns: FileColumns, constraints: Sequence[GroupConstraint], target: str | None) -> None:
     """Refuse columns that a constraint takes for numbers and that lack some."""
     for constraint in constraints:
-        regions: Any = getattr(constraint, "regions", None)
-        if constraint.residual or (constraint.needs_targets and regions):
+        if constraint.quantity == "residual":
             columns.check_number(str(target), "--target")
-        elif regions:
-            for name, listed in regions.items():
-                if isinstance(listed[0], tuple):
-                    columns.check_number(name, "--conditional")
+        for condition in constraint.conditions:
+            if any(isinstance(region, tuple) for region in condition.regions or ()):
+                of_target = condition.source == "target"
+                name, option = (target, "--target") if of_target else (condition.name, "--conditional")
+                columns.check_number(str(name), option)
 
 
 class _Kept:
@@ -136,7 +136,7 @@ class _Kept:
         """Write them in one pass over the table, and count."""
         import numpy as np
 
-        from fairlayer.binding.cells import UNIT, exact_sums
+        from fairlayer.binding.exact_sums import UNIT, exact_sums
         from fairlayer.tables.duckdb_table import number
         from fairlayer.tables.scored_rows import Counts
 
@@ -221,12 +221,11 @@ def _check_written(cells: ScoredRows, system: System, path: Path, keep_raw: str 
     return certify_chunks(chunks, system)
 
 
-def _show(facts: Facts, shifts: Shifts, n: int) -> None:
+def _show(facts: Facts, shifts: Shifts, n: int, tolerances: Sequence[float]) -> None:
     import numpy as np
 
     order = np.argsort(-np.abs(facts.gaps))[:MOST_SHOWN]
-    tolerance = 0.5 * (facts.system.upper - facts.system.lower)
-    rows = [[facts.rows[j], float(facts.gaps[j]), float(tolerance[j])] for j in order.tolist()]
+    rows = [[facts.rows[j], float(facts.gaps[j]), tolerances[facts.view.owner[j]]] for j in order.tolist()]
     show_table(["constraint", "gap", "tolerance"], rows)
     say(facts.status.value)
     say(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.rows import EACH, cell_totals
 from fairlayer.binding.system import System, bind
 from fairlayer.constraints import GroupConstraint
 from fairlayer.errors import InputError
@@ -69,7 +70,7 @@ class ScoredRows:
     @property
     def needs_target_sums(self) -> bool:
         """Whether means of residuals are compared."""
-        return any(constraint.residual for constraint in self.constraints)
+        return any(constraint.quantity == "residual" for constraint in self.constraints)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -93,7 +94,7 @@ class ScoredRows:
         )
         self.cell_of_code = np.zeros(self.size, dtype=np.int32)
         self.cell_of_code[codes] = system.cell
-        return _with_doubt(system, self.constraints, counts.error[codes]) if self.needs_target_sums else system
+        return _with_doubt(system, counts.error[codes]) if self.needs_target_sums else system
 
     def parts(self, source: Source, *more: str, vectors: int) -> Any:
         """Frames with the columns z and code, and more, in the order of a file."""
@@ -112,12 +113,12 @@ class ScoredRows:
         return f"SELECT * REPLACE ({replaced}){raw} FROM {self.source.relation}"
 
 
-def _with_doubt(system: System, constraints: Sequence[GroupConstraint], error: np.ndarray) -> System:
+def _with_doubt(system: System, error: np.ndarray) -> System:
     """Rows of residuals a hair tighter, by what rounding may have done to the targets' means."""
-    rows = system.rows
+    plan, rows = system.view.plan, system.rows
     of_cell = np.bincount(system.cell, weights=error, minlength=len(system.weight))
-    of_statistic = np.append(of_cell @ np.abs(rows.M), 0.0)
-    residual = np.array([constraints[owner].residual for owner in system.view.owner.tolist()])
-    off = np.where(residual, of_statistic[rows.plus] + of_statistic[rows.minus], 0.0)
+    doubt = cell_totals(rows, of_cell, absolute=True) * plan.residual
+    compared = np.where(plan.kind == EACH, 1.0, 2.0)
+    off = compared * np.maximum.reduceat(doubt, plan.first[:-1])
     off = np.minimum(off, 0.25 * (rows.upper - rows.lower))
-    return system._replace(rows=rows._replace(lower=rows.lower + off, upper=rows.upper - off))
+    return system._replace(rows=rows.between(rows.lower + off, rows.upper - off))

@@ -10,39 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from fairlayer.constraints import Constraint, Region
+from fairlayer.binding.conditions import MOST_CLASSES
+from fairlayer.constraints import Condition, Constraint, Region
 from fairlayer.errors import InputError
 from fairlayer.tables.duckdb_table import MISSING, label, number
 from fairlayer.tables.table_io import TableFile
 
 MOST_LABELS = 1000
-MOST_CLASSES = 50
 MOST_CODES = 1_000_000
 _NOWHERE = "\0 in no region"  # stands for all text that no region lists
 
 
-class Condition(NamedTuple):
-    """What a constraint compares groups within: regions of a feature or of the target, or classes of the target."""
-
-    source: Literal["feature", "target"]
-    name: str
-    regions: tuple[Region, ...] | None  # None: one part per class
-
-
 def conditions_of(constraint: Constraint) -> tuple[Condition, ...]:
-    """What tells the parts apart within which a constraint compares groups."""
-    regions: Any = getattr(constraint, "regions", None)
-    if constraint.needs_features:
-        return tuple(Condition("feature", str(name), tuple(listed)) for name, listed in regions.items())
-    if constraint.needs_targets and not getattr(constraint, "residual", False):
-        return (Condition("target", "target", None if regions is None else tuple(regions)),)
-    if constraint.column_keys:
-        raise InputError(f"{type(constraint).__name__} is not for files: pass its columns as arrays.")
-    return ()
+    """What tells the parts apart within which a constraint compares groups; nothing where it compares none."""
+    return getattr(constraint, "conditions", ())
 
 
 @dataclass(frozen=True)
@@ -77,7 +62,7 @@ class CellCode:
         regions: dict[str, list[Region]] = {}
         for condition in conditions:
             if condition.source == "feature":
-                regions.setdefault(condition.name, []).extend(condition.regions or ())
+                regions.setdefault(str(condition.name), []).extend(condition.regions or ())
         for name, listed in regions.items():
             file.require(name, "regions")
             self.features[name] = self._by_regions(name, listed)
