@@ -36,7 +36,7 @@ def compiled(
     if inline:
         return numba.njit(inline="always", error_model="numpy")(function)
     liberties = {"reassoc", "nsz", "nnan", "contract"} if reorder else False
-    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True} if inner else {}
+    options: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True} if inner else {}
     dispatcher = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=liberties, **options)(function)
     file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
     if file is not None:  # absent where numba has no folder to write to

@@ -85,5 +85,5 @@ def parts(condition: Condition, labels: tuple[Label, ...]) -> Iterator[tuple[str
                 yield f" within target {class_text(label)}", np.arange(len(labels)) == v
         return
     for r, region in enumerate(condition.regions):
-        met = np.array([pattern is not UNKNOWN and pattern[r] for pattern in labels], dtype=bool)  # type: ignore[index]
+        met = np.array([pattern is not UNKNOWN and bool(pattern[r]) for pattern in labels])  # type: ignore[index]
         yield f" within {condition.name} {region_text(region)}", met

@@ -240,18 +240,17 @@ class PresentRows:
 
 def carried(nu: np.ndarray, members: range) -> list[tuple[int, int, float]]:
     """Pairs (a, b, amount) whose amounts add up to nu: a is pushed down by them, b up."""
-    down = [[k, float(nu[k])] for k in members if nu[k] > 0.0]
-    up = [[k, float(-nu[k])] for k in members if nu[k] < 0.0]
+    down = [(k, float(nu[k])) for k in members if nu[k] > 0.0]
+    up = [(k, float(-nu[k])) for k in members if nu[k] < 0.0]
     pairs = []
     while down and up:
-        (a, left), (b, right) = down[-1], up[-1]
+        (a, left), (b, right) = down.pop(), up.pop()
         amount = min(left, right)
         pairs.append((a, b, amount))
-        down[-1][1], up[-1][1] = left - amount, right - amount
-        if left <= right:
-            down.pop()
-        if right <= left:
-            up.pop()
+        if left > amount:
+            down.append((a, left - amount))
+        if right > amount:
+            up.append((b, right - amount))
     return pairs
 
 

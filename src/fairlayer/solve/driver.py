@@ -150,9 +150,7 @@ def proceed(solve):
             place_at(rows, solve.search, statistic[_BEST])
             request = WRITE
         else:
-            first_margins(
-                rows, cell[ABSOLUTE], cell[SQUARE], number[_UNIT], statistic[TOLERANCE], solve.family[MARGIN]
-            )
+            first_margins(rows, cell[ABSOLUTE], cell[SQUARE], number[_UNIT], statistic[TOLERANCE], solve.family[MARGIN])
             _aim(solve)
             request, searches = SUMS, not placed
     elif request == WRITE and not all_hold(solve.family[MISSED]):

@@ -21,8 +21,8 @@ def least_excess(
 ) -> tuple[float, np.ndarray]:
     """The smallest amount by which all rows must be widened to be feasible, and what stands in the way.
 
-    scale: the size of the numbers at hand; gives: (F,) the families that may give way, all if None. The second is (K,): positive for statistics that would have to be lower,
-    negative for those that would have to be higher.
+    scale: the size of the numbers at hand; gives: (F,) the families that may give way, all if None. The second is (K,):
+    positive for statistics that would have to be lower, negative for those that would have to be higher.
     """
     G, K, F = len(least), len(rows.offset), len(rows.kind)
     # In units of the numbers at hand, and every cell sum from the nearer of its bounds.
@@ -70,9 +70,7 @@ def least_excess(
     return max(float(answer.x[-1]) * scale, 0.0), push
 
 
-def widened(
-    rows: Rows, excess: float, scale: float, gives: np.ndarray | None = None
-) -> Iterator[tuple[float, Rows]]:
+def widened(rows: Rows, excess: float, scale: float, gives: np.ndarray | None = None) -> Iterator[tuple[float, Rows]]:
     """Rows wider by what makes them feasible and a hair more, so that the solver has room; ever more until it does."""
     soft = 1.0 if gives is None else gives.astype(np.float64)
     for room in (1e-13, 1e-12, 1e-11, 1e-10, 1e-8, 1e-6, 1e-4):

@@ -86,7 +86,7 @@ def _project(samples, rows, count, weight, start):
     """The projection onto rows, but for its writing: (whether it was found, multipliers, shifts, slopes)."""
     solve = start_solve(samples, rows, count, weight, start, UNIT)
     of_cell, request = solve.search.cell, MEASURE
-    while request == SUMS or request == MEASURE:
+    while request in (SUMS, MEASURE):
         if request == SUMS:
             take_sums(samples, of_cell[SHIFT], of_cell[S], of_cell[D])
         else:

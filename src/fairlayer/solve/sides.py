@@ -189,9 +189,9 @@ def guess_sides(H, b, rows, tolerance, start, nu):
                     continue
                 if not (up and down):  # nobody says where the middle is: take that of the extremes
                     greatest, least = extremes(rows, q, f)
-                    if greatest == least or rows.family[COEFFICIENT, f] * q[greatest] - q[least] - rows.family[UPPER, f] <= (
-                        tolerance[greatest] + tolerance[least]
-                    ):
+                    range_ = rows.family[COEFFICIENT, f] * q[greatest] - q[least]
+                    allowed = rows.family[UPPER, f] + tolerance[greatest] + tolerance[least]
+                    if greatest == least or range_ <= allowed:
                         for k in range(begin, end):
                             changed = changed or side[k] != 0
                             side[k] = 0

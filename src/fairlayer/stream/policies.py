@@ -83,8 +83,8 @@ def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
         return Outcome(out.astype(raw.dtype), nu, Status.ROUNDED)
     # Whatever else must give way, what can always be kept is.
     scale = float(statistic_scale(rows, absolute).max())
-    extremes = tuple(count * float(side[0]) for side in sides)
-    excess, _ = least_excess(rows, *extremes, scale, ~promised)
+    least, most = (count * float(side[0]) for side in sides)
+    excess, _ = least_excess(rows, least, most, scale, ~promised)
     for wider, wide in widened(rows, excess, scale, ~promised):
         outcome, nu, _, _, missed, _, _ = attempt(wide, unit)
         if outcome == DONE and (missed[promised] <= 0.0).all():
@@ -151,7 +151,8 @@ def primal_dual(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
     if n >= settings.b_tau:
         solution = project(batch.raw, constraints=settings.rules, bounds=settings.bounds, infeasible="relax", **data)
         gap = float(np.abs(solution.gaps).max()) if len(solution.gaps) else float("nan")
-        nu = _placed(pooled, solution.facts.view.plan.labels, solution.facts.nu)
+        facts: Any = solution.facts
+        nu = _placed(pooled, facts.view.plan.labels, facts.nu)
         outcome = Outcome(solution.value, nu, solution.status, solution.excess)
     else:
         system = bind(settings.rules, n, **data)
