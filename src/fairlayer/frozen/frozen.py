@@ -258,8 +258,8 @@ class Frozen(nn.Module):
             for name, known in self.labels.items()
         ]
         regions = [
-            {"feature": str(feature), "region": str(constraint.regions[feature][number])}  # type: ignore[attr-defined]
-            for constraint, feature, number in self.conditions
+            {"feature": str(condition.name), "region": region_text((condition.regions or ())[number])}
+            for condition, number in self.conditions
         ]
         return [*attributes, *regions]
 
