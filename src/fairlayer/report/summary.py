@@ -10,15 +10,12 @@ from fairlayer.audit.result import Audit, Finding, Verdict
 from fairlayer.audit.text import gap_text
 from fairlayer.report.names import isolated, pair, shortened
 
-PROMISES = {
-    "MeanParity": "the mean predictions of any two groups differ by at most {}",
-    "RateParity": "the shares of positive decisions of any two groups differ by at most {}",
-    "ConditionalParity": "among people alike in the stated features, the mean predictions of any two groups differ by "
-    "at most {}",
-    "EqualizedOdds": "among people with similar targets, the mean predictions of any two groups differ by at most {}",
-    "EqualizedResiduals": "the mean errors of any two groups differ by at most {}",
-    "ResidualMean": "no group is over- or underestimated by more than {} on average",
+AMONG = {
+    "": "",
+    "feature": "among people alike in the stated features, ",
+    "target": "among people with similar targets, ",
 }
+MEANS = {"output": "mean predictions", "residual": "mean errors"}
 
 LIMITS = (
     "It is about the averages of groups. It says nothing about any one person.",
@@ -60,17 +57,26 @@ def summarize(audit: Audit) -> Summary:
 
 def promises(audit: Audit) -> tuple[str, ...]:
     """One sentence for each constraint and tolerance, naming where it applies."""
-    tolerances: dict[tuple[str, str, float], list[str]] = {}
+    places_of: dict[tuple[str, str], list[str]] = {}
     for finding in audit.findings:
-        places = tolerances.setdefault((finding.constraint, finding.kind, finding.tolerance), [])
+        places = places_of.setdefault((finding.constraint, _promise(finding)), [])
         place = finding.where.removeprefix(finding.constraint).removeprefix(",").strip()
         if place not in places:
             places.append(place)
     sentences = []
-    for (name, kind, tolerance), places in tolerances.items():
-        promise = PROMISES.get(kind, "at most {}").format(stated(tolerance))
+    for (name, promise), places in places_of.items():
         sentences.append(f"{_capital(name)}: {promise} ({_listed(sorted(places))}).")
     return (*sentences, *(f"{name}: promised, but there are no two groups to compare." for name in audit.empty))
+
+
+def _promise(finding: Finding) -> str:
+    """What the constraint of a finding asks for."""
+    tolerance, means = stated(finding.tolerance), MEANS[finding.quantity]
+    if len(finding.groups) > 1:
+        return f"{AMONG[finding.within]}the {means} of any two groups differ by at most {tolerance}"
+    if finding.quantity == "residual":
+        return f"{AMONG[finding.within]}no group is over- or underestimated by more than {tolerance} on average"
+    return f"{AMONG[finding.within]}the {means} of every group are at most {tolerance} from 0"
 
 
 def _headline(here: Answer, population: Answer, audit: Audit) -> str:

@@ -69,7 +69,7 @@ def _chart(where: str, family: Sequence[Finding]) -> RowChart:
         lead += f" Shown: the {len(shown)} of {count(len(family))} comparisons closest to it or farthest beyond it."
     gaps = [gap_text(f) for f in shown]
     rows = tuple(_row(f, axis, gap) for f, gap in zip(shown, gaps, strict=True))
-    quantity = "prediction minus target" if "Residual" in shown[0].kind else "prediction"
+    quantity = "prediction minus target" if shown[0].quantity == "residual" else "prediction"
     what = f"difference of mean {quantity}" if len(shown[0].groups) > 1 else f"mean {quantity}"
     return RowChart(where, rows, ticks_of(axis), what, "gap", lead=lead)
 
