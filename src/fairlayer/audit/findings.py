@@ -20,13 +20,11 @@ from fairlayer.audit.intervals import (
 )
 from fairlayer.audit.result import Finding, Interval, Verdict
 from fairlayer.audit.tally import MOST_GROUPS, Range, Tally
-from fairlayer.binding.conditions import Key
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.row_plan import PresentRows
 from fairlayer.binding.system import make_plan
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
-from fairlayer.tables.sql_cells import conditions_of
 
 ROUNDING = 2.0**-48  # times the largest output: what rounding may do to a mean in float64
 
@@ -101,7 +99,7 @@ def find(
                 constraint=title(constraint),
                 kind=type(constraint).__name__,
                 quantity="residual" if s.residual[compared[0]] else "output",
-                within=next((condition.source for condition in conditions_of(constraint)), ""),
+                within=next((condition.source for condition in constraint.conditions), ""),
                 name=name,
                 where=s.named[compared[0]][0],
                 groups=tuple(s.named[k][1] for k in compared),

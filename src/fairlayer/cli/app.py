@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from fairlayer.cli import audit, bench, datasets, demo, fit, interrupts, predict, project, reproduce, stream
+from fairlayer.cli import EXIT_CODE, audit, bench, datasets, demo, fit, interrupts, predict, project, reproduce, stream
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.nearest import nearest
 
@@ -64,7 +64,7 @@ class Commands(TyperGroup):
                 line = "this is a fault of the program: please report it with what stands above."
             print(f"fairlayer: {line}", file=sys.stderr)
             code = 2
-        if code == interrupts.EXIT_CODE:  # what the option parser makes of one
+        if code == EXIT_CODE:  # what the option parser makes of one
             interrupts.check()
         sys.exit(code or 0)
 

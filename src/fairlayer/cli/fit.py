@@ -20,7 +20,7 @@ from fairlayer.tables.table_io import check_parent, open_source, read_frame, rep
 if TYPE_CHECKING:
     from fairlayer.audit import Audit
     from fairlayer.cli.learning import Part, Setting
-    from fairlayer.constraints import Constraint
+    from fairlayer.constraints import GroupConstraint
     from fairlayer.tables.schema import Inferred, Schema
 
 FEWEST_ROWS = 40
@@ -253,7 +253,7 @@ def _choose(method: MethodName | None, constraints: Any) -> str:
     return method.value
 
 
-def _introduce(inferred: Inferred, rows: int, constraints: Sequence[Constraint]) -> None:
+def _introduce(inferred: Inferred, rows: int, constraints: Sequence[GroupConstraint]) -> None:
     """Say what was inferred, and what can be promised."""
     schema = inferred.schema
     what = f"the probability of {schema.target} = {schema.positive}" if schema.positive else schema.target
@@ -266,6 +266,10 @@ def _introduce(inferred: Inferred, rows: int, constraints: Sequence[Constraint])
         )
     for text in inferred.lines:
         note(f"  {text}")
+    compared = {name for c in constraints for grouping in c.groupings(schema.attributes) for name in grouping}
+    for name in schema.attributes:
+        if name not in compared:
+            note(f"  {name} is protected, but no constraint compares its groups: the report shows them, no more.")
     if any(constraint.quantity == "residual" for constraint in constraints):
         note(
             "  Residuals are known only once targets are. New predictions are moved by what training found for their "
@@ -273,7 +277,7 @@ def _introduce(inferred: Inferred, rows: int, constraints: Sequence[Constraint])
         )
 
 
-def _check_regions(constraints: Sequence[Constraint], schema: Schema, frame: Any, wanted: options.Wanted) -> None:
+def _check_regions(constraints: Sequence[GroupConstraint], schema: Schema, frame: Any, wanted: options.Wanted) -> None:
     """Refuse regions that cannot be told for every row."""
     from fairlayer.tables.entries import numbers
     from fairlayer.tables.schema import quartiles

@@ -258,7 +258,7 @@ class Frozen(nn.Module):
             for name, known in self.labels.items()
         ]
         regions = [
-            {"feature": str(condition.name), "region": str((condition.regions or ())[number])}
+            {"feature": str(condition.name), "region": region_text((condition.regions or ())[number])}
             for condition, number in self.conditions
         ]
         return [*attributes, *regions]
