@@ -9,9 +9,9 @@ import traceback
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from fairlayer.cli import EXIT_CODE, audit, bench, datasets, demo, fit, interrupts, predict, project, reproduce, stream
+from fairlayer.cli.commands import Command, Group
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.nearest import nearest
 
@@ -21,36 +21,8 @@ EPILOG = (
 )
 
 
-def _without_types_of_flags(parameters: list[Any]) -> list[Any]:
-    """Parameters as help shows them: an option that takes no value needs no word for one."""
-    for parameter in parameters:
-        if getattr(parameter, "is_flag", False):
-            parameter.metavar = ""
-    return parameters
-
-
-class Command(TyperCommand):
-    """A command whose flags are shown as such."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Arguments and options."""
-        return _without_types_of_flags(super().get_params(ctx))
-
-
-class Commands(TyperGroup):
+class Commands(Group):
     """Commands whose errors are one line each."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Options of all commands together."""
-        return _without_types_of_flags(super().get_params(ctx))
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the first word names."""
-        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            near = nearest(args[0], self.commands)
-            remedy = f"Did you mean {near!r}?" if near else f"There are {', '.join(self.commands)}."
-            raise InputError(f"There is no command {args[0]!r}. {remedy}")
-        return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command; its return value is the exit code."""
@@ -155,4 +127,4 @@ for command in (
     *(datasets.datasets, demo.demo, reproduce.reproduce, bench.bench),
 ):
     app.command(cls=Command)(command)
-app.add_typer(stream.commands, name="stream")
+app.add_typer(stream.commands, name="stream")  # groups of commands come last
