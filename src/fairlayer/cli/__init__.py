@@ -2,8 +2,6 @@
 
 import sys
 
-from fairlayer.extras import MissingExtraError, needs
-
 INTERRUPTED = "fairlayer: interrupted; nothing was written."
 EXIT_CODE = 130  # of what was interrupted: 128 and the number of the signal, as shells say it
 
@@ -16,6 +14,8 @@ def main() -> None:
         print(INTERRUPTED, file=sys.stderr)
         sys.exit(EXIT_CODE)
     with ending_in_one_line():
+        from fairlayer.extras import MissingExtraError, needs
+
         try:
             with needs("The command line", "typer", "rich"):
                 import rich  # noqa: F401
