@@ -263,8 +263,14 @@ class Wanted:
                 made.append(ConditionalParity(tolerance, over=groups or over, regions={column: regions}))
         for constraint in self.written:
             made.append(constraint if over is None or constraint.over is not None else replace(constraint, over=over))
-            made[-1].groupings(names)  # refuses attributes that are not protected
+            self._check_over(made[-1], names)
         return made
+
+    def _check_over(self, constraint: GroupConstraint, names: Sequence[str]) -> None:
+        try:
+            constraint.groupings(names)
+        except InputError as error:
+            raise InputError(f"--constraint: {error} Name it with --protected too.") from error
 
     def conditional_columns(self, source: Source) -> list[str]:
         """The columns within whose parts groups are compared."""

@@ -180,7 +180,7 @@ class FairEstimator(BaseEstimator, ABC):
             raise InputError(f"method must be one of {list(METHODS)} or a callable; got {self.method!r}.")
         rules = ConstraintSet([MeanParity(0.05)] if self.constraints is None else self.constraints)
         layer = make(rules.constraints, bounds)
-        by_target = next((c for c in rules.constraints if c.needs_targets and not getattr(c, "residual", False)), None)
+        by_target = next((c for c in rules.constraints if any(part.source == "target" for part in c.conditions)), None)
         if by_target is not None and _projection(layer) is not None:
             raise InputError(
                 f"{type(by_target).__name__} compares samples with like targets, which are unknown when predicting: "
@@ -330,5 +330,4 @@ def _projection(layer: nn.Module | None) -> FairLayer | None:
 
 def _needs_features(layer: Any) -> bool:
     """Whether a constraint looks at regions of features."""
-    constraints = layer.rules.constraints if layer is not None else []
-    return any(getattr(c, "regions", None) and not c.needs_targets for c in constraints)
+    return layer is not None and layer.rules.needs_features

@@ -1,0 +1,148 @@
+"""`--constraint`: any constraint, written as in Python, also one of the user's own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from people import FIT, people, write
+
+from fairlayer import EqualizedOdds, EqualizedResiduals, MeanParity, project
+from fairlayer.estimators.folder import read
+
+OWN = '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fairlayer.constraints import Condition, GroupConstraint
+
+
+@dataclass(frozen=True, eq=False)
+class AmongAdults(GroupConstraint):
+    """Mean parity among those of a given age."""
+
+    title: ClassVar[str] = "parity among adults"
+    needs_features: ClassVar[bool] = True
+
+    @property
+    def conditions(self):
+        return (Condition("feature", "age", ((40, None),)),)
+'''
+
+
+def scores(n, seed=0):
+    frame = people(n, seed)
+    frame["p"] = 0.3 * np.random.default_rng(seed).random(n) + 0.3 * (frame["sex"] == "male") + 0.003 * frame["age"]
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("words", "target", "constraints"),
+    [
+        (['MeanParity(0.01, over="sex")'], None, [MeanParity(0.01, over="sex")]),
+        (
+            ['MeanParity(0.02, over=("sex", "race"))', "MeanParity(0.01, over='sex')"],
+            None,
+            [MeanParity(0.02, over=("sex", "race")), MeanParity(0.01, over="sex")],
+        ),
+        (
+            ["EqualizedOdds(0.05, regions=[(None, 150), (150, None)])", "EqualizedResiduals(15, over='sex')"],
+            "amount",
+            [EqualizedOdds(0.05, regions=[(None, 150), (150, None)]), EqualizedResiduals(15, over="sex")],
+        ),
+    ],
+)
+def test_project_onto_what_is_written(run, tmp_path, words, target, constraints):
+    frame = scores(1000)
+    data, out = write(frame, tmp_path / "scores.csv"), tmp_path / "o.csv"
+    asked = [part for text in words for part in ("--constraint", text)]
+    asked += [] if target is None else ["--target", target]
+    result = run("project", data, "--score", "p", "--protected", "sex,race", *asked, "-o", out)
+    assert result.exit_code == 0, result.stderr
+    groups = {name: frame[name].to_numpy() for name in ("sex", "race")}
+    targets = None if target is None else frame[target].to_numpy()
+    expected = project(frame["p"].to_numpy(copy=True), groups, constraints, targets=targets)
+    assert np.abs(pd.read_csv(out)["p"] - expected.value).max() < 1e-9
+
+
+def test_over_is_for_what_names_no_groups(run, tmp_path):
+    data = write(scores(400), tmp_path / "scores.csv")
+    asked = ["--prediction", "p", "--protected", "sex,race", "--over", "sex"]
+    shown = run("audit", data, *asked, "--constraint", "MeanParity(1)").stdout
+    assert "mean parity, sex" in shown
+    assert "mean parity, race" not in shown
+    assert "mean parity, race" in run("audit", data, *asked, "--constraint", "MeanParity(1, over='race')").stdout
+
+
+def test_fit_keeps_it_in_the_folder(run, table, tmp_path):
+    words = 'MeanParity(0.1, over=["sex", ("sex", "disabled")], name="alike")'
+    options = [*FIT[:-4], "--epochs", "2", "--constraint", words]
+    result = run("fit", table, "--target", "approved", "--ignore", "amount", *options, "-o", tmp_path / "model")
+    assert result.exit_code == 0, result.stderr
+    (kept,) = read(tmp_path / "model")["constraints"]
+    assert kept == MeanParity(0.1, over=["sex", ("sex", "disabled")], name="alike").to_data()
+    result = run("predict", tmp_path / "model", table, "-o", tmp_path / "out.csv")
+    assert result.exit_code == 0, result.stderr
+    assert "alike, sex & disabled" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("MeanParity(", "cannot be read as a constraint"),
+        ("MaenParity(0.1)", "there are Affine,"),
+        ("__import__('os').getcwd()", "cannot be read as a constraint"),
+        ("MeanParity(-1)", "tolerance must be one finite number"),
+        ("MeanParity(0.1, under='sex')", "under"),
+        ("MeanParity(0.1, over='town')", "over names attribute 'town'"),
+        ("Affine([[1.0]])", "not groups"),
+        ("EqualizedOdds(0.1)", "--target COLUMN"),
+        ("ConditionalParity(0.1, regions={'agee': [(None, 30)]})", "Did you mean 'age'?"),
+        ("ConditionalParity(0.1, regions={'income': [(None, 30)]})", "column 'income' has"),
+    ],
+)
+def test_mistakes_are_one_line(run, tmp_path, words, message):
+    data = write(scores(100), tmp_path / "scores.csv")
+    asked = ["--score", "p", "--protected", "sex", "--constraint", words, "-o", tmp_path / "o.csv"]
+    result = run("project", data, *asked)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "--constraint" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "o.csv").exists()
+
+
+def test_a_constraint_of_ones_own(tmp_path):
+    """Imported from the working folder, by every command, and from the model folder too."""
+    (tmp_path / "own.py").write_text(OWN)
+    frame = scores(600)
+    write(frame, tmp_path / "scores.csv")
+
+    def command(*arguments):
+        called = [sys.executable, "-m", "fairlayer", "--import", "own", *arguments]
+        return subprocess.run(called, capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    asked = ["--protected", "sex", "--constraint", "AmongAdults(0.01)"]
+    done = command("project", "scores.csv", "--score", "p", *asked, "-o", "fair.csv")
+    assert done.returncode == 0, done.stderr
+    fair = pd.read_csv(tmp_path / "fair.csv")
+    old = fair[frame["age"] >= 40].groupby("sex")["p"].mean()
+    assert abs(old["male"] - old["female"]) <= 0.01 + 1e-12
+    assert fair["p"][frame["age"] < 40].equals(frame["p"][frame["age"] < 40])
+    judged = command("audit", "fair.csv", "--prediction", "p", *asked)
+    assert judged.returncode == 0, judged.stderr
+    assert "parity among adults, sex" in judged.stdout
+    fitted = command(
+        "fit", "scores.csv", "--target", "approved", "--ignore", "amount", "--epochs", "2", *asked, "-o", "m"
+    )
+    assert fitted.returncode in (0, 1), fitted.stderr
+    assert command("predict", "m", "scores.csv", "-o", "out.csv").returncode == 0
+
+
+def test_a_module_that_cannot_be_imported(run):
+    result = run("--import", "no_such_module", "datasets")
+    assert result.exit_code == 2
+    assert "--import: no_such_module cannot be imported" in result.stderr
