@@ -180,7 +180,9 @@ class FairEstimator(BaseEstimator, ABC):
             raise InputError(f"method must be one of {list(METHODS)} or a callable; got {self.method!r}.")
         rules = ConstraintSet([MeanParity(0.05)] if self.constraints is None else self.constraints)
         layer = make(rules.constraints, bounds)
-        by_target = next((c for c in rules.constraints if c.needs_targets and not getattr(c, "residual", False)), None)
+        by_target = next(
+            (c for c in rules.constraints for one in getattr(c, "conditions", ()) if one.source == "target"), None
+        )
         if by_target is not None and _projection(layer) is not None:
             raise InputError(
                 f"{type(by_target).__name__} compares samples with like targets, which are unknown when predicting: "
