@@ -16,8 +16,8 @@ from fairlayer.audit.findings import find
 from fairlayer.audit.group_reports import calibration_curves, changes, describe, histograms
 from fairlayer.audit.numerals import number
 from fairlayer.audit.result import Audit, Finding, Settings
-from fairlayer.audit.samples import Samples, read_numbers, read_samples, tally_samples
-from fairlayer.audit.tally import Range, Tally
+from fairlayer.audit.samples import AuditSamples, read_numbers, read_samples, tally_samples
+from fairlayer.audit.tally import CellTally, Range
 from fairlayer.audit.tradeoff import trade_off
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import Constraint
@@ -126,7 +126,7 @@ def _load_file(
     sample: bool,
     seed: int,
     memory: str,
-) -> tuple[Tally, Samples | None]:
+) -> tuple[CellTally, AuditSamples | None]:
     """The tally of a file, and some of its rows where a sample is wanted."""
     with TableFile(path, memory) as table:
         roles = read_roles(table, **columns)
@@ -136,7 +136,7 @@ def _load_file(
         return tally, sample_file(table, facts, code, TRADEOFF_ROWS, seed) if sample else None
 
 
-def _start(samples: Samples, unconstrained: Any) -> tuple[str, np.ndarray]:
+def _start(samples: AuditSamples, unconstrained: Any) -> tuple[str, np.ndarray]:
     """What the trade-off starts from, and its outputs."""
     if unconstrained is not None:
         return "unconstrained model", read_numbers(unconstrained, "unconstrained", len(samples.y))
@@ -172,7 +172,7 @@ def _only_files(**given: Any) -> None:
             raise InputError(f"{argument} names a column of a file, but predictions is no path: {remedy}.")
 
 
-def _span(tally: Tally, bounds: tuple[float, float] | None) -> Range | None:
+def _span(tally: CellTally, bounds: tuple[float, float] | None) -> Range | None:
     """The range that outputs are taken to have: as stated, [0, 1], or None for what is observed."""
     if bounds is not None:
         span = Range(*map(float, bounds))
@@ -186,10 +186,10 @@ def _span(tally: Tally, bounds: tuple[float, float] | None) -> Range | None:
 
 
 def _notes(
-    tally: Tally,
+    tally: CellTally,
     span: Range | None,
     findings: Sequence[Finding],
-    samples: Samples | None,
+    samples: AuditSamples | None,
     confidence: float,
 ) -> list[str]:
     """What a reader should know that the numbers do not say."""

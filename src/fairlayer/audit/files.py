@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from fairlayer.audit.file_profile import FileProfile, Roles
-from fairlayer.audit.samples import Samples, cells_of, columns_of, read_samples
+from fairlayer.audit.samples import AuditSamples, cells_of, columns_of, read_samples
 from fairlayer.audit.tally import (
     BINS,
     CHANGE_BINS,
     CHANGE_SUMS,
     OUTPUT_SUMS,
     TARGET_SUMS,
+    CellTally,
     ChangeTally,
-    Tally,
     decision_threshold,
 )
 from fairlayer.binding.constraint_set import ConstraintSet
@@ -49,7 +49,7 @@ def _whole_numbers(labels: Sequence[str]) -> list[Any]:
 
 def tally_file(
     table: TableFile, facts: FileProfile, code: CellCode, rules: ConstraintSet, threshold: float | None
-) -> Tally:
+) -> CellTally:
     """One pass over the file besides those for profile and code, and two more for raw outputs."""
     sums = OUTPUT_SUMS + (TARGET_SUMS if facts.targets in ("binary", "numeric") else ())
     threshold = decision_threshold(threshold, facts.targets, facts.ranges["y"])
@@ -59,12 +59,12 @@ def tally_file(
     # Constraints look at one sample of each code, as they do at samples in memory.
     groups, features, targets = code.meanings(codes)
     numbers = targets if facts.targets in ("binary", "numeric") else None
-    met = Samples(np.zeros(len(codes)), groups, targets, numbers, facts.targets, features or None, None, None)
+    met = AuditSamples(np.zeros(len(codes)), groups, targets, numbers, facts.targets, features or None, None, None)
     columns, of_code = cells_of(columns_of(met, rules), len(codes))
     cell = of_code[position.reshape(-1)]
     # In the order of cells and bins, as samples in memory are counted: then sums round alike, too.
     order = np.lexsort((found["bin"], cell))
-    return Tally(
+    return CellTally(
         attributes=tuple(key for key in columns if key[0] == "group"),
         columns=columns,
         cell=cell[order],
@@ -153,7 +153,7 @@ def _changes(
     )
 
 
-def sample_file(table: TableFile, facts: FileProfile, code: CellCode, rows: int, seed: int) -> Samples:
+def sample_file(table: TableFile, facts: FileProfile, code: CellCode, rows: int, seed: int) -> AuditSamples:
     """At most `rows` rows as samples in memory: all of them in their order, or a random sample."""
     asked = {letter: number(name) for letter, name in facts.numbers.items()}
     if facts.targets == "classes":

@@ -19,7 +19,7 @@ from fairlayer.audit.intervals import (
     welch,
 )
 from fairlayer.audit.result import Finding, Interval, Verdict
-from fairlayer.audit.tally import MOST_GROUPS, Range, Tally
+from fairlayer.audit.tally import MOST_GROUPS, CellTally, Range
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.row_plan import PresentRows
 from fairlayer.binding.system import make_plan
@@ -42,7 +42,7 @@ class Statistics:
     residual: np.ndarray  # (K,) whether of y - t
 
 
-def measure_rows(tally: Tally, rules: ConstraintSet) -> Statistics:
+def measure_rows(tally: CellTally, rules: ConstraintSet) -> Statistics:
     """Means of all groups that the constraints compare."""
     names = tuple(key[1] for key in tally.attributes)
     groupings, _ = rules.groupings(names)
@@ -69,7 +69,7 @@ def measure_rows(tally: Tally, rules: ConstraintSet) -> Statistics:
     return Statistics(plan.view(weight > 0), named, count, n, mean, variance, residual)
 
 
-def _check_groups(tally: Tally, groupings: Any) -> None:
+def _check_groups(tally: CellTally, groupings: Any) -> None:
     for grouping in (grouping for listed in groupings for grouping in listed):
         size = math.prod(len(tally.columns["group", name].labels or ()) for name in grouping)
         if size > MOST_GROUPS:
@@ -80,7 +80,7 @@ def _check_groups(tally: Tally, groupings: Any) -> None:
 
 
 def find(
-    tally: Tally, rules: ConstraintSet, bounds: Range | None, confidence: float
+    tally: CellTally, rules: ConstraintSet, bounds: Range | None, confidence: float
 ) -> tuple[list[Finding], tuple[str, ...], tuple[str, ...]]:
     """All findings, the farthest beyond its tolerance first; absent groups; constraints that compare nobody."""
     s = measure_rows(tally, rules)
@@ -132,7 +132,7 @@ def judge(interval: Interval | None, tolerance: float) -> Verdict:
     return Verdict.SATISFIED if -tolerance <= lower and upper <= tolerance else Verdict.UNDECIDED
 
 
-def _intervals(s: Statistics, tally: Tally, bounds: Range | None, confidence: float) -> list[Interval | None]:
+def _intervals(s: Statistics, tally: CellTally, bounds: Range | None, confidence: float) -> list[Interval | None]:
     """See `intervals`; None where the range of outputs is not known."""
     ranges = [possible_outputs(tally, bounds), possible_residuals(tally, bounds)]
     low, high = np.array([tuple(known or (0.0, 0.0)) for known in ranges]).T[:, s.residual.astype(np.int64)]

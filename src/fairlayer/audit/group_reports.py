@@ -9,7 +9,7 @@ import numpy as np
 
 from fairlayer.audit.intervals import cautious_means, effective_count, possible_outputs, quantile_of, welch, wilson
 from fairlayer.audit.result import CalibrationBin, Change, GroupReport, Histogram, Interval, Rate
-from fairlayer.audit.tally import BINS, CLASS, OUTPUT_SUMS, TARGET_SUMS, Range, Tally
+from fairlayer.audit.tally import BINS, CLASS, OUTPUT_SUMS, TARGET_SUMS, CellTally, Range
 from fairlayer.binding.conditions import Key
 from fairlayer.constraints.plain_data import Label
 
@@ -18,7 +18,7 @@ CALIBRATION_BINS = 10
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
-def describe(tally: Tally, keys: Sequence[Key], bounds: Range | None, confidence: float) -> list[GroupReport]:
+def describe(tally: CellTally, keys: Sequence[Key], bounds: Range | None, confidence: float) -> list[GroupReport]:
     """Every group that these columns make together; everybody where there are none."""
     z = quantile_of(confidence)
     labels, of_cell = tally.number(keys)
@@ -74,7 +74,7 @@ def _mean_intervals(
     return list(zip(low, high, strict=True))
 
 
-def _error_rates(tally: Tally, of_entry: np.ndarray, size: int, z: float) -> list[dict[str, Rate]]:
+def _error_rates(tally: CellTally, of_entry: np.ndarray, size: int, z: float) -> list[dict[str, Rate]]:
     """Decisions against targets that are 0 and 1."""
     truth = np.asarray(tally.columns[CLASS].values)[tally.cell]
     combined = of_entry * 2 + truth
@@ -100,12 +100,12 @@ def _error_rates(tally: Tally, of_entry: np.ndarray, size: int, z: float) -> lis
     return rates
 
 
-def _decided(tally: Tally, of_entry: np.ndarray, size: int) -> list[int]:
+def _decided(tally: CellTally, of_entry: np.ndarray, size: int) -> list[int]:
     """Samples with decision 1."""
     return np.rint(tally.total("d", of_entry, size)).astype(int).tolist()
 
 
-def _calibration_errors(tally: Tally, of_entry: np.ndarray, size: int) -> np.ndarray:
+def _calibration_errors(tally: CellTally, of_entry: np.ndarray, size: int) -> np.ndarray:
     """Mean |prediction - target| over bins, by weight."""
     combined = of_entry * CALIBRATION_BINS + _coarse(tally.bin, CALIBRATION_BINS)
     off, weight = (
@@ -119,7 +119,7 @@ def _coarse(fine: np.ndarray, bins: int) -> np.ndarray:
     return fine // (BINS // bins)
 
 
-def _each_group(tally: Tally) -> Iterator[tuple[str, str, np.ndarray]]:
+def _each_group(tally: CellTally) -> Iterator[tuple[str, str, np.ndarray]]:
     """Everybody, then every group of every attribute: attribute, label, and which cells belong."""
     yield "", "", np.ones(tally.cells, dtype=bool)
     for key in tally.attributes:
@@ -132,11 +132,11 @@ def _text(combination: tuple[Label, ...]) -> str:
     return " & ".join(map(str, combination))
 
 
-def _edges(tally: Tally, bins: int) -> np.ndarray:
+def _edges(tally: CellTally, bins: int) -> np.ndarray:
     return np.linspace(tally.reach.low, tally.reach.high, bins + 1)
 
 
-def calibration_curves(tally: Tally, confidence: float) -> list[CalibrationBin]:
+def calibration_curves(tally: CellTally, confidence: float) -> list[CalibrationBin]:
     """Mean target in bins of the prediction, for everybody and by group; bins without samples are left out."""
     z = quantile_of(confidence)
     if tally.targets not in ("binary", "numeric"):
@@ -171,7 +171,7 @@ def _target_interval(
     return t / weight - half, t / weight + half
 
 
-def histograms(tally: Tally) -> list[Histogram]:
+def histograms(tally: CellTally) -> list[Histogram]:
     """Distribution of predictions, and of raw outputs where there are some."""
     edges = tuple(_edges(tally, HISTOGRAM_BINS).tolist())
     after, changes = _coarse(tally.bin, HISTOGRAM_BINS), tally.changes
@@ -187,7 +187,7 @@ def histograms(tally: Tally) -> list[Histogram]:
     return found
 
 
-def changes(tally: Tally) -> list[Change]:
+def changes(tally: CellTally) -> list[Change]:
     """Who was changed, and by how much. Quantiles are means of narrow bins, exact where a bin holds one value."""
     table = tally.changes
     if table is None:

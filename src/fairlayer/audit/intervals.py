@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from fairlayer.audit.result import Rate
-from fairlayer.audit.tally import Range, Tally
+from fairlayer.audit.tally import CellTally, Range
 
 LEAST_TO_OBSERVE = 30  # samples in all, below which their range says little about the possible one
 
@@ -80,12 +80,12 @@ def wilson(successes: float, weight: float, n: float, count: int, z: float) -> R
     return Rate(p, max(0.0, min(p, centre - half)), min(1.0, max(p, centre + half)), count)
 
 
-def possible_outputs(tally: Tally, stated: Range | None) -> Range | None:
+def possible_outputs(tally: CellTally, stated: Range | None) -> Range | None:
     """The range to add samples at the ends of: as stated, or else as observed where there is enough to observe."""
     return stated if stated is not None else _observed(tally.outputs, tally.samples)
 
 
-def possible_residuals(tally: Tally, stated: Range | None) -> Range | None:
+def possible_residuals(tally: CellTally, stated: Range | None) -> Range | None:
     """The same for outputs less targets, which lie in the range of the outputs as a rule."""
     residuals = tally.residuals
     if residuals is None:

@@ -17,9 +17,9 @@ from fairlayer.audit.tally import (
     CLASS,
     OUTPUT_SUMS,
     TARGET_SUMS,
+    CellTally,
     ChangeTally,
     Range,
-    Tally,
     add_up,
     bin_of,
     check_cells,
@@ -35,7 +35,7 @@ from fairlayer.tables.duckdb_table import MISSING
 from fairlayer.tables.sql_cells import refuse_missing
 
 
-class Samples(NamedTuple):
+class AuditSamples(NamedTuple):
     """Samples in memory, checked. Missing labels of groups are labels of their own."""
 
     y: np.ndarray  # (n,) predictions
@@ -50,7 +50,7 @@ class Samples(NamedTuple):
 
 def read_samples(
     predictions: Any, groups: Any, targets: Any = None, features: Any = None, weights: Any = None, raw: Any = None
-) -> Samples:
+) -> AuditSamples:
     """Refuse what cannot be audited."""
     y = read_numbers(predictions, "predictions")
     n = len(y)
@@ -62,10 +62,10 @@ def read_samples(
     t, kind = (None, None) if targets is None else read_targets(targets, n)
     given = None if targets is None else as_numpy(targets).reshape(-1) if t is None else t
     before = None if raw is None else read_numbers(raw, "raw", n)
-    return Samples(y, label_missing(groups), given, t, kind, features, w, before)
+    return AuditSamples(y, label_missing(groups), given, t, kind, features, w, before)
 
 
-def tally_samples(samples: Samples, rules: ConstraintSet, threshold: float | None) -> Tally:
+def tally_samples(samples: AuditSamples, rules: ConstraintSet, threshold: float | None) -> CellTally:
     """Count samples by cell and bin."""
     y, t, w, raw = samples.y, samples.t, samples.w, samples.raw
     cells, cell = cells_of(columns_of(samples, rules), len(y))
@@ -78,7 +78,7 @@ def tally_samples(samples: Samples, rules: ConstraintSet, threshold: float | Non
     quantities = {"y": y, "d": (y >= at).astype(np.float64)}
     quantities |= {} if w is None else {"w": w}
     quantities |= {} if t is None else {"t": t, "r": y - t}
-    return Tally(
+    return CellTally(
         attributes=tuple(key for key in cells if key[0] == "group"),
         columns=cells,
         cell=numbers // BINS,
@@ -163,7 +163,7 @@ def _labelled(column: Any) -> Any:
     return array
 
 
-def columns_of(samples: Samples, rules: ConstraintSet) -> dict[Key, Column]:
+def columns_of(samples: AuditSamples, rules: ConstraintSet) -> dict[Key, Column]:
     """Everything that the audit looks at, as integers with labels."""
     n = len(samples.y)
     columns: dict[Key, Column] = {}

@@ -55,8 +55,8 @@ class Range(NamedTuple):
 class ChangeTally:
     """How predictions differ from raw outputs: bins of the change c = y - raw, and bins of the raw outputs, by cell.
 
-    The change 0 has a bin of its own. Sums as in `Tally`, with c the change, a its absolute value, x 1 where it is not
-    0, and f 1 where the decision differs.
+    The change 0 has a bin of its own. Sums as in `CellTally`, with c the change, a its absolute value, x 1 where it is
+    not 0, and f 1 where the decision differs.
     """
 
     cell: np.ndarray  # (E,)
@@ -74,7 +74,7 @@ CHANGE_SUMS = ("w", "wc", "wa", "wx", "wf")
 
 
 @dataclass(frozen=True, eq=False)
-class Tally:
+class CellTally:
     """Cells, their labels, and the sums of their entries."""
 
     attributes: tuple[Key, ...]  # keys of the protected attributes in `columns`

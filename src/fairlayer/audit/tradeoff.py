@@ -9,7 +9,7 @@ import numpy as np
 
 from fairlayer.arrays import as_numpy
 from fairlayer.audit.result import TradeoffPoint
-from fairlayer.audit.samples import Samples
+from fairlayer.audit.samples import AuditSamples
 from fairlayer.audit.tally import Range
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import read_groups
@@ -20,7 +20,7 @@ STEPS = 9
 
 
 def trade_off(
-    samples: Samples,
+    samples: AuditSamples,
     outputs: np.ndarray,  # (n,) to start from
     rules: ConstraintSet,
     bounds: Range | None,
@@ -49,7 +49,7 @@ def trade_off(
 
 
 def _point(
-    samples: Samples,
+    samples: AuditSamples,
     tolerance: float | None,
     gap: float,
     value: np.ndarray,

@@ -136,7 +136,7 @@ class Curve(Mark):
 
 
 @dataclass(frozen=True)
-class Key:
+class LegendKey:
     """An entry of a legend: marks in a small box of their own, and what they mean."""
 
     marks: tuple[Mark, ...]
@@ -172,7 +172,7 @@ class RowChart:
     ticks: tuple[Tick, ...]
     axis: str
     figures: str  # what the figures at the ends of the rows are
-    key: tuple[Key, ...] = ()
+    key: tuple[LegendKey, ...] = ()
     lead: str = ""
     tall: bool = False
 
@@ -187,12 +187,12 @@ class Panel:
     across: tuple[Tick, ...]
     up: tuple[Tick, ...]
     axis: str = ""
-    key: tuple[Key, ...] = ()
+    key: tuple[LegendKey, ...] = ()
     note: str = ""
 
 
 @dataclass(frozen=True)
-class Table:
+class FigureTable:
     """The figures behind a plot, by column. The first `headers` columns are headings of their rows."""
 
     caption: str
@@ -216,9 +216,9 @@ class Section:
     charts: tuple[RowChart, ...] = ()
     panels: tuple[Panel, ...] = ()
     multiples: tuple[Panel, ...] = ()  # small panels, many to a line
-    key: tuple[Key, ...] = ()  # of all its charts or panels together
-    tables: tuple[Table, ...] = ()
-    folded: tuple[Table, ...] = ()  # tables that open on demand
+    key: tuple[LegendKey, ...] = ()  # of all its charts or panels together
+    tables: tuple[FigureTable, ...] = ()
+    folded: tuple[FigureTable, ...] = ()  # tables that open on demand
     aside: str = ""  # a last sentence
 
 

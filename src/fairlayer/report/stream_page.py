@@ -10,7 +10,8 @@ from fairlayer.audit.numerals import aligned, count, number, percent, stated
 from fairlayer.audit.result import Verdict
 from fairlayer.report.drawing import (
     Curve,
-    Key,
+    FigureTable,
+    LegendKey,
     Line,
     Mark,
     Panel,
@@ -18,7 +19,6 @@ from fairlayer.report.drawing import (
     Row,
     RowChart,
     Section,
-    Table,
     scale,
     ticks_of,
 )
@@ -133,7 +133,7 @@ def _gaps_section(certificate: Certificate, steps: Sequence[Step]) -> Section | 
     if not panels:
         return None
     reports = certificate.constraints
-    table = Table(
+    table = FigureTable(
         "Every constraint.",
         {
             "constraint": [report.constraint for report in reports],
@@ -166,8 +166,8 @@ def _gap_panel(title: str, tolerance: float, points: Sequence[tuple[int, float]]
         f"from {number(points[0][1])} to {number(points[-1][1])}, at most {number(worst)}; promised {stated(tolerance)}"
     )
     key = (
-        Key((Curve(((0, 50), (100, 50)), "one"),), "largest pooled gap"),
-        Key((Line(0, 50, 100, 50, "dashed"),), "promised"),
+        LegendKey((Curve(((0, 50), (100, 50)), "one"),), "largest pooled gap"),
+        LegendKey((Line(0, 50, 100, 50, "dashed"),), "promised"),
     )
     axes = ticks_of(across), ticks_of(up, down=True)
     return Panel(shortened(title.capitalize(), 60), text, tuple(marks), *axes, "decisions so far", key)
@@ -200,12 +200,12 @@ def _groups_section(certificate: Certificate, steps: Sequence[Step]) -> Section 
         words = f"mean of decisions {mean}, of raw outputs {raw}"
         rows.append(Row(isolated(group.group), marks, words, mean, f"n = {count(group.count)}"))
     key = (
-        Key((Point(50, 50, "circle", "mark"),), "mean of decisions"),
-        Key((Point(50, 50, "diamond", "hollow two"),), "mean of raw outputs"),
+        LegendKey((Point(50, 50, "circle", "mark"),), "mean of decisions"),
+        LegendKey((Point(50, 50, "diamond", "hollow two"),), "mean of raw outputs"),
     )
     lead = omitted(len(shown), len(groups))
     chart = RowChart("Means of groups", tuple(rows), ticks_of(axis), "mean", "mean of decisions", key, lead)
-    table = Table(
+    table = FigureTable(
         "Every group.",
         {
             "group": [group.group for group in groups],
@@ -242,7 +242,7 @@ def _paths(groups: Sequence, steps: Sequence[Step]) -> tuple[Panel, ...]:
     for (name, path), style in zip(paths.items(), STYLES, strict=False):
         if path:
             marks += _line([(across(n), up.down(mean)) for n, mean in path], style)
-            key.append(Key((Curve(((0, 50), (100, 50)), style),), shortened(isolated(name), 40)))
+            key.append(LegendKey((Curve(((0, 50), (100, 50)), style),), shortened(isolated(name), 40)))
             words.append(f"{name}: from {number(path[0][1])} to {number(path[-1][1])}")
     axes = ticks_of(across), ticks_of(up, down=True)
     return (Panel("Means over time", "; ".join(words), tuple(marks), *axes, "decisions so far", tuple(key)),)
@@ -260,7 +260,7 @@ def _changes_section(certificate: Certificate, steps: Sequence[Step]) -> Section
     text = f"from {number(points[0][1])} to {number(points[-1][1])}, at most {number(max(c for _, c in points))}"
     axes = ticks_of(across), ticks_of(up, down=True)
     panel = Panel("Mean absolute change", text, marks, *axes, "decisions so far", note="of the decisions at that time")
-    table = Table(
+    table = FigureTable(
         "Changes in all.",
         {
             "": ["decisions changed", "mean change", "root mean squared change", "largest change"],

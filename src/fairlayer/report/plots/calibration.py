@@ -6,7 +6,19 @@ from collections.abc import Sequence
 
 from fairlayer.audit.numerals import aligned, aligned_intervals, confidence, count, number
 from fairlayer.audit.result import Audit, CalibrationBin
-from fairlayer.report.drawing import Curve, Key, Line, Mark, Panel, Point, Scale, Section, Table, scale, ticks_of
+from fairlayer.report.drawing import (
+    Curve,
+    FigureTable,
+    LegendKey,
+    Line,
+    Mark,
+    Panel,
+    Point,
+    Scale,
+    Section,
+    scale,
+    ticks_of,
+)
 from fairlayer.report.plots.groups import MOST_LINES, largest, omitted
 
 
@@ -26,9 +38,9 @@ def calibration_section(audit: Audit) -> Section | None:
         "higher than predicted, below it lower. Making means equal moves groups whose targets differ off this line."
     )
     key = (
-        Key((Point(50, 50, "circle", "mark"),), "mean target by mean prediction"),
-        Key((Line(50, 0, 50, 100, "whisker"),), f"{confidence(audit.settings.confidence)} interval"),
-        Key((Line(0, 100, 100, 0, "dashed"),), "calibrated"),
+        LegendKey((Point(50, 50, "circle", "mark"),), "mean target by mean prediction"),
+        LegendKey((Line(50, 0, 50, 100, "whisker"),), f"{confidence(audit.settings.confidence)} interval"),
+        LegendKey((Line(0, 100, 100, 0, "dashed"),), "calibrated"),
     )
     return Section(
         "calibration",
@@ -71,7 +83,7 @@ def _words(part: CalibrationBin) -> str:
     return f"predicted {number(part.mean_prediction)}, target {number(part.mean_target)}, n = {count(part.count)}"
 
 
-def _table(audit: Audit) -> Table:
+def _table(audit: Audit) -> FigureTable:
     bins = [part for part in audit.calibration if part.count > 0][:MOST_LINES]
     columns = {
         "group": [_name((part.attribute, part.label)) for part in bins],
@@ -81,4 +93,4 @@ def _table(audit: Audit) -> Table:
         "mean target": aligned([part.mean_target for part in bins]),
         "interval of the mean target": aligned_intervals([part.interval for part in bins]),
     }
-    return Table("Calibration, by group and interval of predictions.", columns, headers=2)
+    return FigureTable("Calibration, by group and interval of predictions.", columns, headers=2)

@@ -9,7 +9,8 @@ from fairlayer.audit.result import Audit, Change, TradeoffPoint
 from fairlayer.report.drawing import (
     Band,
     Curve,
-    Key,
+    FigureTable,
+    LegendKey,
     Line,
     Mark,
     Panel,
@@ -18,7 +19,6 @@ from fairlayer.report.drawing import (
     RowChart,
     Scale,
     Section,
-    Table,
     scale,
     ticks_of,
     upright,
@@ -26,9 +26,9 @@ from fairlayer.report.drawing import (
 from fairlayer.report.plots.groups import MOST_LINES, are_decided, largest, omitted
 
 KEY = (
-    Key((Line(0, 50, 100, 50, "thin"),), "smallest to largest change"),
-    Key((Band(0, 50, "bar down", 30, 70), Band(50, 100, "bar up", 30, 70)), "middle 90 %, lowered or raised"),
-    Key((Point(50, 50, "diamond", "hollow five"),), "mean"),
+    LegendKey((Line(0, 50, 100, 50, "thin"),), "smallest to largest change"),
+    LegendKey((Band(0, 50, "bar down", 30, 70), Band(50, 100, "bar up", 30, 70)), "middle 90 %, lowered or raised"),
+    LegendKey((Point(50, 50, "diamond", "hollow five"),), "mean"),
 )
 
 
@@ -79,7 +79,7 @@ def _row(change: Change, axis: Scale, mean: str, decided: bool) -> Row:
     return Row(change.label if change.attribute else "everybody", tuple(marks), text, mean, note)
 
 
-def changes_table(changes: Sequence[Change]) -> Table:
+def changes_table(changes: Sequence[Change]) -> FigureTable:
     """How far the predictions of each group are from the raw outputs."""
     columns: dict[str, Sequence[str]] = {
         "group": [f"{change.attribute}: {change.label}" if change.attribute else "everybody" for change in changes],
@@ -94,7 +94,7 @@ def changes_table(changes: Sequence[Change]) -> Table:
     columns["highest"] = aligned([change.highest for change in changes], sign=True)
     if any(change.flipped is not None for change in changes):
         columns["decisions flipped"] = [percent(change.flipped) for change in changes]
-    return Table("Change of predictions, by group.", columns)
+    return FigureTable("Change of predictions, by group.", columns)
 
 
 STARTS = {
@@ -134,10 +134,10 @@ def tradeoff_section(audit: Audit) -> Section | None:
             panels.append(_tradeoff_panel(title, upright_name, points, values, across, promised, here))
     start = STARTS.get(audit.settings.start, audit.settings.start)
     key = [
-        Key((Point(50, 50, "square", "mark five"),), "without constraints"),
-        Key((Point(50, 50, "circle", "mark"),), "projected, at other tolerances"),
-        Key((Point(50, 50, "diamond", "hollow two"),), "the audited predictions"),
-        Key((Line(50, 0, 50, 100, "dashed"),), "promised"),
+        LegendKey((Point(50, 50, "square", "mark five"),), "without constraints"),
+        LegendKey((Point(50, 50, "circle", "mark"),), "projected, at other tolerances"),
+        LegendKey((Point(50, 50, "diamond", "hollow two"),), "the audited predictions"),
+        LegendKey((Line(50, 0, 50, 100, "dashed"),), "promised"),
     ]
     return Section(
         "tradeoff",
@@ -193,7 +193,7 @@ def _at(point: TradeoffPoint) -> str:
     return "without constraints" if point.tolerance is None else f"tolerance {number(point.tolerance)}"
 
 
-def _tradeoff_table(points: Sequence[TradeoffPoint]) -> Table:
+def _tradeoff_table(points: Sequence[TradeoffPoint]) -> FigureTable:
     columns = {
         "tolerance": ["none" if p.tolerance is None else number(p.tolerance) for p in points],
         "largest gap": aligned([p.gap for p in points]),
@@ -203,4 +203,4 @@ def _tradeoff_table(points: Sequence[TradeoffPoint]) -> Table:
         "RMSE": aligned([p.root_mean_squared_error for p in points], 4),
     }
     known = {name: cells for name, cells in columns.items() if set(cells) != {ABSENT}}
-    return Table("From no constraint to the strictest.", known)
+    return FigureTable("From no constraint to the strictest.", known)

@@ -9,7 +9,7 @@ from fairlayer.audit.numerals import count, number
 from fairlayer.audit.result import Audit, GroupReport, Histogram
 from fairlayer.report.drawing import (
     Curve,
-    Key,
+    LegendKey,
     Line,
     Mark,
     Row,
@@ -44,7 +44,7 @@ def distributions_section(audit: Audit) -> Section | None:
         lead += " Behind them are the raw outputs, before they were made fair."
     styles = {"after": "predictions and their mean"} | ({"before": "raw outputs and their mean"} if compared else {})
     key = tuple(
-        Key((Curve(((0, 20), (100, 20)), style, filled=True), Line(50, 0, 50, 100, style)), text)
+        LegendKey((Curve(((0, 20), (100, 20)), style, filled=True), Line(50, 0, 50, 100, style)), text)
         for style, text in styles.items()
     )
     return Section("distributions", "Distributions by group", lead, charts=tuple(charts), key=key)

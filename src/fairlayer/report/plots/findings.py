@@ -9,14 +9,14 @@ from fairlayer.audit.result import Audit, Finding
 from fairlayer.audit.text import gap_text
 from fairlayer.report.drawing import (
     Band,
-    Key,
+    FigureTable,
+    LegendKey,
     Line,
     Point,
     Row,
     RowChart,
     Scale,
     Section,
-    Table,
     scale,
     ticks_of,
     upright,
@@ -48,14 +48,14 @@ def findings_section(audit: Audit) -> Section | None:
     )
 
 
-def _key() -> tuple[Key, ...]:
+def _key() -> tuple[LegendKey, ...]:
     edges = (Line(x, 0, x, 100, "tolerance-edge") for x in (0, 100))
     caps = (Line(x, 15, x, 85, "whisker five") for x in (0, 100))
     return (
-        Key((Band(0, 100, "tolerance"), *edges), "promised"),
-        Key((Point(50, 50, "circle", "mark five"),), "gap within tolerance in these data"),
-        Key((Point(50, 50, "diamond", "mark five"),), "gap beyond tolerance in these data"),
-        Key((Line(0, 50, 100, 50, "whisker five"), *caps), "interval for the population"),
+        LegendKey((Band(0, 100, "tolerance"), *edges), "promised"),
+        LegendKey((Point(50, 50, "circle", "mark five"),), "gap within tolerance in these data"),
+        LegendKey((Point(50, 50, "diamond", "mark five"),), "gap beyond tolerance in these data"),
+        LegendKey((Line(0, 50, 100, 50, "whisker five"), *caps), "interval for the population"),
     )
 
 
@@ -93,7 +93,7 @@ def _row(finding: Finding, axis: Scale, gap: str) -> Row:
     )
 
 
-def findings_table(audit: Audit, most: int = MOST_LINES) -> Table:
+def findings_table(audit: Audit, most: int = MOST_LINES) -> FigureTable:
     """Every comparison with its figures, or the first `most` of them."""
     shown = audit.findings[:most]
     caption = "Every comparison, the farthest beyond its tolerance first."
@@ -109,4 +109,4 @@ def findings_table(audit: Audit, most: int = MOST_LINES) -> Table:
         "interval": aligned_intervals([f.interval for f in shown]),
         "in these data": ["within" if f.holds else "beyond" for f in shown],
     }
-    return Table(caption, columns, headers=2, verdicts=tuple(f.verdict.value for f in shown))
+    return FigureTable(caption, columns, headers=2, verdicts=tuple(f.verdict.value for f in shown))

@@ -8,14 +8,14 @@ from typing import NamedTuple
 from fairlayer.audit.numerals import aligned, aligned_intervals, confidence, count, interval, number, percent, stated
 from fairlayer.audit.result import Audit, GroupReport, Rate
 from fairlayer.report.drawing import (
-    Key,
+    FigureTable,
+    LegendKey,
     Line,
     Mark,
     Point,
     Row,
     RowChart,
     Section,
-    Table,
     scale,
     ticks_of,
     upright,
@@ -104,11 +104,11 @@ def _means(title: str, reports: Sequence[GroupReport], overall: GroupReport, lea
         marks.append(Point(axis(report.mean), 50, "circle", "mark"))
         rows.append(Row(label_of(report), tuple(marks), words, mean, f"n = {count(report.count)}"))
     key = [
-        Key((Line(0, 50, 100, 50, "whisker"), Point(50, 50, "circle", "mark")), "mean prediction"),
-        Key((Line(50, 0, 50, 100, "dashed"),), "everybody"),
+        LegendKey((Line(0, 50, 100, 50, "whisker"), Point(50, 50, "circle", "mark")), "mean prediction"),
+        LegendKey((Line(50, 0, 50, 100, "dashed"),), "everybody"),
     ]
     if targets:
-        key.append(Key((Point(50, 50, "diamond", "hollow two"),), "mean target"))
+        key.append(LegendKey((Point(50, 50, "diamond", "hollow two"),), "mean target"))
     return RowChart(title, tuple(rows), ticks_of(axis), "mean", "mean prediction", tuple(key), lead)
 
 
@@ -138,7 +138,7 @@ def _rates(title: str, reports: Sequence[GroupReport], lead: str) -> RowChart:
             )
         )
     key = tuple(
-        Key((Line(0, 50, 100, 50, f"whisker {s.style}"), Point(50, 50, s.shape, f"mark {s.style}")), s.name)
+        LegendKey((Line(0, 50, 100, 50, f"whisker {s.style}"), Point(50, 50, s.shape, f"mark {s.style}")), s.name)
         for s in styles
     )
     tall = len(styles) > 1
@@ -171,7 +171,7 @@ def intersections_section(audit: Audit) -> Section | None:
     )
 
 
-def groups_table(caption: str, names: Sequence[str], reports: Sequence[GroupReport]) -> Table:
+def groups_table(caption: str, names: Sequence[str], reports: Sequence[GroupReport]) -> FigureTable:
     """What is known of groups; columns that none of them has are left out."""
     columns: dict[str, Sequence[str]] = {
         "group": names,
@@ -191,7 +191,7 @@ def groups_table(caption: str, names: Sequence[str], reports: Sequence[GroupRepo
         rates = [getattr(report, field) for report in reports]
         if any(rate is not None for rate in rates):
             columns[TITLES[field]] = [_share(rate) for rate in rates]
-    return Table(caption, columns)
+    return FigureTable(caption, columns)
 
 
 def label_of(report: GroupReport) -> str:

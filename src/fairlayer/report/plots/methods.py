@@ -9,7 +9,19 @@ from typing import Any
 
 from fairlayer.audit.numerals import ABSENT, aligned, count, number
 from fairlayer.audit.result import Audit
-from fairlayer.report.drawing import Curve, Key, Line, Mark, Panel, Point, Section, Table, scale, ticks_of, upright
+from fairlayer.report.drawing import (
+    Curve,
+    FigureTable,
+    LegendKey,
+    Line,
+    Mark,
+    Panel,
+    Point,
+    Section,
+    scale,
+    ticks_of,
+    upright,
+)
 from fairlayer.report.names import isolated, shortened
 
 SHAPES = ("circle", "diamond", "square", "triangle", "down", "plus")
@@ -34,7 +46,7 @@ def comparison_section(audit: Audit) -> Section | None:
         "Several methods on the same data, with the same constraints. Read fairness and quality together: either is "
         "easy on its own." + (" Times do not include compilation." if "seconds" in columns else ""),
         panels=() if panel is None else (panel,),
-        tables=(Table("One method per line.", cells),),
+        tables=(FigureTable("One method per line.", cells),),
     )
 
 
@@ -72,12 +84,12 @@ def _scatter(entries: Sequence[Mapping[str, Any]], columns: Sequence[str], promi
         shape, style = SHAPES[k % len(SHAPES)], f"mark {STYLES[k % len(STYLES)]}"
         text = f"{name}: gap {number(entry[gap])}, {quality.replace('_', ' ')} {number(entry[quality], 4)}"
         marks.append(Point(across(entry[gap]), up.down(entry[quality]), shape, style, text))
-        key.append(Key((Point(50, 50, shape, style),), shortened(name, 40)))
+        key.append(LegendKey((Point(50, 50, shape, style),), shortened(name, 40)))
         words.append(text)
     axes = ticks_of(across), ticks_of(up, down=True)
     title = f"{quality.replace('_', ' ').capitalize()} by largest gap"
     if promised:
-        key.append(Key((Line(50, 0, 50, 100, "dashed"),), "promised"))
+        key.append(LegendKey((Line(50, 0, 50, 100, "dashed"),), "promised"))
     return Panel(title, "; ".join(words), tuple(marks), *axes, "largest gap", tuple(key))
 
 
@@ -122,11 +134,11 @@ def _lines(quantity: str, parts: Mapping[str, Sequence[float]], promised: Sequen
         known = [(across(epoch), up.down(v)) for epoch, v in enumerate(column, start=1) if _is_number(v)]
         if known:
             marks.append(Curve(tuple(known), style))
-            key.append(Key((Curve(((0, 50), (100, 50)), style),), part or quantity))
+            key.append(LegendKey((Curve(((0, 50), (100, 50)), style),), part or quantity))
         finite = [v for v in column if _is_number(v)]
         if finite:
             words.append(f"{part or quantity}: from {number(finite[0])} to {number(finite[-1])}")
     axes = ticks_of(across), ticks_of(up, down=True)
     if promised:
-        key.append(Key((Line(0, 50, 100, 50, "dashed"),), "promised"))
+        key.append(LegendKey((Line(0, 50, 100, 50, "dashed"),), "promised"))
     return Panel(quantity.replace("_", " ").capitalize(), "; ".join(words), tuple(marks), *axes, "epoch", tuple(key))
