@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
@@ -120,11 +119,3 @@ def read_past(past: Any, needs_features: bool) -> tuple[np.ndarray, Any, Any]:
         raise InputError(f"warm_start must be {form} for these constraints, each of past data.")
     raw, _ = read_outputs(past[0])
     return raw, read_labels(past[1]), past[2] if len(past) == 3 else None
-
-
-def fingerprint(raw: np.ndarray, cell: np.ndarray, targets: np.ndarray | None, ids: list[str]) -> str:
-    """A hash of what a batch brought. Outputs count in float32, so that a batch may come again in another dtype."""
-    with np.errstate(over="ignore"):
-        parts = [raw.astype(np.float32).tobytes(), cell.astype(np.int32).tobytes()]
-    parts += [b"" if targets is None else targets.tobytes(), repr(ids).encode()]
-    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()

@@ -13,18 +13,20 @@ from typing import Any
 import numpy as np
 
 from fairlayer.constraints import ConditionalParity, EqualizedOdds, MeanParity, ResidualMean
+from fairlayer.stream.settings import POLICY_NAMES
 
 _TURN = threading.Lock()
 _READY: set[str] = set()
 
 
-def prepare(policy: str) -> None:
-    """Compile and load what streams of this policy run, once in a process."""
+def prepare(*policies: str) -> None:
+    """Compile and load what streams of these policies run, once in a process; of all policies where none is named."""
     with _TURN:
-        if policy not in _READY:
-            for dtype in (np.float32, np.float64):
-                _rehearse(policy, dtype)
-            _READY.add(policy)
+        for policy in policies or POLICY_NAMES:
+            if policy not in _READY:
+                for dtype in (np.float32, np.float64):
+                    _rehearse(policy, dtype)
+                _READY.add(policy)
 
 
 def _rehearse(policy: str, dtype: Any) -> None:
