@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.errors import FairlayerError
+from fairlayer.extras import needs
 
 COLOURS = {
     "F-Layer": "#1b6ca8",
@@ -35,11 +35,9 @@ STYLE = {
 @contextmanager
 def figure(path: Path, columns: int = 1, rows: int = 1, width: float = 4.2, height: float = 3.2) -> Iterator[Any]:
     """Axes of a figure, an array where there are several, saved to `path` (.svg or .png) at the end."""
-    try:
+    with needs("Drawing a figure", "matplotlib"):
         import matplotlib
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise FairlayerError("Figures are drawn with matplotlib: pip install 'fairlayer[report]'.") from error
     with matplotlib.rc_context(STYLE):
         drawing = Figure(figsize=(width * columns, height * rows))
         yield drawing.subplots(rows, columns)

@@ -132,7 +132,7 @@ def read_rows(constraint: Constraint, problem: Problem) -> list[Row]:
     rows = []
     for region, grouping in product(_regions(constraint, problem), _groupings(constraint, problem)):
         found = [s for s in _statistics(constraint, problem, grouping, region) if not s.absent]
-        pairs = combinations(found, 2) if constraint.pairwise else ((s, None) for s in found)
+        pairs = combinations(found, 2) if constraint.comparison == "difference" else ((s, None) for s in found)
         rows += [Row(a, b, -tolerance, tolerance) for a, b in pairs]
     return rows
 
@@ -165,7 +165,7 @@ def _memberships(column: Any) -> list[np.ndarray]:
 
 def _statistics(constraint: Any, problem: Problem, grouping: tuple[Any, ...], region: np.ndarray) -> list[Statistic]:
     columns = _columns(problem.groups)
-    targets = plain(problem.targets).astype(np.float64) if constraint.residual else None
+    targets = plain(problem.targets).astype(np.float64) if constraint.quantity == "residual" else None
     statistics = []
     for memberships in product(*(_memberships(columns[name]) for name in grouping)):
         factors = (*memberships, region)

@@ -63,7 +63,7 @@ def _as_function(problem, path):
     return lambda z: project(z, **problem.arguments(), path=path).value
 
 
-@pytest.mark.parametrize("path", ["fused", "tensor"])
+@pytest.mark.parametrize("path", ["compiled", "tensor"])
 def test_gradient(case, bounds, weights, path):
     problem = make_problem(case, bounds, weights, n=20)
     z = torch.tensor(problem.z, requires_grad=True)
@@ -74,7 +74,7 @@ def test_gradients_of_both_paths_agree(case, bounds, weights):
     problem = make_problem(case, bounds, weights)
     upstream = torch.tensor(np.random.default_rng(1).normal(size=len(problem.z)))
     gradients = []
-    for path in ("fused", "tensor"):
+    for path in ("compiled", "tensor"):
         z = torch.tensor(problem.z, requires_grad=True)
         gradients += torch.autograd.grad(_as_function(problem, path)(z), z, upstream)
     assert_close(*gradients, 1e-10)

@@ -146,7 +146,7 @@ BAD_CALLS = {
     "unknown policy for absent groups": ({"absent": "ignore"}, "absent must be one of.*'ignore'"),
     "unknown policy for conflicts": ({"infeasible": "ignore"}, "infeasible must be one of.*'ignore'"),
     "unknown path": ({"path": "gpu"}, "path must be one of.*'gpu'"),
-    "fused in half precision": ({"z": torch.zeros(N).half(), "path": "fused"}, "path='fused' takes float32 or float64"),
+    "fused in half precision": ({"z": torch.zeros(N).half(), "path": "compiled"}, "path='compiled' takes float32 or float64"),
     "unknown discrepancy": ({"discrepancy": "cubed"}, r"'cubed' is unknown; there are \['squared'"),
     "no discrepancy": ({"discrepancy": 3}, "discrepancy must be a name.*got 3"),
 }
@@ -293,7 +293,7 @@ SEEDS = range(6)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("path", ["fused", "tensor"])
+@pytest.mark.parametrize("path", ["compiled", "tensor"])
 def test_infeasible_says_how_far_to_go(seed, path):
     problem = conflicting(seed)
     with pytest.raises(InfeasibleError) as caught:
@@ -326,7 +326,7 @@ def test_infeasible_names_rows_that_conflict(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("path", ["fused", "tensor"])
+@pytest.mark.parametrize("path", ["compiled", "tensor"])
 def test_relax_violates_least(seed, path):
     problem = conflicting(seed)
     solution = project(problem.z, **problem.arguments(), infeasible="relax", path=path)

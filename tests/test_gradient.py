@@ -20,7 +20,7 @@ GROUPS = {"sex": np.arange(N) % 2, "race": RNG.integers(0, 3, N)}
 TABLE = torch.tensor(np.stack(list(GROUPS.values()), axis=1))
 Z = torch.tensor(RNG.normal(size=N) + GROUPS["sex"] + 0.5 * GROUPS["race"])
 WEIGHTS = RNG.uniform(0.5, 2.0, N)
-both_paths = pytest.mark.parametrize("path", ["fused", "tensor"])
+both_paths = pytest.mark.parametrize("path", ["compiled", "tensor"])
 CHECK = {"eps": 1e-7, "atol": 1e-6}
 
 

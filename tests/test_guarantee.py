@@ -15,7 +15,7 @@ from formulas import Problem, exact_violations, plain
 from oracle import project_reference
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS, ids=variant_name)
-both_paths = pytest.mark.parametrize("path", ["fused", "tensor"])
+both_paths = pytest.mark.parametrize("path", ["compiled", "tensor"])
 
 
 def two_groups(n: int, seed: int = 0, share: float = 0.5) -> tuple[np.ndarray, np.ndarray]:

@@ -188,6 +188,6 @@ def test_options_reach_the_projection():
     layer(X[:, 0], {"sex": GROUPS[:, 0]})
     assert layer.solution.vacuous == ("mean parity, sex: 2 is absent",)
     with pytest.raises(ValueError, match="float32 or float64"):
-        FairLayer(MeanParity(0.05), path="fused")(X[:, 0].half(), GROUPS)
+        FairLayer(MeanParity(0.05), path="compiled")(X[:, 0].half(), GROUPS)
     with pytest.raises(ValueError, match="absent"):
         FairLayer(MeanParity(0.05), absent="raise")(X[:, 0], torch.zeros(N, 1, dtype=torch.long))

@@ -82,7 +82,7 @@ def distance(problem: Problem, y: np.ndarray) -> float:
 
 
 @bounded
-@given(problems(), st.sampled_from(["fused", "tensor"]))
+@given(problems(), st.sampled_from(["compiled", "tensor"]))
 def test_feasible_exactly_or_the_status_says_otherwise(drawn, path):
     problem, dtype = drawn
     solution = answer(problem, dtype, path)
@@ -129,7 +129,7 @@ def test_nothing_feasible_is_closer(drawn):
 @given(problems())
 def test_both_paths_agree(drawn):
     problem, dtype = drawn
-    answers = [answer(problem, dtype, path) for path in ("fused", "tensor")]
+    answers = [answer(problem, dtype, path) for path in ("compiled", "tensor")]
     if None in answers:
         assert answers == [None, None]
         return

@@ -256,7 +256,7 @@ def saturated(seed: int) -> Problem:
     return Problem(100 * rng.normal(size=n), [MeanParity(10 ** rng.uniform(-5, -0.5))], groups, (0.0, 1.0))
 
 
-@pytest.mark.parametrize("path", ["fused", "tensor"])
+@pytest.mark.parametrize("path", ["compiled", "tensor"])
 def test_saturated_boxes(path):
     failed = []
     for seed in range(150):

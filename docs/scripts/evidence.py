@@ -61,7 +61,8 @@ def experiments() -> Section | None:
         parts = [part for profile in _profiles(folder) for part in _kept(profile, section)]
         if parts:
             name = folder.name.replace("_", " ").capitalize()
-            text = "\n\n".join([f"# {name}", f"Written by `fairlayer reproduce {folder.name}`.", *parts])
+            written = f"Written by `fairlayer reproduce {folder.name}`."
+            text = "\n\n".join([f"# {name}", written, *_said(folder), *parts])
             section.pages.append(Page(f"results/{folder.name}.md", name, text + "\n"))
     if not section.pages:
         return None
@@ -71,6 +72,12 @@ def experiments() -> Section | None:
         parts += ["\n## Claims\n", claims.read_text()]
     section.pages.insert(0, Page("results/index.md", section.title, "\n".join(parts) + "\n"))
     return section
+
+
+def _said(folder: Path) -> list[str]:
+    """What is to be known of an experiment's results, such as where they were run."""
+    note = folder / "README.md"
+    return [note.read_text().strip()] if note.exists() else []
 
 
 def _profiles(folder: Path) -> list[Path]:

@@ -1,30 +1,23 @@
-"""Pages about the project itself: decisions, changelog, contributing."""
+"""Pages about the project itself, from the files that every repository has."""
 
-import re
+from pages import ROOT, Page, Section
 
-from pages import ROOT, Page, Section, heading
-
-DECISIONS = ROOT / "docs" / "decisions"
+FILES = {"Changelog": "CHANGELOG.md", "Contributing": "CONTRIBUTING.md", "Security": "SECURITY.md"}
 
 
 def project() -> Section:
-    """Decisions with an index, and the two files that every repository has."""
-    lines = [
-        "# Decisions",
-        "",
-        "Choices that a newcomer would question, each with its reason and what else was considered.",
-        "",
-    ]
-    for path in sorted(DECISIONS.glob("*.md")):
-        name = re.sub(r"^\d+[.:]?\s*", "", heading(path.read_text(), path.stem))
-        lines.append(f"- [{path.name[:4]}]({path.name}) {name}")
-    changelog = (ROOT / "CHANGELOG.md").read_text()
-    contributing = (ROOT / "CONTRIBUTING.md").read_text()
-    return Section(
-        "Project",
-        [
-            Page("decisions/index.md", "Decisions", "\n".join(lines) + "\n"),
-            Page("changelog.md", "Changelog", changelog),
-            Page("contributing.md", "Contributing", contributing),
-        ],
-    )
+    """A page for each of the files."""
+    pages = [Page(_address(title), title, _relinked((ROOT / name).read_text())) for title, name in FILES.items()]
+    return Section("Project", pages)
+
+
+def _address(title: str) -> str:
+    return f"{title.lower()}.md"
+
+
+def _relinked(text: str) -> str:
+    """With links that go from page to page, not from file to file."""
+    text = text.replace("](docs/", "](")
+    for title, name in FILES.items():
+        text = text.replace(f"]({name})", f"]({_address(title)})")
+    return text

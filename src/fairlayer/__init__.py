@@ -1,22 +1,31 @@
-"""fairlayer: a differentiable layer that makes a neural network's outputs provably fair."""
+"""fairlayer: a differentiable layer that makes a neural network's outputs provably fair.
 
-from fairlayer.audit import audit
-from fairlayer.binding.groups import SoftGroup
-from fairlayer.constraints import (
-    Affine,
-    ConditionalParity,
-    EqualizedOdds,
-    EqualizedResiduals,
-    MeanParity,
-    ResidualMean,
-)
-from fairlayer.errors import AbsentGroupError, FairlayerError, InfeasibleError, InputError
-from fairlayer.frozen.freeze import freeze
-from fairlayer.layer import FairLayer
-from fairlayer.model import FairModel
-from fairlayer.projection import project
-from fairlayer.solution import Solution, Status
-from fairlayer.stream import Stream
+Public names are loaded when they are first asked for: `import fairlayer` loads nothing, not even torch.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fairlayer.audit import audit
+    from fairlayer.binding.groups import SoftGroup
+    from fairlayer.constraints import (
+        Affine,
+        ConditionalParity,
+        EqualizedOdds,
+        EqualizedResiduals,
+        MeanParity,
+        ResidualMean,
+    )
+    from fairlayer.errors import AbsentGroupError, FairlayerError, InfeasibleError, InputError
+    from fairlayer.frozen.freeze import freeze
+    from fairlayer.layer import FairLayer
+    from fairlayer.model import FairModel
+    from fairlayer.projection import project
+    from fairlayer.solution import Solution, Status
+    from fairlayer.stream import Stream
 
 __version__ = "0.1.0"
 
@@ -41,3 +50,42 @@ __all__ = [
     "freeze",
     "project",
 ]
+
+# Where the names that type checkers import above are at home: `tests/test_imports.py` holds the lists together.
+_HOMES = {
+    "audit": ("audit",),
+    "binding.groups": ("SoftGroup",),
+    "constraints": (
+        *("Affine", "ConditionalParity", "EqualizedOdds", "EqualizedResiduals"),
+        *("MeanParity", "ResidualMean"),
+    ),
+    "errors": ("AbsentGroupError", "FairlayerError", "InfeasibleError", "InputError"),
+    "frozen.freeze": ("freeze",),
+    "layer": ("FairLayer",),
+    "model": ("FairModel",),
+    "projection": ("project",),
+    "solution": ("Solution", "Status"),
+    "stream": ("Stream",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+class _Package(ModuleType):
+    """A package in which a public name is never hidden by a module of that name, whichever is loaded first."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+        setattr(self, name, value)
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *__all__})
+
+
+sys.modules[__name__].__class__ = _Package

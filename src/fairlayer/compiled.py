@@ -16,20 +16,28 @@ from typing import Any
 import numba
 
 _PACKAGE = Path(__file__).parent
-# What is compiled, and what it takes its constants and records from: whoever imports this module or stands in `solve`.
-_SOURCES = [source for source in sorted(_PACKAGE.rglob("*.py")) if b"fairlayer.compiled import" in source.read_bytes()]
+# The rooms that hold compiled code, and the records and constants that it is made of.
+_SOURCES = sorted(source for room in ("binding", "solve", "stream") for source in (_PACKAGE / room).glob("*.py"))
 _DIGEST = hashlib.sha256(b"".join(source.read_bytes() for source in _SOURCES)).hexdigest()[:12]
 
 
-def compiled(function: Callable[..., Any] | None = None, *, reorder: bool = False) -> Any:
+def compiled(
+    function: Callable[..., Any] | None = None, *, reorder: bool = False, inline: bool = False, inner: bool = False
+) -> Any:
     """Compile at the first call; run without the interpreter's lock.
 
     reorder: allow sums to be taken in any order, many terms at a time, and take it that no number is NaN.
+    inline: becomes part of whoever calls it. A compiled function is optimised anew with every caller, and with theirs:
+    what has one caller, or a few lines, is compiled in a fraction of the time as a part of it.
+    inner: is called by compiled functions alone.
     """
     if function is None:
-        return partial(compiled, reorder=reorder)
+        return partial(compiled, reorder=reorder, inline=inline, inner=inner)
+    if inline:
+        return numba.njit(inline="always", error_model="numpy")(function)
     liberties = {"reassoc", "nsz", "nnan", "contract"} if reorder else False
-    dispatcher = numba.njit(cache=True, nogil=True, fastmath=liberties)(function)
+    options: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True} if inner else {}
+    dispatcher = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=liberties, **options)(function)
     file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
     if file is not None:  # absent where numba has no folder to write to
         file._source_stamp = _DIGEST

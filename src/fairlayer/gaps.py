@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.binding.cells import exact_sums
+from fairlayer.arrays import as_numpy
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import Label, Name
-from fairlayer.binding.rows import values_of
+from fairlayer.binding.exact_sums import exact_sums
+from fairlayer.binding.rows import dense
 from fairlayer.binding.system import System, bind
-from fairlayer.constraints import as_numpy
-from fairlayer.solve.certify import all_hold, shortfalls
+from fairlayer.constraints.plain_data import Label, Name
+from fairlayer.solve.certify import shortfalls
+from fairlayer.solve.exact import exact_shortfalls
 from fairlayer.solve.newton import statistics
 
 Levels = Mapping[Name, Sequence[Label]] | None
@@ -38,7 +39,7 @@ class Gaps(NamedTuple):
 
     @property
     def excess(self) -> float:
-        """The largest amount by which a row passes its bound, negative within; nan where there is no row."""
+        """The largest amount by which a row exceeds its bound, negative within; nan where there is no row."""
         beyond = np.maximum(self.values - self.upper, self.lower - self.values)
         return float(beyond.max()) if len(beyond) else float("nan")
 
@@ -65,15 +66,15 @@ def row_values(y: Tensor, system: System) -> Tensor:
     values = y.double()
     if len(system.weights):
         values = values * torch.from_numpy(system.weights).to(device)
-    sums = values.new_zeros(len(rows.M)).index_add(0, index, values)
-    q = sums @ torch.from_numpy(rows.M).to(device) - torch.from_numpy(rows.offset).to(device)
-    return values_of(rows, q)
+    sums = values.new_zeros(len(system.weight)).index_add(0, index, values)
+    q = sums @ torch.from_numpy(dense(rows)).to(device) - torch.from_numpy(rows.offset).to(device)
+    return system.view.values(q)
 
 
 def row_excesses(y: Tensor, system: System) -> Tensor:
-    """By how much every row passes its upper and its lower bound, negative within: a (2, m) float64 tensor."""
-    values = row_values(y, system)
-    upper, lower = (torch.from_numpy(side).to(y.device) for side in (system.rows.upper, system.rows.lower))
+    """By how much every row exceeds its upper and its lower bound, negative within: a (2, m) float64 tensor."""
+    values, family = row_values(y, system), system.view.family
+    upper, lower = (torch.from_numpy(side[family]).to(y.device) for side in (system.rows.upper, system.rows.lower))
     return torch.stack([values - upper, lower - values])
 
 
@@ -89,16 +90,19 @@ def measure(
     """Measure every row of the constraints at outputs y."""
     values = as_numpy(y).reshape(-1).astype(np.float64)
     system = bind_batch(rules, len(values), groups, targets, features, weights, levels)
-    rows = system.rows
+    view = system.view
     q, missed = exact_statistics(values, system)
-    return Gaps(
-        system.view.names, values_of(rows, q), rows.lower, rows.upper, system.view.vacuous, bool(all_hold(missed))
-    )
+    lower, upper = (side[view.family] for side in system.stated)
+    return Gaps(view.names, view.values(q), lower, upper, view.vacuous, bool((missed <= 0.0).all()))
 
 
 def exact_statistics(values: np.ndarray, system: System) -> tuple[np.ndarray, np.ndarray]:
-    """(K,) statistics of float64 outputs, and (m,) by how much each row may be missed, rounding errors included."""
-    rows = system.rows
-    S, error = np.zeros(len(rows.M)), np.zeros(len(rows.M))
+    """(K,) statistics of float64 outputs, and (F,) by how much each family of rows is missed, rounding included."""
+    rows, size = system.rows, len(system.weight)
+    S, error = np.zeros(size), np.zeros(size)
     exact_sums(values, as_numpy(system.cell).astype(np.int32), system.weights, S, error)
-    return statistics(rows, S), shortfalls(rows, S, error)
+    missed = np.empty(len(rows.kind))
+    shortfalls(rows, S, error, missed)
+    if not (missed <= 0.0).all():
+        missed = exact_shortfalls(values, system, missed)
+    return statistics(rows, S), missed

@@ -9,57 +9,40 @@ for the squared discrepancy without bounds the orthogonal projector on the null 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from fairlayer.binding.bounds import Box
-from fairlayer.binding.system import System
+from fairlayer.binding.rows import EACH, Rows, dense
 from fairlayer.errors import InputError
-from fairlayer.solution import Facts
-from fairlayer.solve.discrepancy import Discrepancy
-from fairlayer.solve.fused import pull_back
+from fairlayer.solve import Task
+from fairlayer.solve.families import MINUS, PLUS, P, active_rows
+from fairlayer.solve.families import M as COEFFICIENT
+from fairlayer.solve.loops import pull_back
 from fairlayer.solve.result import Result
+from fairlayer.solve.tensors import has_float64
 
 _NO_OUTPUT = torch.empty(0)
 
 
 class Solved(NamedTuple):
-    """A solved projection: all that its derivative and its report need."""
+    """A solved projection: all that its derivative needs."""
 
-    system: System
+    task: Task
     result: Result
-    box: Box
-    discrepancy: Discrepancy
-    fused: bool
     excess: float = 0.0
-
-    def active(self) -> np.ndarray:
-        """The rows that hold the output where it is: those with a multiplier, and every equality."""
-        rows, active = self.system.rows, self.result.active
-        equalities = np.flatnonzero(rows.lower == rows.upper)
-        return np.union1d(active, equalities) if len(equalities) else active
-
-    def facts(self) -> Facts:
-        """What the user may want to know."""
-        view, result = self.system.view, self.result
-        return Facts(
-            view.names,
-            view.vacuous,
-            self.system.rows,
-            result.statistics,
-            result.multipliers,
-            result.missed,
-            self.excess,
-        )
 
 
 def attach_gradient(z: Tensor, solved: Solved) -> Tensor:
     """The output as a function of whatever wants gradients: z, row bounds, targets, box."""
-    system, box = solved.system, solved.box
+    system, box = solved.task.system, solved.task.box
+    if has_tangent(z):
+        raise InputError("z carries a forward-mode tangent, which would be lost: use reverse mode, y.backward().")
     if not torch.is_grad_enabled():
         return solved.result.value
     others = (system.lower, system.upper, system.offset, box.lo_tensor, box.hi_tensor)
@@ -73,6 +56,11 @@ def attach_gradient(z: Tensor, solved: Solved) -> Tensor:
     return _Projection.apply(solved, z) if z.requires_grad else solved.result.value
 
 
+def has_tangent(z: Tensor) -> bool:
+    """Whether forward-mode differentiation is under way, and of z."""
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(z).tangent is not None
+
+
 class _Projection(torch.autograd.Function):
     """The projection as a function of z, row bounds, statistic offsets, and the box."""
 
@@ -80,7 +68,8 @@ class _Projection(torch.autograd.Function):
     def forward(ctx: Any, solved: Solved, z: Tensor, *others: Tensor | None) -> Tensor:
         ctx.save_for_backward(z)
         # The output holds ctx. Were ctx to hold the output, only the garbage collector would free either of them.
-        ctx.solved = solved._replace(result=solved.result._replace(value=_NO_OUTPUT))
+        task = solved.task._replace(z=_NO_OUTPUT)
+        ctx.solved = solved._replace(task=task, result=solved.result._replace(value=_NO_OUTPUT))
         return solved.result.value
 
     @staticmethod
@@ -88,30 +77,30 @@ class _Projection(torch.autograd.Function):
         solved: Solved = ctx.solved
         (z,) = ctx.saved_tensors
         needed = ctx.needs_input_grad[1:]
-        if solved.fused and len(needed) == 1 and not torch.is_grad_enabled():
-            return None, _fused_gradient(solved, z, gradient)
-        if torch.is_grad_enabled() and not solved.discrepancy.piecewise_linear:
+        if solved.task.compiled and len(needed) == 1 and not torch.is_grad_enabled():
+            return None, _compiled_gradient(solved, z, gradient)
+        if torch.is_grad_enabled() and not solved.task.discrepancy.piecewise_linear:
             raise RuntimeError(
-                f"Double backward through the {solved.discrepancy.name!r} discrepancy is not available: "
+                f"Double backward through the {solved.task.discrepancy.name!r} discrepancy is not available: "
                 "its second derivatives are not implemented. Use create_graph=False, or discrepancy='squared'."
             )
         return None, *_tensor_gradients(solved, z.detach(), gradient, (*needed, *[False] * 5)[:6])[: len(needed)]
 
 
-def _fused_gradient(solved: Solved, z: Tensor, gradient: Tensor) -> Tensor:
+def _compiled_gradient(solved: Solved, z: Tensor, gradient: Tensor) -> Tensor:
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
-    system, result = solved.system, solved.result
+    (_, system, box, _, _), result = solved.task, solved.result
     pull_back(
         gradient.contiguous().numpy(),
         z.detach().contiguous().numpy(),
         system.cell,
         system.weights,
-        solved.box.lo,
-        solved.box.hi,
+        box.lo,
+        box.hi,
         result.shift,
         result.slopes,
         system.rows,
-        solved.active(),
+        result.nu,
         out.numpy(),
     )
     return out
@@ -120,52 +109,63 @@ def _fused_gradient(solved: Solved, z: Tensor, gradient: Tensor) -> Tensor:
 def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Sequence[bool]) -> tuple[Tensor | None, ...]:
     """Gradients in tensor operations, themselves differentiable with respect to `gradient`.
 
-    With A the active rows, D the slopes and rho_z the sensitivities: v = (A D A')^+ A D g, and
+    With A = R M' the active rows, D the slopes and rho_z the sensitivities: v = R'(A D A')^+ A D g, and
 
-        dz = rho_z (g - A'v),   d(row bound) = v,   d(offset) = R'v,   d(box) = g - A'v where a sample rests on it.
+        dz = rho_z (g - M v),   d(row bound) = v,   d(offset) = v,   d(box) = g - M v where a sample rests on it.
     """
-    system, result, device = solved.system, solved.result, z.device
-    rows, active = system.rows, solved.active()
+    (_, system, box, discrepancy, compiled), result = solved.task, solved.result
+    rows, device = system.rows, z.device if has_float64(z.device) else torch.device("cpu")
     index = torch.as_tensor(system.cell, device=device).long()
-    lo, hi = solved.box.tensors(device)
+    lo, hi = box.tensors(device)
     s = torch.from_numpy(result.shift).to(device)[index]
-    exact = z.double()
-    if solved.fused:  # which side of a bound a sample is on was decided in its own dtype
+    exact = z.to(device).double()
+    if compiled:  # which side of a bound a sample is on was decided in its own dtype
         exact, s = (exact - s).to(z.dtype).double(), torch.zeros((), dtype=torch.float64)
-    slope = solved.discrepancy.slope(exact, s, lo, hi)
-    sensitivity = solved.discrepancy.sensitivity(exact, s, lo, hi)
+    slope = discrepancy.slope(exact, s, lo, hi)
+    sensitivity = discrepancy.sensitivity(exact, s, lo, hi)
 
-    R = np.zeros((len(active), rows.M.shape[1]))
-    for a, j in enumerate(active):
-        R[a, rows.plus[j]] += 1.0
-        if rows.minus[j] >= 0:
-            R[a, rows.minus[j]] -= 1.0
-    over_cells = R @ rows.M.T  # (a, G)
+    pairs = active_rows(rows, result.nu)
+    R = np.zeros((pairs.shape[1], len(rows.offset)))
+    np.add.at(R, (np.arange(len(R)), pairs[PLUS].astype(np.int64)), pairs[P])
+    np.subtract.at(R, (np.arange(len(R)), pairs[MINUS].astype(np.int64)), pairs[COEFFICIENT])
+    M = dense(rows)
+    over_cells = R @ M.T  # (a, G)
     inverse = np.linalg.pinv((over_cells * result.slopes) @ over_cells.T, rcond=1e-12, hermitian=True)
-    A = torch.from_numpy(over_cells).to(device)
 
-    g = gradient.double()
-    sums = torch.zeros(A.shape[1], dtype=torch.float64, device=device).index_add(0, index, slope * g)
-    v = torch.from_numpy(inverse).to(device) @ (A @ sums)
-    correction = (v @ A)[index]
+    g = gradient.to(device).double()
+    sums = torch.zeros(len(M), dtype=torch.float64, device=device).index_add(0, index, slope * g)
+    v = torch.from_numpy(R.T @ inverse @ over_cells).to(device) @ sums  # (K,)
+    correction = (torch.from_numpy(M).to(device) @ v)[index]
     if len(system.weights):
         correction = correction * torch.from_numpy(system.weights).to(device)
     free = g - correction
 
-    # The bound that pushes moves the row; both do by half where neither pushes, as at an equality that z satisfies.
-    to_upper = torch.from_numpy(0.5 + 0.5 * np.sign(result.multipliers[active])).to(device)
-    position = torch.from_numpy(active).to(device)
-    per_row = torch.zeros(len(rows.plus), dtype=torch.float64, device=device)
-    held = 1.0 - slope
-    raw = exact - s
+    lower, upper = _bound_gradients(rows, result.nu, v.cpu()) if needed[1] or needed[2] else (None, None)
+    held = slope == 0
+    open_ended = torch.tensor(math.inf, dtype=torch.float64, device=device)
+    raw = discrepancy.response(exact, s, -open_ended, open_ended) if needed[4] or needed[5] else exact
     return (
-        (sensitivity * free).to(z.dtype) if needed[0] else None,
-        per_row.index_add(0, position, v * (1.0 - to_upper)).cpu() if needed[1] else None,
-        per_row.index_add(0, position, v * to_upper).cpu() if needed[2] else None,
-        (v @ torch.from_numpy(R).to(device)).cpu() if needed[3] else None,
-        _to_bound(held * free * (raw < lo), solved.box.lo_tensor) if needed[4] else None,
-        _to_bound(held * free * (raw > hi), solved.box.hi_tensor) if needed[5] else None,
+        (sensitivity * free).to(z.dtype).to(z.device) if needed[0] else None,
+        lower if needed[1] else None,
+        upper if needed[2] else None,
+        v.cpu() if needed[3] else None,
+        _to_bound(free * (held & (raw < lo)), box.lo_tensor) if needed[4] else None,
+        _to_bound(free * (held & (raw > hi)), box.hi_tensor) if needed[5] else None,
     )
+
+
+def _bound_gradients(rows: Rows, nu: np.ndarray, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of the lower and upper bounds of the families."""
+    family = torch.from_numpy(np.repeat(np.arange(len(rows.kind)), np.diff(rows.first)))
+    each = torch.from_numpy((rows.kind == EACH)[family.numpy()])
+    # The bound that pushes moves a statistic; both do by half where neither pushes, as at an equality that z satisfies.
+    up = torch.from_numpy(0.5 + 0.5 * np.sign(nu))
+    ratio = torch.from_numpy(rows.ratio)[family]
+    # Of families that are compared, whoever is pushed down gains what the bound gives way.
+    to_upper = torch.where(each, v * up, torch.where(torch.from_numpy(nu > 0), v / ratio, torch.zeros_like(v)))
+    to_lower = torch.where(each, v * (1.0 - up), torch.zeros_like(v))
+    zeros = torch.zeros(len(rows.kind), dtype=torch.float64)
+    return zeros.index_add(0, family, to_lower), zeros.index_add(0, family, to_upper)
 
 
 def _to_bound(gradient: Tensor, bound: Tensor | None) -> Tensor | None:

@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import Label, Name
-from fairlayer.constraints import Constraint
+from fairlayer.constraints.constraint import Constraint
+from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.projection import Absent, Infeasible, Path, project
 from fairlayer.solution import Solution
 from fairlayer.solve.discrepancy import Discrepancy

@@ -15,13 +15,16 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from sklearn.base import ClassifierMixin, RegressorMixin  # type: ignore[import-untyped]
-from sklearn.metrics import accuracy_score, r2_score  # type: ignore[import-untyped]
-from sklearn.utils.multiclass import check_classification_targets, type_of_target  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from fairlayer.estimators.estimator import FairEstimator
 from fairlayer.estimators.preprocessing import Probability, Rescaled
+from fairlayer.extras import needs
+
+with needs("fairlayer.sklearn", "scikit-learn"):
+    from sklearn.base import ClassifierMixin, RegressorMixin  # type: ignore[import-untyped]
+    from sklearn.metrics import accuracy_score, r2_score  # type: ignore[import-untyped]
+    from sklearn.utils.multiclass import check_classification_targets, type_of_target  # type: ignore[import-untyped]
 
 __all__ = ["FairClassifier", "FairRegressor"]
 
@@ -63,12 +66,12 @@ class FairClassifier(ClassifierMixin, FairEstimator):
 
     def predict_proba(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
         """(n, 2): probabilities of both classes."""
-        p = self._outputs(X, sensitive_features)
+        p = self.outputs(X, sensitive_features=sensitive_features).fair
         return np.stack([1.0 - p, p], axis=1)
 
     def decision_function(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
         """(n,): by how much the probability of the second class exceeds 0.5."""
-        return self._outputs(X, sensitive_features) - 0.5
+        return self.outputs(X, sensitive_features=sensitive_features).fair - 0.5
 
     def predict(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
         """(n,): the likelier class."""
@@ -100,6 +103,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         batch_size: int | Literal["auto"] = "auto",
         max_epochs: int = 200,
         patience: int = 8,
+        max_minutes: float | None = None,
         validation_fraction: float = 0.1,
         random_state: Any = None,
         verbose: bool = False,
@@ -114,6 +118,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
             batch_size=batch_size,
             max_epochs=max_epochs,
             patience=patience,
+            max_minutes=max_minutes,
             validation_fraction=validation_fraction,
             random_state=random_state,
             verbose=verbose,
@@ -136,7 +141,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
 
     def predict(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
         """(n,): predictions in the units of the target."""
-        return self._outputs(X, sensitive_features)
+        return self.outputs(X, sensitive_features=sensitive_features).fair
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, sensitive_features: Any = None) -> float:
         """Share of the variance explained, R^2."""

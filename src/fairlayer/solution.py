@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairlayer.binding.rows import Rows, values_of
+from fairlayer.binding.row_plan import PresentRows
 
 
 class Status(enum.Enum):
@@ -43,30 +43,36 @@ class Status(enum.Enum):
 
 
 class Facts:
-    """What is known of one projected batch; see `Solution` for the meaning of each."""
+    """What is known of one projected batch; see `Solution` for the meaning of each. Worked out when it is asked for."""
 
     def __init__(
-        self,
-        rows: tuple[str, ...],
-        vacuous: tuple[str, ...],
-        system: Rows,
-        statistics: np.ndarray,
-        multipliers: np.ndarray,
-        missed: np.ndarray,
-        excess: float = 0.0,
+        self, view: PresentRows, statistics: np.ndarray, nu: np.ndarray, missed: np.ndarray, excess: float = 0.0
     ):
-        self.rows = rows
-        self.vacuous = vacuous
-        self.system = system
-        self.statistics = statistics
-        self.multipliers = multipliers
-        self.missed = missed
+        self.view = view
+        self.statistics = statistics  # (K,) such as the means of groups
+        self.nu = nu  # (K,) their multipliers
+        self.missed = missed  # (F,) by how much families of rows are missed
         self.excess = excess
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Name of each row."""
+        return self.view.names
+
+    @property
+    def vacuous(self) -> tuple[str, ...]:
+        """What could not be compared."""
+        return self.view.vacuous
 
     @property
     def gaps(self) -> np.ndarray:
         """Value of each row."""
-        return values_of(self.system, self.statistics)
+        return self.view.values(self.statistics)
+
+    @property
+    def multipliers(self) -> np.ndarray:
+        """Multiplier of each row."""
+        return self.view.multipliers(self.nu)
 
     @property
     def status(self) -> Status:
@@ -78,7 +84,20 @@ class Facts:
         return Status.VACUOUS if self.vacuous else Status.OPTIMAL
 
 
-class RecordedFacts(Facts):
+class StreamFacts(Facts):
+    """The same of a stream, whose policy says how far the promise holds."""
+
+    def __init__(self, view: PresentRows, statistics: np.ndarray, nu: np.ndarray, status: Status, excess: float = 0.0):
+        super().__init__(view, statistics, nu, np.zeros(0), excess)
+        self._status = status
+
+    @property
+    def status(self) -> Status:
+        """What was found."""
+        return self._status
+
+
+class RecordedFacts:
     """The same, each given as it is."""
 
     def __init__(
@@ -108,7 +127,7 @@ class RecordedFacts(Facts):
         return self._status
 
 
-class BatchFacts(Facts):
+class BatchFacts:
     """The same for a batch of independent problems: one more dimension, and the gravest status of all."""
 
     def __init__(self, parts: Sequence[Facts]):
@@ -135,7 +154,7 @@ class Solution:
     value: the output, with the type, dtype, device and shape of the input.
     """
 
-    def __init__(self, value: Any, facts: Facts):
+    def __init__(self, value: Any, facts: Facts | RecordedFacts | BatchFacts):
         self.value = value
         self.facts = facts
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
+import numpy as np
 import pytest
 from people import people, write
 
@@ -140,7 +141,32 @@ CASES = {
     "predict again": (["predict", "MODEL", "FOLDER/again.csv", "-o", "OUT.csv"], "--prefix"),
     "predict new group": (
         ["predict", "MODEL", "FOLDER/martian.csv", "-o", "OUT.csv", "--mode", "frozen"],
-        "'martian' is a group that the model was not trained with",
+        "race 'martian': the model was not trained with this group",
+    ),
+    "predict new group in a batch": (
+        ["predict", "MODEL", "FOLDER/martian.csv", "-o", "OUT.csv", "--mode", "batch"],
+        "It knows 'black', 'other', 'white'. Correct the spelling, or add --new-groups",
+    ),
+    "predict new group in a stream": (
+        ["predict", "MODEL", "FOLDER/martian.csv", "-o", "OUT.csv", "--mode", "stream", "--state", "OUT.db"],
+        "race 'martian': the model was not trained with this group",
+    ),
+    "predict one row": (
+        ["predict", "MODEL", "FOLDER/one.csv", "-o", "OUT.csv"],
+        "one.csv has one group of sex only, 'female', and nobody to compare it with. Say how to go on: --mode frozen",
+    ),
+    "max minutes": (
+        ["fit", "DATA", *FIT, "--max-minutes", "0", "-o", "OUT"],
+        "--max-minutes: the time must be above 0",
+    ),
+    "tolerance of nobody": (
+        ["fit", "DATA", *replaced(FIT, "--parity", "age=0.1"), "-o", "OUT"],
+        "--parity: 'age' is not a protected attribute",
+    ),
+    "over nobody": (["audit", "DATA", *AUDIT, "--over", "sex+town"], "--over: 'town' is not a protected attribute"),
+    "residual mean without targets": (
+        ["project", "DATA", *PROJECT, "--residual-mean", "1", "-o", "OUT.csv"],
+        "--residual-mean compares scores with what came true: add --target COLUMN.",
     ),
     "facts no file": (["fit", "DATA", *FIT, "--facts", "FOLDER/none.json", "-o", "OUT"], "--facts: "),
     "facts no JSON": (["fit", "DATA", *FIT, "--facts", "DATA", "-o", "OUT"], "is not JSON"),
@@ -178,7 +204,8 @@ def folder(tmp_path_factory):
     write(frame.drop(columns="sex"), folder / "nosex.csv")
     write(frame.assign(age="old"), folder / "oldage.csv")
     write(frame.assign(probability=0.5), folder / "again.csv")
-    write(frame.assign(race="martian"), folder / "martian.csv")
+    write(frame.assign(race=np.where(frame["race"] == "black", "martian", frame["race"])), folder / "martian.csv")
+    write(frame[frame["sex"] == "female"].iloc[:1], folder / "one.csv")
     (folder / "facts.json").write_text('{"shoe size": 43}')
     write(people(1200), folder / "crowd.csv")
     apart = frame.assign(p=0.5, t=(frame["sex"] == "male") * 5.0)

@@ -15,6 +15,7 @@ from people import people, write
 
 from fairlayer import MeanParity
 from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.estimators.estimator import FairEstimator
 from fairlayer.estimators.folder import load
 from fairlayer.gaps import measure
 
@@ -73,9 +74,9 @@ def test_frozen_rows_do_not_depend_on_each_other(run, classifier, tmp_path):
     write(new, tmp_path / "all.csv")
     write(new.iloc[:1], tmp_path / "one.csv")
     assert run("predict", classifier, tmp_path / "all.csv", "-o", tmp_path / "a.csv", "--mode", "frozen").exit_code == 0
-    result = run("predict", classifier, tmp_path / "one.csv", "-o", tmp_path / "b.csv")
+    result = run("predict", classifier, tmp_path / "one.csv", "-o", tmp_path / "b.csv", "--mode", "frozen")
     assert result.exit_code == 0
-    assert "frozen, as the file has one group of sex only" in result.stderr
+    assert "nobody to compare" in result.stdout
     a, b = (pd.read_csv(tmp_path / name)["probability"].iloc[0] for name in ("a.csv", "b.csv"))
     assert a == pytest.approx(b, abs=1e-12)
 
@@ -167,9 +168,17 @@ def test_odds_and_residuals(run, table, tmp_path):
     asked = ["--protected", "sex", "--epochs", "3", "--ignore", "approved"]
     result = run("fit", table, "--target", "amount", "--residuals", "25", *asked, "-o", tmp_path / "residuals")
     assert result.exit_code in (0, 1), result.stderr
+    assert "Residuals are known only once targets are" in result.stderr
     result = run("predict", tmp_path / "residuals", table, "-o", tmp_path / "out.csv")
     assert result.exit_code == 0, result.stderr
-    assert "frozen" in result.stderr
+    assert "Mode: frozen" in result.stdout
+    assert "In this file" in result.stdout  # it has targets
+    write(people().drop(columns="amount"), tmp_path / "new.csv")
+    result = run("predict", tmp_path / "residuals", tmp_path / "new.csv", "-o", tmp_path / "out.csv")
+    assert "once they are known" in result.stdout
+    result = run("predict", tmp_path / "residuals", tmp_path / "new.csv", "-o", tmp_path / "o.csv", "--mode", "batch")
+    assert result.exit_code == 2
+    assert "which are known only later: use --mode frozen" in result.stderr
 
 
 def test_compare_shows_every_method(run, table, tmp_path):
@@ -218,3 +227,145 @@ def test_a_real_process(tmp_path):
     assert result.returncode == 2
     assert result.stderr == f"fairlayer: --prediction: {data} has no column 'amuont'. Did you mean 'amount'?\n"
     assert result.stdout == ""
+
+
+def test_frozen_says_what_it_promises_and_what_gap_it_leaves(run, classifier, tmp_path):
+    new = people(120, seed=8)
+    write(new, tmp_path / "new.csv")
+    result = run("predict", classifier, tmp_path / "new.csv", "-o", tmp_path / "out.csv", "--mode", "frozen")
+    assert result.exit_code == 0
+    p = pd.read_csv(tmp_path / "out.csv")["probability"].to_numpy()
+    groups = {name: new[name].replace("", "missing").to_numpy() for name in ("sex", "race", "disabled")}
+    gaps = measure(p, ConstraintSet([MeanParity(0.05)]), groups)
+    assert not gaps.satisfied
+    assert "for a single file nothing is promised" in result.stdout
+    beyond = int((np.abs(gaps.values) > 0.05).sum())
+    assert f"In this file {beyond} of {len(gaps.names)} gaps exceed their tolerance: at worst, " in result.stdout
+    assert f"{gaps.largest:.4g} for a tolerance of 0.05" in result.stdout
+
+
+@pytest.mark.parametrize("mode", [["batch"], ["stream", "--state", "s.db"]])
+def test_new_groups_are_accepted_where_they_are_asked_for(run, classifier, tmp_path, monkeypatch, mode):
+    monkeypatch.chdir(tmp_path)
+    new = people(300, seed=9)
+    new.loc[:60, "race"] = "martian"
+    write(new, tmp_path / "new.csv")
+    asked = ["predict", classifier, tmp_path / "new.csv", "-o", tmp_path / "out.csv", "--mode", *mode]
+    result = run(*asked)
+    assert result.exit_code == 2
+    assert not (tmp_path / "out.csv").exists()
+    result = run(*asked, "--new-groups")
+    assert result.exit_code == 0, result.stderr
+    assert "race: 'martian' is new to the model" in result.stderr
+    p = pd.read_csv(tmp_path / "out.csv")["probability"].to_numpy()
+    assert measure(p, ConstraintSet([MeanParity(0.05)]), {"race": new["race"].to_numpy()}).satisfied
+
+
+def test_stopping_on_purpose_is_recorded(run, table, tmp_path):
+    asked = ["--protected", "sex", "--parity", "0.05", "--epochs", "100", "--max-minutes", "1e-6", "--ignore", "amount"]
+    result = run("fit", table, "--target", "approved", *asked, "-o", tmp_path / "model")
+    assert result.exit_code == 0, result.stderr
+    model = load(tmp_path / "model")
+    assert (model.stopped_, model.n_iter_, model.max_minutes) == ("time", 1, 1e-6)
+    for text in (result.stderr, *((tmp_path / "model" / name).read_text() for name in ("report.json", "report.html"))):
+        assert "was stopped on purpose" in text
+    assert "was stopped on purpose" in (tmp_path / "model" / "model-card.md").read_text()
+
+
+def test_intersections_and_tolerances_of_their_own(run, table, tmp_path):
+    asked = ["--protected", "sex,race", "--parity", "sex+race=0.05,sex=0.02", "--merge-rare", "100"]
+    result = run("fit", table, "--target", "approved", *asked, "--epochs", "2", "-o", tmp_path / "model")
+    assert result.exit_code in (0, 1), result.stderr
+    new = people(400, seed=4)
+    write(new, tmp_path / "new.csv")
+    result = run("predict", tmp_path / "model", tmp_path / "new.csv", "-o", tmp_path / "out.csv")
+    assert result.exit_code == 0, result.stderr
+    done = pd.read_csv(tmp_path / "out.csv")
+    race = np.where(new["race"].isin(["white", "black"]), new["race"], "other")
+    rules = ConstraintSet([MeanParity(0.05, over=("sex", "race")), MeanParity(0.02, over="sex")])
+    assert measure(done["probability"].to_numpy(), rules, {"sex": new["sex"].to_numpy(), "race": race}).satisfied
+    done.assign(race=race).to_csv(tmp_path / "done.csv", index=False)
+    both = ["--protected", "sex,race", "--parity", "0.05", "--over", "sex+race"]
+    assert run("audit", tmp_path / "done.csv", "--prediction", "probability", *both).exit_code == 0
+    result = run("audit", tmp_path / "done.csv", "--prediction", "raw", *both)
+    assert result.exit_code == 1
+    assert "sex & race" in result.stdout
+    asked = ["--score", "raw", *both, "-o", tmp_path / "fair.csv"]
+    assert run("project", tmp_path / "done.csv", *asked).exit_code == 0
+    assert run("audit", tmp_path / "fair.csv", "--prediction", "raw", *both).exit_code == 0
+
+
+def test_the_mean_of_residuals(run, table, tmp_path):
+    asked = ["--protected", "sex", "--residual-mean", "0.5", "--target", "amount"]
+    result = run("project", table, "--score", "age", *asked, "-o", tmp_path / "fair.csv")
+    assert result.exit_code == 0, result.stderr
+    assert "residual mean, sex: female" in result.stdout
+    assert run("audit", tmp_path / "fair.csv", "--prediction", "age", *asked).exit_code == 0
+    assert run("audit", table, "--prediction", "age", *asked).exit_code == 1
+    result = run("fit", table, *asked, "--epochs", "1", "--ignore", "approved", "-o", tmp_path / "model")
+    assert result.exit_code in (0, 1), result.stderr
+    assert type(load(tmp_path / "model").constraints[0]).__name__ == "ResidualMean"
+
+
+def test_decimal_commas_are_numbers(run, tmp_path):
+    frame = people(200)
+    for name in ("income", "amount"):
+        frame[name] = frame[name].astype(str).str.replace(".", ",")
+    frame["rent"] = [f"{1 + i % 9}.{i % 1000:03}" for i in range(200)]  # 1.234 is more than a thousand here
+    frame.to_csv(tmp_path / "people.csv", sep=";", index=False)
+    asked = ["--protected", "sex", "--parity", "5", "--epochs", "1", "--ignore", "approved"]
+    result = run("fit", tmp_path / "people.csv", "--target", "amount", *asked, "-o", tmp_path / "model")
+    assert result.exit_code in (0, 1), result.stderr
+    assert "Commas are read as decimal commas" in result.stderr
+    content = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert content["table"]["schema"]["numbers"] == ["income", "age", "rent"]
+    fill = {entry["column"]: entry["fill"] for entry in content["encoder"]["numbers"]}
+    assert fill["rent"] > 1000
+    frame.to_csv(tmp_path / "new.csv", sep=";", index=False)
+    points = people(200).assign(rent=frame["rent"].str.replace(".", ""))
+    points.to_csv(tmp_path / "points.csv", index=False)
+    written = []
+    for name in ("new", "points"):
+        out = tmp_path / f"{name}-out.csv"
+        assert run("predict", tmp_path / "model", tmp_path / f"{name}.csv", "-o", out).exit_code == 0
+        written.append(pd.read_csv(out, dtype=str))
+    assert (written[0]["raw"] == written[1]["raw"]).all()
+    assert written[0]["rent"].tolist() == frame["rent"].tolist()  # as it was
+    raw = {}
+    for name, table in (("new", frame), ("points", points)):  # a row without a decimal is read as the model's file was
+        table.assign(income="7", amount="7").iloc[:1].to_csv(tmp_path / "one.csv", sep=";", index=False)
+        asked = ["predict", tmp_path / "model", tmp_path / "one.csv", "-o", tmp_path / "out.csv", "--mode", "frozen"]
+        assert run(*asked).exit_code == 0
+        raw[name] = pd.read_csv(tmp_path / "out.csv")["raw"].iloc[0]
+    assert raw["new"] == raw["points"]
+
+
+def test_columns_of_one_name_do_no_harm_where_they_are_ignored(run, tmp_path):
+    frame = people(200)
+    twice = pd.concat([frame, frame[["job", "name"]].rename(columns={"name": "Job"})], axis=1)
+    data = write(twice, tmp_path / "people.csv")
+    asked = ["--target", "approved", "--protected", "sex", "--parity", "0.1", "--epochs", "1"]
+    result = run("fit", data, *asked, "-o", tmp_path / "model")
+    assert result.exit_code == 2
+    assert "job" in result.stderr
+    result = run("fit", data, *asked, "--ignore", "job", "--ignore", "Job", "-o", tmp_path / "model")
+    assert result.exit_code == 0, result.stderr
+    assert "job" not in json.loads((tmp_path / "model" / "model.json").read_text())["table"]["schema"]["categories"]
+    result = run("predict", tmp_path / "model", data, "-o", tmp_path / "out.csv")
+    assert result.exit_code == 0, result.stderr
+    header = (tmp_path / "out.csv").read_text().splitlines()[0].split(",")
+    assert header[:-3] == twice.columns.tolist()
+
+
+def test_the_network_sees_every_row_once(run, table, classifier, tmp_path, monkeypatch):
+    """Fitting takes the rows held out through it once, and predicting takes each once."""
+    seen = []
+    raw = FairEstimator._raw
+    monkeypatch.setattr(FairEstimator, "_raw", lambda self, inputs: seen.append(len(inputs)) or raw(self, inputs))
+    asked = ["--protected", "sex", "--parity", "0.1", "--epochs", "1"]
+    assert run("fit", table, "--target", "approved", *asked, "-o", tmp_path / "model").exit_code == 0
+    assert sorted(seen) == [120, 480]  # the latter to freeze what training found
+    for mode in ("batch", "frozen"):
+        seen.clear()
+        assert run("predict", classifier, table, "-o", tmp_path / "out.csv", "--mode", mode).exit_code == 0
+        assert seen == [600]

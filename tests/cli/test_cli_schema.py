@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,13 @@ import pandas as pd
 import pytest
 from people import people
 
-from fairlayer import tables
 from fairlayer.cli.learning import Part, split
-from fairlayer.cli.options import Attribute, intervals, read_bounds, read_cuts
+from fairlayer.cli.options import Wanted, intervals, read_attributes, read_bounds
 from fairlayer.errors import InputError
-from fairlayer.tables.schema import MISSING_MARKS, Schema, group_labels, infer, is_number, numbers, text_labels
+from fairlayer.tables import duckdb_table
+from fairlayer.tables.attribute import Attribute, read_cuts
+from fairlayer.tables.entries import MISSING_MARKS, is_number, numbers, text_labels, with_decimal_points
+from fairlayer.tables.schema import FrameColumns, Schema, group_labels, infer
 from fairlayer.tables.table_io import Source
 
 
@@ -27,7 +30,7 @@ def inferred(frame, **options):
 
 
 def test_the_same_entries_are_missing_everywhere():
-    assert frozenset(tables._MISSING_TEXTS.split("|")) == MISSING_MARKS
+    assert frozenset(duckdb_table._MISSING_TEXTS.split("|")) == MISSING_MARKS
 
 
 @pytest.mark.parametrize(
@@ -76,9 +79,8 @@ def test_options_are_read():
 
 
 def test_a_schema_survives_json():
-    schema, _, notes = inferred(people(), merge_rare=20, attributes=[Attribute("sex"), Attribute("age", (30.0,))])
-    assert Schema.from_data(schema.to_data()) == schema
-    assert any("name: left out" in note for note in notes)
+    found = inferred(people(), merge_rare=20, attributes=[Attribute("sex"), Attribute("age", (30.0,))])
+    assert Schema.from_data(found.schema.to_data()) == found.schema
 
 
 @pytest.mark.parametrize(
@@ -96,22 +98,23 @@ def test_a_schema_survives_json():
 )
 def test_the_task_is_inferred(target, options, task, positive, negative):
     frame = people(120).assign(approved=(target * 120)[:120])
-    schema, _, _ = inferred(frame, **options)
+    schema = inferred(frame, **options).schema
     assert (schema.task, schema.positive, schema.negative) == (task, positive, negative)
 
 
 def test_rows_without_a_target_are_left_out():
     frame = people(120)
     frame.loc[:9, "approved"] = "NA"
-    _, kept, notes = inferred(frame)
-    assert len(kept) == 110
-    assert notes[0] == "10 rows have no approved and are left out."
+    found = inferred(frame)
+    assert len(found.frame) == 110
+    assert found.notes[0] == "10 rows have no approved and are left out."
 
 
 def test_new_labels_join_the_others_once_rare_ones_were_joined():
     frame = people(400)
-    schema, kept, _ = inferred(frame, attributes=[Attribute("race")], merge_rare=100)
-    assert set(schema.groups(kept)["race"].tolist()) == {"white", "black", "other"}
+    found = inferred(frame, attributes=[Attribute("race")], merge_rare=100)
+    schema = found.schema
+    assert set(schema.groups(found.frame)["race"].tolist()) == {"white", "black", "other"}
     assert schema.groups(frame.assign(race="martian"))["race"].tolist() == ["other"] * 400
 
 
@@ -127,3 +130,100 @@ def test_a_split_keeps_the_shares_of_groups():
         share = (held.groups["sex"] == label).sum() / (groups["sex"] == label).sum()
         assert share == pytest.approx(0.25, abs=0.02)
     assert "alone" in train.groups["race"].tolist()
+
+
+def test_columns_are_explained():
+    """What each was read as, why one was left out, and which may not be what they seem."""
+    frame = people(400)
+    n = len(frame)
+    frame = frame.assign(
+        id=range(7, 7 + n),
+        since=[f"2020-{1 + i % 12:02}-{1 + i % 28:02}" for i in range(n)],
+        seen=[f"2021-01-01 10:{i // 60:02}:{i % 60:02}" for i in range(n)],
+        nick=[f"nick {i // 2 if i % 5 else i}" for i in range(n)],
+        nothing="NA",
+        decision=np.where(frame["approved"] == "yes", "granted", "refused"),
+        price=[f"{i},5" for i in range(n)],
+    )
+    found = inferred(frame, ignore=["job"], hide_protected=True)
+    assert found.schema.numbers == ("income", "age", "amount", "id")
+    assert found.schema.categories == ("town", "race", "disabled", "since", "nick", "decision")
+    assert found.left_out.keys() == {"job", "sex", "name", "nothing", "seen", "price"}
+    assert found.left_out["name"].startswith("400 of its 400 entries differ, so as text")
+    assert "as a date or time" in found.left_out["seen"]
+    assert "decimal commas" in found.left_out["price"]
+    assert found.left_out["nothing"] == "it has no entries"
+    assert found.doubtful.keys() == {"amount", "id", "since", "nick", "decision"}
+    for name in ("amount", "decision"):
+        assert found.doubtful[name].startswith("it tells approved without a single error")
+    assert "number the rows" in found.doubtful["id"]
+    assert "dates or times" in found.doubtful["since"]
+    assert "name the rows? --ignore nick" in found.doubtful["nick"]
+    lines = "\n".join(found.lines)
+    for name in frame.columns.drop("approved"):
+        assert name in lines
+
+
+def test_a_copy_of_a_number_is_found():
+    frame = people(200)
+    frame = frame.assign(cents=(frame["amount"] * 100).round().astype(int))
+    found = inferred(frame, target="amount", ignore=["approved"])
+    assert found.doubtful.keys() == {"cents"}
+
+
+def test_decimal_commas_become_points():
+    frame = pd.DataFrame({"a": ["1,5", "", "-1.234,25"], "b": ["1.234", "7", "?"], "c": ["x", "1,5", ""]}, dtype=object)
+    read = with_decimal_points(frame)
+    assert numbers(read["a"], "a").tolist()[::2] == [1.5, -1234.25]
+    assert numbers(read["b"], "b").tolist()[:2] == [1234.0, 7.0]
+    assert read["c"].tolist() == ["x", "1,5", ""]
+
+
+def test_attributes_can_be_listed():
+    source = source_of(people(5).assign(**{"a,b": 1}))
+    read = read_attributes(["sex,race", "age=30,50,disabled", "a,b"], source)
+    assert read == [
+        Attribute("sex"),
+        Attribute("race"),
+        Attribute("age", (30.0, 50.0)),
+        *map(Attribute, ("disabled", "a,b")),
+    ]
+    assert read_attributes(["age=30,50"], source) == [Attribute("age", (30.0, 50.0))]
+
+
+def constraints(**options):
+    frame = people(50)
+    attributes = [Attribute("sex"), Attribute("race"), Attribute("disabled")]
+    made = Wanted(**options).constraints(FrameColumns(source_of(frame), frame), attributes)
+    return [(type(entry).__name__, entry.tolerance, entry.over) for entry in made]
+
+
+def test_tolerances_and_groups_are_read():
+    assert constraints(parity="0.1") == [("MeanParity", 0.1, None)]
+    assert constraints(parity="sex=0.1,race+sex=0.2", over=["disabled"]) == [
+        ("MeanParity", 0.1, "sex"),
+        ("MeanParity", 0.2, ("race", "sex")),
+    ]
+    assert constraints(residual_mean="0.1", residuals="sex=1", over=["race+sex,race", "disabled"]) == [
+        ("EqualizedResiduals", 1.0, "sex"),
+        ("ResidualMean", 0.1, [("race", "sex"), "race", "disabled"]),
+    ]
+    assert constraints(odds="sex=0.1,race=0.2:30,50") == [("EqualizedOdds", 0.1, "sex"), ("EqualizedOdds", 0.2, "race")]
+    assert constraints(conditional=["sex=0.1:town"]) == [("ConditionalParity", 0.1, "sex")]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"parity": "sxe=0.1"}, "--parity: 'sxe' is not a protected attribute. Did you mean 'sex'?"),
+        ({"parity": "town=0.1"}, "'town' is not a protected attribute. Protected are 'sex', 'race', 'disabled'."),
+        ({"parity": "sex=0.1,0.2"}, "--parity: '0.2' lacks its groups: write sex=0.2"),
+        ({"parity": "sex=0.1,sex=0.2"}, "two tolerances for 'sex'"),
+        ({"parity": "sex=small"}, "the tolerance 'small' is not a number"),
+        ({"parity": "0.1", "over": ["sex+sex"]}, "--over: 'sex+sex' names 'sex' twice"),
+        ({"parity": "0.1", "over": ["sex+age"]}, "--over: 'age' is not a protected attribute"),
+    ],
+)
+def test_mistakes_in_tolerances_and_groups(options, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        constraints(**options)

@@ -87,12 +87,6 @@ def test_fields_are_documented_by_their_comments(site):
     assert "fairlayer.training.Evaluation.batch_gap" in read(site / "reference" / "fairlayer.training.html").ids
 
 
-def test_every_decision_is_listed(site):
-    links = read(site / "decisions" / "index.html").links
-    for decision in (ROOT / "docs" / "decisions").glob("*.md"):
-        assert f"{decision.stem}.html" in links
-
-
 def test_every_benchmark_with_results_has_a_page(site):
     for result in (ROOT / "benchmarks" / "results").glob("*.md"):
         assert (site / "benchmarks" / f"{result.stem}.html").exists()

@@ -95,6 +95,9 @@ def test_kept_claims_say_what_they_rest_on():
     assert "among the paper's 5: CustomCNN" in finding("fairface", "highest")[0]
     assert "projected batch by batch: F-Layer 0 of 6 runs" in finding("fairface", "satisfied")[0]
     assert "CustomCNN 0.559 at 8" in finding("fairface", "small")[0]
+    assert "among the paper's 5: CustomCNN" in finding("celeba", "highest")[0]
+    assert finding("celeba", "gain")[1] == FAILS
+    assert "although 152 of 152 batches are satisfied" in finding("celeba", "satisfied")[0]
     assert "batches of 1000" in finding("synthetic", "median_large")[0]
 
 

@@ -159,7 +159,8 @@ def test_batches_that_lack_a_group_are_trained_on():
     assert math.isfinite(single.history["train_loss"][0])
 
 
-def test_interrupt_leaves_the_best_model_and_a_whole_history():
+def test_an_interrupt_ends_training_and_leaves_the_best_model():
+    """Nobody may take a model for trained that is not."""
     train, validation = loaders()
     model = make_model()
     seen = []
@@ -172,18 +173,29 @@ def test_interrupt_leaves_the_best_model_and_a_whole_history():
             raise KeyboardInterrupt
         return mse(outputs, targets)
 
-    fitted = fit(
-        model,
-        train,
-        validation,
-        loss=loss,
-        epochs=50,
-        monitor=seesaw([3.0, 1.0, 2.0, 2.0, 2.0]),
-        on_epoch=lambda record: seen.append(copy_state(model)),
-    )
-    assert (fitted.stopped, fitted.epochs, fitted.best_epoch) == ("interrupted", 4, 1)
-    assert {len(column) for column in fitted.history.values()} == {4}
+    with pytest.raises(KeyboardInterrupt):
+        fit(
+            model,
+            train,
+            validation,
+            loss=loss,
+            epochs=50,
+            monitor=seesaw([3.0, 1.0, 2.0, 2.0, 2.0]),
+            on_epoch=lambda record: seen.append(copy_state(model)),
+        )
+    assert len(seen) == 4
     assert same(model, seen[1])
+    assert not model.training
+
+
+def test_training_stops_when_its_time_is_up():
+    train, _ = loaders()
+    assert (fit(make_model(), train, loss=mse, epochs=3, max_minutes=1e-9).stopped) == "time"
+    fitted = fit(make_model(), train, loss=mse, epochs=1, max_minutes=1e-9)
+    assert (fitted.stopped, fitted.epochs) == ("epochs", 1)
+    assert fit(make_model(), train, loss=mse, epochs=2, max_minutes=1e9).stopped == "epochs"
+    with pytest.raises(InputError, match="max_minutes must be above 0"):
+        fit(make_model(), train, loss=mse, epochs=3, max_minutes=0)
 
 
 def test_callback_stops():

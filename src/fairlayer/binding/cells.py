@@ -1,24 +1,28 @@
 """Cells: one for each combination of everything the constraints look at.
 
-`assign_cells` numbers the combinations of several integer columns and counts their samples. Where the columns' ranges
-are narrow, as labels usually are, the number is computed directly and empty combinations are simply empty cells;
-otherwise the labels that occur are numbered first.
+`assign_cells` numbers the combinations of several integer columns and counts their samples. Where there are few, as a
+rule, the number is computed from the labels and empty combinations are simply empty cells; otherwise the combinations
+that occur are numbered, by a hash.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from fairlayer.binding.groups import Column, Label
+from fairlayer.binding.exact_sums import exact_sums
+from fairlayer.binding.families import NO_LABEL
+from fairlayer.binding.groups import Column
 from fairlayer.compiled import compiled
+from fairlayer.constraints.plain_data import Label
 
-UNIT = 2.0**-53  # relative rounding error of float64, in which sums are taken
-NO_LABEL = "\0no label"  # marks an integer that a column ranges over but does not hold
 MOST_DIRECT = 1024  # combinations, empty ones included, up to which cells are numbered directly
+_MOST_CODES = 2.0**62
+_NONE = np.empty(0)
 
 
 class Levels(NamedTuple):
@@ -49,39 +53,65 @@ class Cells(NamedTuple):
 def assign_cells(columns: Sequence[Column], n: int, weights: np.ndarray | None = None) -> Cells:
     """Number the combinations of labels that the columns hold.
 
-    A column with labels of its own keeps all of them, present or not; one of plain integers has those it ranges over.
+    A column with labels of its own keeps all of them, present or not; one of plain integers has those that occur.
     """
     if not columns or n == 0:
         labels = tuple(column.labels or () for column in columns)
         return _finish(np.zeros(n, dtype=np.int32), np.full(int(not columns), float(n)), Levels(labels, b""), weights)
-    table = _table(columns)
-    if isinstance(table, torch.Tensor):
-        found, cells = torch.unique(table, dim=0, return_inverse=True)
-        count = torch.bincount(cells, minlength=len(found)).double().cpu().numpy()
-        return _finish(cells, count, _renumber(columns, found.cpu().numpy()), weights)
-    index = np.empty(n, dtype=np.int32)
-    known = np.array([len(column.labels) if column.labels is not None else 0 for column in columns])
-    start, width, count = _direct(table, known, MOST_DIRECT, index)
-    if len(count):
+    if any(isinstance(column.values, torch.Tensor) for column in columns):
+        return _on_device(columns, weights)
+    ranges = [column_range(column.values) if column.labels is None else (0, len(column.labels)) for column in columns]
+    size = 1.0
+    for _, width in ranges:
+        size *= width
+    if size <= MOST_DIRECT:
+        index = np.zeros(n, dtype=np.int32)
+        for column, (start, width) in zip(columns, ranges, strict=True):
+            add_digits(column.values, start, width, index)
+        count = count_cells(index, int(size))
         labels = tuple(
-            column.labels if column.labels is not None else _range_labels(j, a, width, count)
-            for j, (column, a) in enumerate(zip(columns, start.tolist(), strict=True))
+            column.labels if column.labels is not None else _range_labels(j, ranges, count)
+            for j, column in enumerate(columns)
         )
         return _finish(index, count, Levels(labels, None), weights)
-    found, cells = np.unique(table, axis=0, return_inverse=True)
-    index = cells.reshape(-1).astype(np.int32)
-    count = np.bincount(index, minlength=len(found)).astype(np.float64)
+    if size > _MOST_CODES:
+        columns, ranges = _narrowed(columns)
+    code = np.zeros(n, dtype=np.int64)
+    for column, (start, width) in zip(columns, ranges, strict=True):
+        add_digits(column.values, start, width, code)
+    index, codes = number_codes(code)
+    count = count_cells(index, len(codes))
+    found = np.empty((len(codes), len(columns)), dtype=np.int64)
+    for j in range(len(columns) - 1, -1, -1):
+        start, width = ranges[j]
+        codes, found[:, j] = np.divmod(codes, width)
+        found[:, j] += start
     return _finish(index, count, _renumber(columns, found), weights)
 
 
-def _range_labels(j: int, start: int, width: np.ndarray, count: np.ndarray) -> tuple[Label, ...]:
+def _narrowed(columns: Sequence[Column]) -> tuple[list[Column], list[tuple[int, int]]]:
+    """Columns whose labels are numbered, as so many combinations of their integers do not fit into one."""
+    narrow = []
+    for column in columns:
+        values, codes = np.unique(column.values, return_inverse=True)
+        known = values.tolist() if column.labels is None else [column.labels[v] for v in values.tolist()]
+        narrow.append(Column(column.name, codes.astype(np.int64), tuple(known)))
+    return narrow, [(0, len(column.labels or ())) for column in narrow]
+
+
+@lru_cache(maxsize=1024)
+def _marked_range(start: int, occurs: bytes) -> tuple[Label, ...]:
+    return tuple(start + v if there else NO_LABEL for v, there in enumerate(occurs))
+
+
+def _range_labels(j: int, ranges: Sequence[tuple[int, int]], count: np.ndarray) -> tuple[Label, ...]:
     """The integers column j ranges over, those that do not occur marked; its least and greatest always do."""
-    labels: list[Label] = list(range(start, start + int(width[j])))
-    if len(labels) > 2:
-        others = tuple(axis for axis in range(len(width)) if axis != j)
-        occurs = count.reshape(width).sum(axis=others) > 0
-        labels = [label if there else NO_LABEL for label, there in zip(labels, occurs, strict=True)]
-    return tuple(labels)
+    start, width = ranges[j]
+    if width <= 2:
+        return _marked_range(start, b"\1" * width)
+    others = tuple(axis for axis in range(len(ranges)) if axis != j)
+    occurs = count.reshape([width for _, width in ranges]).sum(axis=others) > 0
+    return _marked_range(start, occurs.tobytes())
 
 
 def _renumber(columns: Sequence[Column], found: np.ndarray) -> Levels:
@@ -97,83 +127,48 @@ def _renumber(columns: Sequence[Column], found: np.ndarray) -> Levels:
     return Levels(tuple(labels), np.ascontiguousarray(digits).tobytes())
 
 
+def _on_device(columns: Sequence[Column], weights: np.ndarray | None) -> Cells:
+    """The same in tensor operations, where labels are not on the CPU."""
+    values = [column.values for column in columns]
+    device = next(v.device for v in values if isinstance(v, torch.Tensor))
+    table = torch.stack([torch.as_tensor(v, device=device) for v in values], dim=1)
+    found, cells = torch.unique(table, dim=0, return_inverse=True)
+    count = torch.bincount(cells, minlength=len(found)).cpu().numpy().astype(np.float64)
+    return _finish(cells, count, _renumber(columns, found.cpu().numpy()), weights)
+
+
 def _finish(index: Any, count: np.ndarray, levels: Levels, weights: np.ndarray | None) -> Cells:
     return Cells(index, count, count if weights is None else _weigh(index, weights, len(count)), levels)
 
 
-def _weigh(index: Any, weights: Any, G: int) -> np.ndarray:
+def _weigh(index: Any, weights: np.ndarray, G: int) -> np.ndarray:
     if isinstance(index, torch.Tensor):
         index = index.cpu().numpy()
-    total, error = np.empty(G), np.empty(G)  # summed exactly, as the certificate takes them to be
-    exact_sums(weights, index.astype(np.int32, copy=False), np.empty(0), total, error)
+    total, error = np.empty(G), np.empty(G)
+    exact_sums(weights, index.astype(np.int32, copy=False), _NONE, total, error)
     return total
 
 
-def _table(columns: Sequence[Column]) -> Any:
-    """(n, k) int64: the columns side by side, without a copy where they already are. A tensor if not on the CPU."""
-    matrix = columns[0].matrix
-    if matrix is not None and [(c.matrix is matrix, c.name) for c in columns] == [
-        (True, j) for j in range(matrix.shape[1])
-    ]:
-        on_cpu = isinstance(matrix, torch.Tensor) and matrix.device.type == "cpu"
-        return matrix.numpy() if on_cpu else matrix
-    values = [column.values for column in columns]
-    device = next((v.device for v in values if isinstance(v, torch.Tensor) and v.device.type != "cpu"), None)
-    if device is not None:
-        return torch.stack([torch.as_tensor(v, device=device) for v in values], dim=1)
-    return np.stack([np.asarray(v) for v in values], axis=1)
+def column_range(values: np.ndarray) -> tuple[int, int]:
+    """The least integer of a column, and how many there are up to its greatest."""
+    least, greatest = _extremes(values)
+    return least, greatest - least + 1
 
 
 @compiled
-def _direct(table, known, most, index):
-    """Cells from the ranges of the columns; an empty count where there would be more than `most` of them.
-
-    known: number of labels of each column, numbered from 0; or 0 where its integers are the labels.
-    """
-    n, k = table.shape
-    start, width = np.zeros(k, np.int64), np.empty(k, np.int64)
-    G = 1
-    for j in range(k - 1, -1, -1):
-        width[j] = known[j]
-        if width[j] == 0:
-            smallest = largest = table[0, j]
-            for i in range(n):
-                smallest = min(smallest, table[i, j])
-                largest = max(largest, table[i, j])
-            if float(largest) - float(smallest) >= most:  # as floats: the difference of integers may not fit into one
-                return start, width, np.zeros(0)
-            start[j], width[j] = smallest, largest - smallest + 1
-        G *= width[j]
-        if most < G:
-            return start, width, np.zeros(0)
-    number_cells(table, start, width, index)
-    return start, width, count_cells(index, G)
+def _extremes(values):
+    smallest = largest = values[0]
+    for i in range(values.size):
+        smallest = min(smallest, values[i])
+        largest = max(largest, values[i])
+    return smallest, largest
 
 
 @compiled
-def number_cells(table, start, width, index):
-    """The number of each sample's combination of labels; False if a label is outside its column's range."""
-    n, k = table.shape
-    stride = np.ones(k + 1, np.int64)
-    for j in range(k - 1, -1, -1):
-        stride[j] = stride[j + 1] * width[j]
-    outside = False
-    index[:] = 0
-    for j in range(0, k - 1, 2):  # two columns at a time: they share their cache lines
-        first, second = start[j], start[j + 1]
-        first_width, second_width = np.uint64(width[j]), np.uint64(width[j + 1])
-        first_stride, second_stride = stride[j + 1], stride[j + 2]
-        for i in range(n):
-            a, b = table[i, j] - first, table[i, j + 1] - second
-            outside |= (np.uint64(a) >= first_width) | (np.uint64(b) >= second_width)
-            index[i] += a * first_stride + b * second_stride
-    if k % 2 == 1:
-        last, last_width = start[k - 1], np.uint64(width[k - 1])
-        for i in range(n):
-            a = table[i, k - 1] - last
-            outside |= np.uint64(a) >= last_width
-            index[i] += a
-    return not outside
+def add_digits(values, start, width, code):
+    """code = code * width + (values - start), sample by sample."""
+    for i in range(values.size):
+        code[i] = code[i] * width + (values[i] - start)
 
 
 @compiled
@@ -193,22 +188,30 @@ def count_cells(index, G):
 
 
 @compiled
-def exact_sums(out, cell, weight, S, error):
-    """Cell sums of the output in twice the precision, for magnitudes at which plain sums leave doubt."""
-    G = S.size
-    low = np.zeros(G)
-    error[:] = 0.0
-    S[:] = 0.0
-    for i in range(out.size):
-        c = cell[i]
-        w = weight[i] if weight.size > 0 else 1.0
-        y = w * out[i]
-        if w != 1.0:
-            error[c] += UNIT * abs(y)
-        total = S[c] + y
-        part = total - S[c]
-        low[c] += (S[c] - (total - part)) + (y - part)
-        S[c] = total
-    for c in range(G):
-        S[c] += low[c]
-        error[c] += 2.0 * UNIT * abs(S[c])
+def number_codes(code):
+    """Number the codes that occur, in their order; (n,) the number of each, and the codes."""
+    n = code.size
+    size = 16
+    while size < 2 * n:
+        size *= 2
+    slot = np.full(size, -1, dtype=np.int32)
+    found = np.empty(n, dtype=np.int64)
+    index = np.empty(n, dtype=np.int32)
+    filled = 0
+    for i in range(n):
+        h = np.uint64(code[i]) * np.uint64(0x9E3779B97F4A7C15)
+        at = np.int64((h >> np.uint64(20)) & np.uint64(size - 1))
+        while slot[at] >= 0 and found[slot[at]] != code[i]:
+            at = (at + 1) & (size - 1)
+        if slot[at] < 0:
+            slot[at] = filled
+            found[filled] = code[i]
+            filled += 1
+        index[i] = slot[at]
+    order = np.argsort(found[:filled])
+    place = np.empty(filled, dtype=np.int32)
+    for k in range(filled):
+        place[order[k]] = k
+    for i in range(n):
+        index[i] = place[index[i]]
+    return index, found[order]

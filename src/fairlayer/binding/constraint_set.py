@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
-from fairlayer.binding.groups import Name
-from fairlayer.constraints import Affine, Constraint
+from fairlayer.constraints.affine import Affine
+from fairlayer.constraints.constraint import Constraint
+from fairlayer.constraints.plain_data import Name
 from fairlayer.errors import InputError
 
+if TYPE_CHECKING:
+    from fairlayer.binding.row_plan import RowPlan
+
 Groupings = tuple[tuple[tuple[Name, ...], ...], ...]  # of each constraint
+Limits = tuple[np.ndarray, np.ndarray, torch.Tensor | None, torch.Tensor | None]
 
 
 class ConstraintSet:
@@ -25,15 +31,21 @@ class ConstraintSet:
             if not isinstance(constraint, Constraint):
                 raise InputError(f"constraints must hold constraints such as MeanParity(0.05); got {constraint!r}.")
         self.constraints = listed
-        self.affine = [constraint for constraint in listed if isinstance(constraint, Affine)]
-        self.only_affine = bool(listed) and len(self.affine) == len(listed)
-        self.needs_groups = len(self.affine) < len(listed)
+        # Those that compare no groups bring a matrix over samples instead.
+        self.matrix_at: dict[int, Affine] = {
+            position: constraint  # type: ignore[misc]
+            for position, constraint in enumerate(listed)
+            if not constraint.needs_groups
+        }
+        self.matrices = list(self.matrix_at.values())
+        self.only_matrices = bool(listed) and len(self.matrices) == len(listed)
+        self.needs_groups = len(self.matrices) < len(listed)
         self.needs_targets = next((type(c).__name__ for c in listed if c.needs_targets), None)
         self.needs_features = any(constraint.needs_features for constraint in listed)
         self.key = tuple((type(constraint), constraint.key) for constraint in listed)
         self._hash = hash(self.key)
-        self.template: Any = None  # of the last table of labels, see solve/repeat.py
         self._groupings: dict[tuple[Name, ...], tuple[Groupings, tuple[Name, ...]]] = {}
+        self._limits: tuple[Any, Any, Any] = (None, None, None)
 
     def __hash__(self) -> int:
         return self._hash
@@ -44,15 +56,45 @@ class ConstraintSet:
     def groupings(self, names: tuple[Name, ...]) -> tuple[Groupings, tuple[Name, ...]]:
         """What each constraint compares, given the attributes there are; and which of these are looked at."""
         if names not in self._groupings:
-            each = tuple(tuple(constraint.groupings(names)) for constraint in self.constraints)
+            each = tuple(
+                tuple(constraint.groupings(names)) if constraint.needs_groups else ()  # type: ignore[attr-defined]
+                for constraint in self.constraints
+            )
             wanted = {name for groupings in each for grouping in groupings for name in grouping}
             # In the order of the table, in which cells are numbered, whatever order constraints name them in.
             self._groupings[names] = each, tuple(name for name in names if name in wanted)
         return self._groupings[names]
 
     def tolerances(self) -> tuple[Any, ...]:
-        """Tolerances as they are now: numbers, or tensors where gradients of them are wanted."""
-        return tuple(_tolerance(constraint.tolerance) for constraint in self.constraints)
+        """Tolerances as they are now: numbers, or tensors where gradients of them are wanted; 0 for a matrix."""
+        return tuple(_tolerance(getattr(constraint, "tolerance", 0.0)) for constraint in self.constraints)
+
+    def limits(self, plan: RowPlan) -> Limits:
+        """Bounds of every family of a plan; as tensors too where gradients of them are wanted."""
+        tolerances = self.tolerances()
+        if self.matrices or any(isinstance(tolerance, torch.Tensor) for tolerance in tolerances):
+            return self._mixed_limits(plan, tolerances)
+        if self._limits[0] is not plan or self._limits[1] != tolerances:
+            upper = np.array(tolerances, dtype=np.float64)[plan.owner]
+            self._limits = (plan, tolerances, (-upper, upper, None, None))
+        return self._limits[2]
+
+    def _mixed_limits(self, plan: RowPlan, tolerances: tuple[Any, ...]) -> Limits:
+        sides: list[list[torch.Tensor]] = [[torch.zeros(0)], [torch.zeros(0)]]
+        for position, tolerance in enumerate(tolerances):
+            count = int((plan.owner == position).sum())
+            matrix = self.matrix_at.get(position)
+            pair = (-tolerance, tolerance) if matrix is None else (matrix.lower, matrix.upper)
+            for side, value in zip(sides, pair, strict=True):
+                tensor = value.double().cpu() if isinstance(value, torch.Tensor) else torch.tensor(np.asarray(value))
+                side.append(tensor.expand(count))
+        lower, upper = (torch.cat([part.double() for part in side]) for side in sides)
+        return (
+            lower.detach().numpy(),
+            upper.detach().numpy(),
+            lower if lower.requires_grad else None,
+            upper if upper.requires_grad else None,
+        )
 
 
 def _tolerance(tolerance: Any) -> Any:

@@ -5,36 +5,30 @@ A column keeps the meaning of its integers (`labels`), so that a label absent fr
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from fairlayer.arrays import as_numpy
+from fairlayer.compiled import compiled
+from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
-
-Label = Hashable
-Name = Hashable
 
 
 class Column:
-    """One integer per sample. `labels[v]` is what v stands for; None where the integers are the labels themselves.
+    """One integer per sample. `labels[v]` is what v stands for; None where the integers are the labels themselves."""
 
-    `matrix` is the (n, k) table of which this is column `name`, where there is one; `values` is then a view of it.
-    """
+    __slots__ = ("labels", "name", "values")
 
-    __slots__ = ("_values", "labels", "matrix", "name")
-
-    def __init__(self, name: Name, values: Any, labels: tuple[Label, ...] | None = None, matrix: Any = None):
+    def __init__(self, name: Name, values: Any, labels: tuple[Label, ...] | None = None):
         self.name = name
+        self.values = values  # (n,) int64: an array, or a tensor where it is not on the CPU
         self.labels = labels
-        self.matrix = matrix
-        self._values = values
 
-    @property
-    def values(self) -> Any:
-        """(n,) int64, numpy array or tensor."""
-        return self.matrix[:, self.name] if self._values is None else self._values
+    def __len__(self) -> int:
+        return len(self.values)
 
 
 class SoftGroup:
@@ -45,7 +39,10 @@ class SoftGroup:
     """
 
     def __init__(self, probabilities: Any, labels: Sequence[Label] | None = None):
-        matrix = _as_array(probabilities, "probabilities").astype(np.float64)
+        try:
+            matrix = as_numpy(probabilities).astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"SoftGroup needs probabilities, numbers of shape (n, groups): {error}.") from error
         if matrix.ndim != 2:
             raise InputError(f"SoftGroup needs probabilities of shape (n, groups), got shape {matrix.shape}.")
         slack = max(1e-6, 2 * _rounding(probabilities))  # a softmax adds up to 1 but for the rounding of its dtype
@@ -65,51 +62,122 @@ class SoftGroup:
 Attributes = dict[Name, "Column | SoftGroup"]
 
 
+class CodedGroups:
+    """Protected attributes as `code_groups` read them: pass them wherever groups are asked for.
+
+    Rows of them are as quick to take as rows of an array: `coded[indices]`, `coded[100:200]`.
+    """
+
+    def __init__(self, attributes: Attributes):
+        self.attributes = attributes
+
+    def __len__(self) -> int:
+        return len(next(iter(self.attributes.values()), ()))
+
+    def __getitem__(self, rows: Any) -> CodedGroups:
+        return CodedGroups({name: _rows_of(column, rows) for name, column in self.attributes.items()})
+
+    @property
+    def names(self) -> tuple[Name, ...]:
+        """The attributes."""
+        return tuple(self.attributes)
+
+
+def _rows_of(column: Column | SoftGroup, rows: Any) -> Column | SoftGroup:
+    if isinstance(column, SoftGroup):
+        return SoftGroup(
+            column.probabilities[as_numpy(rows) if isinstance(rows, torch.Tensor) else rows], column.labels
+        )
+    on_cpu = isinstance(column.values, np.ndarray) and isinstance(rows, torch.Tensor)
+    return Column(column.name, column.values[rows.numpy() if on_cpu else rows], column.labels)
+
+
+def code_groups(groups: Any, levels: Mapping[Name, Sequence[Label]] | None = None) -> CodedGroups:
+    """Read protected attributes once, for many batches.
+
+    Labels that are words are turned into integers at every call of the layer. Before a training loop, do it once, and
+    take the rows of each batch:
+
+        coded = code_groups(frame[["sex", "race"]])
+        y = layer(network(x[batch]), groups=coded[batch])
+    """
+    if isinstance(groups, CodedGroups):
+        return groups
+    columns = _columns(groups)
+    n = len(next(iter(columns.values()))) if columns else 0
+    return CodedGroups(read_groups(groups, n, levels))
+
+
 def read_groups(groups: Any, n: int, levels: Mapping[Name, Sequence[Label]] | None = None) -> Attributes:
     """Read protected attributes.
 
-    groups: a mapping or frame of columns, one column, or an (n, k) array or tensor whose columns are named 0 to k-1.
+    groups: a mapping or frame of columns, one column, an (n, k) array or tensor whose columns are named 0 to k-1, or
+    what `code_groups` gave.
     levels: all labels an attribute can have, where the batch may lack some; a label not listed is an error.
     """
-    if groups is None:
-        raise InputError("groups is missing: pass the protected attributes, for instance groups={'sex': sex}.")
-    if isinstance(groups, torch.Tensor | np.ndarray) and groups.ndim == 2:
-        if groups.dtype in (torch.int64, np.int64) and groups.shape[0] == n and not levels:
-            if groups.shape[1] == 0:
-                raise InputError("groups has no columns: pass at least one protected attribute.")
-            return {j: Column(j, None, None, groups) for j in range(groups.shape[1])}
-        raw: dict[Name, Any] = {j: groups[:, j] for j in range(groups.shape[1])}
-    elif isinstance(groups, Mapping):
-        raw = dict(groups)
-    elif hasattr(groups, "columns") and hasattr(groups, "__getitem__"):
-        raw = {name: groups[name] for name in groups.columns}
-    elif isinstance(groups, SoftGroup) or np.ndim(groups) == 1:
-        raw = {getattr(groups, "name", None) or 0: groups}
-    elif np.ndim(groups) == 2:
-        return read_groups(_as_array(groups, "groups"), n, levels)
-    else:
-        raise InputError(f"groups must be columns, a frame, or an (n,) or (n, k) array; got {type(groups).__name__}.")
+    if isinstance(groups, CodedGroups):
+        if len(groups) != n:
+            raise InputError(
+                f"groups has {len(groups)} rows for {n} outputs: take the rows of this batch, groups[rows]."
+            )
+        attributes = groups.attributes
+        return attributes if not levels else {m: _relabelled(c, levels.get(m)) for m, c in attributes.items()}
+    raw = _columns(groups)
     if not raw:
         raise InputError("groups has no columns: pass at least one protected attribute.")
-    for name in levels or {}:
-        if name not in raw:
-            raise InputError(f"levels names attribute {name!r}, which groups does not have; it has {list(raw)}.")
-    return {name: read_column(name, values, n, (levels or {}).get(name)) for name, values in raw.items()}
+    if levels:
+        for name in levels:
+            if name not in raw:
+                raise InputError(f"levels names attribute {name!r}, which groups does not have; it has {list(raw)}.")
+        return {name: read_column(name, values, n, levels.get(name)) for name, values in raw.items()}
+    return {name: read_column(name, values, n) for name, values in raw.items()}
+
+
+def _columns(groups: Any) -> dict[Name, Any]:
+    """Columns by name, as they are."""
+    if groups is None:
+        raise InputError("groups is missing: pass the protected attributes, for instance groups={'sex': sex}.")
+    if isinstance(groups, Mapping):
+        return dict(groups)
+    if isinstance(groups, SoftGroup):
+        return {0: groups}
+    if hasattr(groups, "column_names") and hasattr(groups, "to_pydict"):  # an Arrow table
+        return groups.to_pydict()
+    if hasattr(groups, "columns"):
+        if len(set(groups.columns)) < len(groups.columns):
+            twice = [name for name in groups.columns if list(groups.columns).count(name) > 1]
+            raise InputError(f"groups has several columns named {twice[0]!r}: give each a name of its own.")
+        return {name: groups[name] for name in groups.columns}
+    dimensions = np.ndim(groups) if not isinstance(groups, str) else 0
+    if dimensions == 1:
+        return {getattr(groups, "name", None) or 0: groups}
+    if dimensions != 2:
+        kind = type(groups).__name__
+        raise InputError(f"groups must be columns, a frame, or an array of shape (n,) or (n, k); got {kind}.")
+    table = groups if isinstance(groups, torch.Tensor) else _as_array(groups, "groups")
+    if isinstance(table, torch.Tensor) and table.device.type == "cpu" and _whole(table):
+        table = table.numpy()
+    return {j: table[:, j] for j in range(table.shape[1])}
+
+
+def _whole(values: torch.Tensor) -> bool:
+    return not (values.is_floating_point() or values.is_complex()) and values.dtype not in (torch.uint64, torch.bool)
 
 
 def read_column(name: Name, values: Any, n: int, levels: Sequence[Label] | None = None) -> Column | SoftGroup:
     """Turn one attribute into a column of integers."""
+    kind = type(values)
+    if kind is np.ndarray and values.dtype == np.int64 and levels is None and values.shape == (n,):
+        return Column(name, values)
+    if kind is torch.Tensor and levels is None and values.shape == (n,) and _whole(values):
+        values = values.long()
+        return Column(name, values.numpy() if values.device.type == "cpu" else values)
     if not hasattr(values, "__len__") or isinstance(values, str):
         raise InputError(f"groups[{name!r}] is {values!r}: pass a column, one label per output.")
     if len(values) != n:
         raise InputError(f"groups[{name!r}] has {len(values)} entries for {n} outputs: pass one label per output.")
     if isinstance(values, SoftGroup):
         return values if levels is None else _soft_with_levels(name, values, tuple(levels))
-    whole = isinstance(values, torch.Tensor) and not values.is_floating_point() and values.dtype != torch.uint64
-    if whole and values.ndim == 1 and levels is None:
-        if values.dtype == torch.bool:
-            return Column(name, values.long(), (False, True))
-        return Column(name, values.long())
     categorical = getattr(values, "cat", values)  # a categorical series keeps both under `cat`
     if levels is None and hasattr(categorical, "categories") and hasattr(categorical, "codes"):
         codes = np.asarray(categorical.codes, dtype=np.int64)
@@ -122,8 +190,11 @@ def read_column(name: Name, values: Any, n: int, levels: Sequence[Label] | None 
         raise InputError(
             f"groups[{name!r}] has shape {array.shape}: pass one label per output, or SoftGroup(probabilities)."
         )
-    if levels is not None:
-        return _with_levels(name, array, tuple(levels))
+    column = _coded_array(name, array)
+    return column if levels is None else _relabelled(column, levels)
+
+
+def _coded_array(name: Name, array: np.ndarray) -> Column:
     if array.dtype == np.bool_:
         return Column(name, array.astype(np.int64), (False, True))
     if np.issubdtype(array.dtype, np.integer) and (array.dtype != np.uint64 or array.max(initial=0) < 2**63):
@@ -138,32 +209,115 @@ def read_column(name: Name, values: Any, n: int, levels: Sequence[Label] | None 
                 "labels, the number of an interval (numpy.digitize), or SoftGroup(probabilities)."
             )
         return Column(name, codes.astype(np.int64), tuple(labels.tolist()))
-    return _coded(name, array.tolist())
-
-
-def _coded(name: Name, values: list[Any]) -> Column:
-    """Number labels of any kind in their sorted order."""
-    found = dict.fromkeys(values)
-    _refuse_missing(name, sum(map(_is_missing, found)))
+    if array.dtype.kind == "U" and array.dtype.itemsize and array.dtype.isnative and len(array):
+        letters = np.ascontiguousarray(array).view(np.uint32).reshape(len(array), -1)
+        codes, first = _number_words(letters)
+        return _sorted(name, array[first].tolist(), codes)
+    codes_of = _Codes()
     try:
-        labels = sorted(found)
+        codes = np.fromiter(map(codes_of.__getitem__, array.tolist()), np.int64, len(array))
+    except TypeError as error:
+        raise InputError(f"groups[{name!r}] holds labels that cannot be told apart ({error}): use words.") from error
+    _refuse_missing(name, sum(map(_is_missing, codes_of)))
+    return _sorted(name, list(codes_of), codes)
+
+
+class _Codes(dict[Any, int]):
+    """Numbers labels as they come."""
+
+    def __missing__(self, label: Any) -> int:
+        number = self[label] = len(self)
+        return number
+
+
+def _sorted(name: Name, found: list[Any], codes: np.ndarray) -> Column:
+    """A column whose labels stand in their order, from labels and codes as they came."""
+    try:
+        order = sorted(range(len(found)), key=found.__getitem__)
     except TypeError:
-        labels = sorted(found, key=str)
-    code = {label: position for position, label in enumerate(labels)}
-    return Column(name, np.fromiter((code[value] for value in values), np.int64, len(values)), tuple(labels))
+        order = sorted(range(len(found)), key=lambda position: str(found[position]))
+    place = np.empty(len(found), dtype=np.int64)
+    place[order] = np.arange(len(found))
+    return Column(name, place[codes], tuple(found[position] for position in order))
+
+
+@compiled
+def _number_words(letters):
+    """Number the rows of a table as they come; (n,) the number of each, and where each number stands first."""
+    n, width = letters.shape
+    size = 64
+    slot = np.full(size, -1, dtype=np.int64)
+    first = np.empty(size, dtype=np.int64)
+    key = np.empty(size, dtype=np.uint64)
+    codes = np.empty(n, dtype=np.int64)
+    filled = 0
+    for i in range(n):
+        h = np.uint64(14695981039346656037)
+        for j in range(width):
+            h = (h ^ np.uint64(letters[i, j])) * np.uint64(1099511628211)
+        at = np.int64(h >> np.uint64(32)) & (size - 1)
+        while True:
+            known = slot[at]
+            if known < 0:
+                break
+            if key[known] == h:
+                same = True
+                for j in range(width):
+                    if letters[i, j] != letters[first[known], j]:
+                        same = False
+                        break
+                if same:
+                    break
+            at = (at + 1) & (size - 1)
+        if slot[at] < 0:
+            slot[at] = filled
+            first[filled], key[filled] = i, h
+            filled += 1
+            if 2 * filled > size:  # make room
+                size *= 4
+                wider, keys = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.uint64)
+                wider[:filled], keys[:filled] = first[:filled], key[:filled]
+                first, key = wider, keys
+                slot = np.full(size, -1, dtype=np.int64)
+                for k in range(filled):
+                    to = np.int64(key[k] >> np.uint64(32)) & (size - 1)
+                    while slot[to] >= 0:
+                        to = (to + 1) & (size - 1)
+                    slot[to] = k
+            codes[i] = filled - 1
+        else:
+            codes[i] = slot[at]
+    return codes, first[:filled]
 
 
 def _is_missing(label: Label) -> bool:
     """None, NaN, or what a frame has in their place."""
     try:
         return label is None or bool(label != label)
-    except TypeError:  # pandas.NA is neither equal to itself nor not
+    except (TypeError, ArithmeticError):  # pandas.NA is neither equal to itself nor not; some decimals refuse to say
         return True
 
 
-def _with_levels(name: Name, array: np.ndarray, levels: tuple[Label, ...]) -> Column:
-    code = _level_codes(name, array.tolist(), levels)
-    return Column(name, np.fromiter((code[label] for label in array.tolist()), np.int64, len(array)), levels)
+def _relabelled(column: Column | SoftGroup, levels: Sequence[Label] | None) -> Column | SoftGroup:
+    """A column with these labels, whether it has them all or not."""
+    if levels is None:
+        return column
+    known = tuple(levels)
+    if isinstance(column, SoftGroup):
+        return _soft_with_levels("", column, known)
+    if column.labels == known:
+        return column
+    values = as_numpy(column.values)
+    if column.labels is not None:
+        labels, codes = [*column.labels], values
+        used = np.bincount(codes, minlength=len(labels)) > 0
+        code = _level_codes(column.name, [v for v, there in zip(labels, used, strict=True) if there], known)
+        place = np.array([code.get(label, 0) for label in labels], dtype=np.int64)
+    else:
+        found, codes = np.unique(values, return_inverse=True)
+        code = _level_codes(column.name, found.tolist(), known)
+        place = np.array([code[label] for label in found.tolist()], dtype=np.int64)
+    return Column(column.name, place[codes], known)
 
 
 def _soft_with_levels(name: Name, group: SoftGroup, levels: tuple[Label, ...]) -> SoftGroup:
@@ -193,15 +347,14 @@ def _refuse_missing(name: Name, count: int) -> None:
 
 
 def _as_array(values: Any, what: str) -> np.ndarray:
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu()
-        return (values.float() if values.dtype == torch.bfloat16 else values).numpy()  # numpy has no bfloat16
+    if isinstance(values, torch.Tensor | np.ndarray):
+        return as_numpy(values)
     try:
         array = np.asarray(values)
-        if array.dtype.kind in "US" and not isinstance(values, np.ndarray):
-            # numpy writes out whatever stands beside words, and a missing label becomes the word "nan".
-            plain = np.asarray(values, dtype=object)
-            return array if all(isinstance(label, str | bytes) for label in plain.flat) else plain
+        if array.dtype.kind in "US":  # numpy writes out whatever stands beside words, and drops zeros at their ends
+            return (
+                np.fromiter(values, dtype=object, count=len(values)) if array.ndim == 1 else np.asarray(values, object)
+            )
         return array
     except Exception as error:
         raise InputError(f"{what} cannot be read as an array: {error}") from error

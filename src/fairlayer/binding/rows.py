@@ -2,30 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import torch
+
+EACH, DIFFERENCE, RATIO = 0, 1, 2  # how the statistics of a family are compared
+KIND, COEFFICIENT, LOWER, UPPER = 0, 1, 2, 3  # places in Rows.family
 
 
 class Rows(NamedTuple):
-    """Constraints as the solver sees them: lower <= R (M S - offset) <= upper over the cell sums S.
+    """Constraints as the solver sees them, over the cell sums S.
 
-    Statistic k is sum_c M[c, k] S_c - offset_k, for instance a group's mean. Row j is statistic plus[j], less
-    statistic minus[j] unless that is -1.
+    Statistic k is q_k = sum_c M[c, k] S_c - offset_k, for instance a group's mean; M is kept cell by cell, without its
+    zeros. Statistics f's first[f] to first[f + 1] are a family, of which those `present` are compared:
+
+        EACH         lower <= q_k <= upper                       for its one statistic,
+        DIFFERENCE   q_a - q_b <= upper                          for every two,
+        RATIO        ratio * q_a - q_b <= upper                  for every two.
+
+    So a family of many statistics has one row for every two of them, of which none is ever listed: the worst is that
+    of the greatest against the least.
     """
 
-    M: np.ndarray  # (G, K)
+    start: np.ndarray  # (G + 1,) where the entries of each cell start
+    statistic: np.ndarray  # (entries,)
+    value: np.ndarray  # (entries,) of M
     offset: np.ndarray  # (K,)
-    plus: np.ndarray  # (m,)
-    minus: np.ndarray  # (m,)
-    lower: np.ndarray  # (m,)
-    upper: np.ndarray  # (m,)
+    present: np.ndarray  # (K,) whether any sample counts towards it
+    first: np.ndarray  # (F + 1,)
+    family: np.ndarray  # (4, F) kind, ratio, lower and upper of each family
+
+    @property
+    def kind(self) -> np.ndarray:
+        """(F,) how the statistics of each family are compared."""
+        return self.family[KIND]
+
+    @property
+    def ratio(self) -> np.ndarray:
+        """(F,) the coefficient of the first statistic of every row."""
+        return self.family[COEFFICIENT]
+
+    @property
+    def lower(self) -> np.ndarray:
+        """(F,) lower bounds."""
+        return self.family[LOWER]
+
+    @property
+    def upper(self) -> np.ndarray:
+        """(F,) upper bounds."""
+        return self.family[UPPER]
+
+    def between(self, lower: np.ndarray, upper: np.ndarray) -> Rows:
+        """The same rows with other bounds."""
+        return self._replace(family=np.stack([self.kind, self.ratio, lower, upper]))
 
 
-def values_of(rows: Rows, q: Any) -> Any:
-    """(m,) value of each row at statistics q, an array or a tensor of shape (K,)."""
-    if isinstance(q, torch.Tensor):
-        plus, minus = (torch.from_numpy(side).to(q.device) for side in (rows.plus, rows.minus))
-        return q[plus] - torch.where(minus >= 0, q[minus], 0.0)
-    return q[rows.plus] - np.where(rows.minus >= 0, q[rows.minus], 0.0)
+def dense(rows: Rows) -> np.ndarray:
+    """(G, K) M with its zeros."""
+    M = np.zeros((len(rows.start) - 1, len(rows.offset)))
+    np.add.at(M, (np.repeat(np.arange(len(M)), np.diff(rows.start)), rows.statistic), rows.value)
+    return M
+
+
+def cell_totals(rows: Rows, of_cell: np.ndarray, absolute: bool = False) -> np.ndarray:
+    """(K,) sum over cells of M (or |M|) times a number of each."""
+    value = np.abs(rows.value) if absolute else rows.value
+    weights = value * np.repeat(of_cell, np.diff(rows.start))
+    return np.bincount(rows.statistic, weights=weights, minlength=len(rows.offset))

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import sys
 
+from fairlayer.extras import MissingExtraError, needs
+
 
 def main() -> None:
     """Run the command line; what `fairlayer` on a terminal calls."""
-    try:
+    from fairlayer.cli.interrupts import ending_in_one_line
+
+    with ending_in_one_line():
+        try:
+            with needs("The command line", "typer", "rich"):
+                import rich  # noqa: F401
+                import typer  # noqa: F401
+        except MissingExtraError as error:
+            print(error, file=sys.stderr)
+            sys.exit(2)
         from fairlayer.cli.app import app
-    except ImportError as error:
-        if error.name not in ("typer", "rich"):
-            raise
-        print("fairlayer: the command line needs typer and rich: pip install 'fairlayer[cli]'.", file=sys.stderr)
-        sys.exit(2)
-    app(prog_name="fairlayer")
+
+        app(prog_name="fairlayer")

@@ -7,31 +7,63 @@ import traceback
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from fairlayer.cli import audit, bench, datasets, demo, fit, predict, project, reproduce, stream
-from fairlayer.errors import FairlayerError
+from fairlayer.cli import audit, bench, datasets, demo, fit, interrupts, predict, project, reproduce, stream
+from fairlayer.errors import FairlayerError, InputError
+from fairlayer.nearest import nearest
 
 EPILOG = (
-    "Exit codes: 0 the constraints are satisfied, 1 they are violated, 2 the command could not be carried out. "
-    "`fairlayer COMMAND --help` explains a command."
+    "Exit codes: 0 the constraints are satisfied, 1 they are violated, 2 the command could not be carried out, 130 it "
+    "was interrupted. `fairlayer COMMAND --help` explains a command."
 )
+
+
+def _without_types_of_flags(parameters: list[Any]) -> list[Any]:
+    """Parameters as help shows them: an option that takes no value needs no word for one."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
+
+
+class Command(TyperCommand):
+    """A command whose flags are shown as such."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Arguments and options."""
+        return _without_types_of_flags(super().get_params(ctx))
 
 
 class Commands(TyperGroup):
     """Commands whose errors are one line each."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Options of all commands together."""
+        return _without_types_of_flags(super().get_params(ctx))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first word names."""
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            near = nearest(args[0], self.commands)
+            remedy = f"Did you mean {near!r}?" if near else f"There are {', '.join(self.commands)}."
+            raise InputError(f"There is no command {args[0]!r}. {remedy}")
+        return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command; its return value is the exit code."""
         try:
             code = super().main(*args, **{**options, "standalone_mode": False})
         except Exception as error:
+            interrupts.check()  # the error may be what became of one
             line = sentence(error)
             if line is None:  # 1 would say that constraints are violated
                 traceback.print_exc()
                 line = "this is a fault of the program: please report it with what stands above."
             print(f"fairlayer: {line}", file=sys.stderr)
             code = 2
+        if code == interrupts.EXIT_CODE:  # what the option parser makes of one
+            interrupts.check()
         sys.exit(code or 0)
 
 
@@ -40,10 +72,7 @@ def sentence(error: Exception) -> str | None:
     if isinstance(error, FairlayerError):
         text = str(error)
     elif hasattr(error, "format_message"):  # of the option parser
-        text = error.format_message()
-        context = getattr(error, "ctx", None)
-        if context is not None and "--help" not in text:
-            text = f"{text if text.endswith('?') else text.rstrip('.') + '.'} See `{context.command_path} --help`."
+        text = _option_error(error)
     elif isinstance(error, typer.Abort):
         text = "interrupted."
     elif isinstance(error, OSError) and error.strerror:
@@ -53,12 +82,25 @@ def sentence(error: Exception) -> str | None:
     return " ".join(text.split())
 
 
+def _option_error(error: Any) -> str:
+    """What the option parser has to say, with where to read on."""
+    context = getattr(error, "ctx", None)
+    text = error.format_message()
+    if context is None:
+        return text
+    if hasattr(error, "possibilities"):  # an option that is not there
+        known = [name for parameter in context.command.get_params(context) for name in parameter.opts]
+        near = nearest(error.option_name.lstrip("-"), [name[2:] for name in known if name.startswith("--")])
+        text = f"There is no option {error.option_name}." + (f" Did you mean --{near}?" if near else "")
+    ended = text if text.endswith("?") else text.rstrip(".") + "."
+    return f"{ended} See `{context.command_path} --help`."
+
+
 app = typer.Typer(
     name="fairlayer",
     cls=Commands,
     help="Models and scores whose group means (or residuals, or odds) agree within a tolerance, provably.",
     epilog=EPILOG,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -82,14 +124,12 @@ def _common(
 ) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help())
+        raise typer.Exit(2)
 
 
-app.command()(fit.fit)
-app.command()(predict.predict)
-app.command()(audit.audit)
-app.command()(project.project)
+for command in (
+    *(fit.fit, predict.predict, audit.audit, project.project),
+    *(datasets.datasets, demo.demo, reproduce.reproduce, bench.bench),
+):
+    app.command(cls=Command)(command)
 app.add_typer(stream.commands, name="stream")
-app.command()(datasets.datasets)
-app.command()(demo.demo)
-app.command()(reproduce.reproduce)
-app.command()(bench.bench)

@@ -21,14 +21,19 @@ def audit(
     parity: options.Parity = None,
     odds: options.Odds = None,
     residuals: options.Residuals = None,
+    residual_mean: options.ResidualMean = None,
     conditional: options.Conditional = None,
-    target: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="What came true; needed for --odds and --residuals.")
-    ] = None,
+    over: options.Over = None,
+    target: options.Target = None,
     raw: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Predictions before they were made fair: who was changed?")
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="The column of predictions before they were made fair, to see who was changed."
+        ),
     ] = None,
-    weight: Annotated[str | None, typer.Option(metavar="COLUMN", help="What each row counts.")] = None,
+    weight: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column that says how much each row counts.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -40,10 +45,12 @@ def audit(
     ] = None,
     card: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write a model card in Markdown.")] = None,
     facts: options.Facts = None,
-    threshold: Annotated[float, typer.Option(help="Predictions at it or above are decisions 1.")] = 0.5,
-    confidence: Annotated[float, typer.Option(help="Of every interval by itself.")] = 0.95,
-    bootstrap: Annotated[int, typer.Option(metavar="TIMES", min=0, help="Resamples for intervals; 0 for none.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
+    threshold: Annotated[float, typer.Option(metavar="P", help="Predictions of P or more are decisions 1.")] = 0.5,
+    confidence: Annotated[float, typer.Option(metavar="P", help="The confidence of every interval by itself.")] = 0.95,
+    bootstrap: Annotated[
+        int, typer.Option(metavar="TIMES", min=0, help="How often to resample for intervals; 0 for none.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the resamples.")] = 0,
 ) -> int:
     """Judge predictions, group by group.
 
@@ -52,9 +59,8 @@ def audit(
 
     `fairlayer audit out.csv --prediction probability --protected sex --parity 0.02 -o report.html`
     """
-    wanted = options.Wanted(parity, odds, residuals, conditional or ())
-    if wanted.needs_target and target is None:
-        raise InputError(f"{wanted.needs_target} compares predictions with what came true: add --target COLUMN.")
+    wanted = options.Wanted(parity, odds, residuals, residual_mean, conditional or (), over or ())
+    wanted.check_target(target, "predictions")
     _check_outputs(output, card, [path for path in (data, facts) if path is not None])
     if facts is not None and card is None:
         raise InputError("--facts is for the model card: add --card FILE.")
@@ -70,7 +76,7 @@ def audit(
 
     told = read_facts(facts)
     with FileColumns(source) as columns:
-        constraints = wanted.constraints(columns)
+        constraints = wanted.constraints(columns, attributes)
         columns.check_groups(attributes)
         columns.check_number(prediction, "--prediction")
     named = [name for name in (prediction, target, raw, weight) if name is not None]

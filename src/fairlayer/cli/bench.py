@@ -13,13 +13,18 @@ from fairlayer.errors import InputError
 def bench(
     suites: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SUITE]...", help="Which to run, such as floor or scaling; all where none is named."),
+        typer.Argument(
+            metavar="[SUITE]...", help="A suite to run, such as floor or scaling. All are run where none is named."
+        ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes and few repeats: does it run?")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Take small sizes and few repeats, to see that it runs.")
+    ] = False,
     sizes: Annotated[
-        list[int] | None, typer.Option(metavar="N", help="A batch size in place of the usual; may be repeated.")
+        list[int] | None,
+        typer.Option(metavar="N", help="A batch size in place of the usual ones. May be given more than once."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random problems.")] = 20_000,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the random problems.")] = 20_000,
 ) -> int:
     """Run the benchmarks; what they measure is written to benchmarks/results/.
 

@@ -27,13 +27,11 @@ def find(folder: str) -> Path:
 def run(root: Path, arguments: Sequence[str]) -> int:
     """Run Python in the checkout, on this terminal; who asks this process to stop asks the other, which says how."""
     with subprocess.Popen([sys.executable, *arguments], cwd=root) as process:
-        before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+        wishes = (signal.SIGINT, signal.SIGTERM)
+        before = [signal.signal(wish, lambda number, _: process.send_signal(number)) for wish in wishes]
         try:
-            while True:
-                try:
-                    code = process.wait()
-                    return code if code >= 0 else 128 - code  # ended by a signal: as a shell says it
-                except KeyboardInterrupt:
-                    process.send_signal(signal.SIGINT)
+            code = process.wait()
+            return code if code >= 0 else 128 - code  # ended by a signal: as a shell says it
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for wish, handler in zip(wishes, before, strict=True):
+                signal.signal(wish, handler)

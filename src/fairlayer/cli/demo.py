@@ -9,12 +9,13 @@ import typer
 
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import InputError
-from fairlayer.tables.table_io import check_parent, write_frame
+from fairlayer.extras import needs
+from fairlayer.tables.table_io import check_parent, replacing, save_frame
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from fairlayer.cli.learning import Part, Setting
+    from fairlayer.cli.learning import Part, Setting, Trial
 
 TRAINING_ROWS, TEST_ROWS = 12_000, 8_000
 AT_ONCE = 4  # decisions of the stream
@@ -25,8 +26,8 @@ def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write the report and the predictions.")
     ] = Path("demo"),
-    parity: Annotated[float, typer.Option(metavar="TOL", min=0.0, help="How far group means may differ.")] = 0.02,
-    seed: Annotated[int, typer.Option(min=0, help="Of the rows, the networks and the batches.")] = 0,
+    parity: Annotated[float, typer.Option(metavar="TOL", min=0.0, help="The most that group means may differ.")] = 0.02,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the rows, the networks and the batches.")] = 0,
 ) -> int:
     """Train a network four ways, keep a stream of its decisions fair, and write a report.
 
@@ -40,7 +41,7 @@ def demo(
 
     from fairlayer import MeanParity
     from fairlayer.audit import audit
-    from fairlayer.cli.learning import Setting, outputs
+    from fairlayer.cli.learning import Setting
     from fairlayer.cli.reporting import write_reports
 
     torch.set_num_threads(2)
@@ -48,9 +49,10 @@ def demo(
     names = " and ".join(test.groups)
     say(f"Mean parity {parity:g} on {names}; {len(train):,} rows to train, {len(test):,} to test.\n")
     setting = Setting([MeanParity(parity)], classify, bounds, seed, epochs=30, patience=4)
-    comparison, layer = _train(setting, train, test)
+    trials = _train(setting, train, test)
+    comparison, layer = [entry.row for entry in trials], trials[-1]
     show_table(list(comparison[0]), [list(row.values()) for row in comparison], "1. Four ways, on the test rows")
-    raw, fair = layer.raw_outputs(test.X), outputs(layer, test.X, test.groups)
+    raw, fair = layer.outputs
     satisfied = _stream(setting, raw, test)
     result = audit(
         fair,
@@ -58,13 +60,14 @@ def demo(
         list(setting.constraints),
         targets=test.y,
         raw=raw,
-        history=layer.history_,
+        history=layer.model.history_,
         comparison=comparison,
         seed=seed,
     )
     output.mkdir(exist_ok=True)
-    write_reports(result, page=output / "report.html", card=output / "model-card.md")
-    write_frame(_predictions(test, raw, fair), output / "predictions.csv")
+    with replacing(output / "predictions.csv") as temporary:
+        save_frame(_predictions(test, raw, fair), temporary)
+        write_reports(result, page=output / "report.html", card=output / "model-card.md")
     protected = " ".join(f"--protected {name}" for name in test.groups)
     say(f"3. The report: {output / 'report.html'}. {result.headline}\n")
     say("Try next:")
@@ -93,16 +96,15 @@ def _data(seed: int) -> tuple[Part, Part, Any, bool]:
     return whole.rows(positions[:TRAINING_ROWS]), whole.rows(positions[TRAINING_ROWS:]), bounds, classify
 
 
-def _train(setting: Setting, train: Part, test: Part) -> tuple[list[dict[str, Any]], Any]:
-    """Every method on the same rows: a table, and the model trained through the layer."""
+def _train(setting: Setting, train: Part, test: Part) -> list[Trial]:
+    """Every method on the same rows, the layer last."""
     from fairlayer.cli.learning import TITLES, trial
 
-    table, model = [], None
+    trials = []
     for name in ("unconstrained", "projection", "penalty", "layer"):
         note(f"Training: {TITLES[name]} ...")
-        model, row = trial(setting, name, train, test)
-        table.append(row)
-    return table, model
+        trials.append(trial(setting, name, train, test))
+    return trials
 
 
 def _stream(setting: Setting, raw: np.ndarray, test: Part) -> bool:
@@ -126,6 +128,6 @@ def _stream(setting: Setting, raw: np.ndarray, test: Part) -> bool:
 
 def _predictions(test: Part, raw: np.ndarray, fair: np.ndarray) -> Any:
     """What was predicted, as a table that `fairlayer audit` takes."""
-    import pandas as pd
-
+    with needs("The demo", "pandas"):
+        import pandas as pd
     return pd.DataFrame({**test.groups, "target": test.y, "raw": raw, "prediction": fair})

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import sys
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlayer.cli import options
+from fairlayer.cli import interrupts, options
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import InputError
 from fairlayer.tables.table_io import check_parent, open_source, read_frame, replacing_folder
@@ -18,7 +19,7 @@ from fairlayer.tables.table_io import check_parent, open_source, read_frame, rep
 if TYPE_CHECKING:
     from fairlayer.audit import Audit
     from fairlayer.cli.learning import Part, Setting
-    from fairlayer.tables.schema import Schema
+    from fairlayer.tables.schema import Inferred, Schema
 
 FEWEST_ROWS = 40
 COLUMNS, TRAINING = "What the columns mean, where it is not inferred right", "Training"
@@ -53,7 +54,9 @@ def fit(
     parity: options.Parity = None,
     odds: options.Odds = None,
     residuals: options.Residuals = None,
+    residual_mean: options.ResidualMean = None,
     conditional: options.Conditional = None,
+    over: options.Over = None,
     bounds: options.Bounds = None,
     facts: options.Facts = None,
     task: Annotated[
@@ -73,7 +76,7 @@ def fit(
         typer.Option(
             metavar="COLUMN",
             rich_help_panel=COLUMNS,
-            help="A column to leave out of the features; may be given more than once.",
+            help="A column to leave out of the features. The option may be given more than once.",
         ),
     ] = None,
     hide_protected: Annotated[
@@ -109,68 +112,100 @@ def fit(
         typer.Option(
             metavar="SHARE",
             rich_help_panel=TRAINING,
-            help="Share of the rows that is kept from training, for the report.",
+            help="The share of the rows that is kept from training, for the report.",
         ),
     ] = 0.2,
     epochs: Annotated[
-        int, typer.Option(min=1, rich_help_panel=TRAINING, help="Most passes over the data; training stops early.")
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            rich_help_panel=TRAINING,
+            help="The most passes over the data. Training ends before that once it no longer improves.",
+        ),
     ] = 200,
+    max_minutes: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MINUTES",
+            rich_help_panel=TRAINING,
+            help="Stop training after the pass in which so much time is up, and keep the best model so far. Report and "
+            "card say so. With --compare it is the time of each training.",
+        ),
+    ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, rich_help_panel=TRAINING, help="Of the split, the network and the batches.")
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            rich_help_panel=TRAINING,
+            help="Seed of the split, the network and the batches: the same seed gives the same model.",
+        ),
     ] = 0,
 ) -> int:
     """Train a fair model on a table.
 
     Classes or numbers, types of columns, missing entries and rare categories are inferred, and said. The model is
     judged on rows that it has not seen. The folder holds `model.safetensors` and `model.json`, `report.html`,
-    `report.json` and `model-card.md`.
+    `report.json` and `model-card.md`. Ctrl-C ends the command and leaves the folder as it was.
 
-    `fairlayer fit people.csv --target income --protected sex --protected race --parity 0.02 -o model/`
+    `fairlayer fit people.csv --target income --protected sex,race --parity 0.02 -o model/`
     """
-    wanted = options.Wanted(parity, odds, residuals, conditional or ())
+    wanted = options.Wanted(parity, odds, residuals, residual_mean, conditional or (), over or ())
     box = options.read_bounds(bounds)
     if not 0.0 < test < 1.0:
         raise InputError(f"--test: the share must lie between 0 and 1; got {test:g}.")
+    if max_minutes is not None and not max_minutes > 0.0:
+        raise InputError(f"--max-minutes: the time must be above 0; got {max_minutes:g}.")
     _check_folder(output)
-    source = open_source(data)
+    source = open_source(data, may_repeat=lambda name: name in (ignore or ()))
     attributes = options.read_attributes(protected, source)
-    for name, option in [(target, "--target"), *((name, "--ignore") for name in ignore or ())]:
-        source.check(name, option)
+    source.check(target, "--target")
+    ignored = [*source.repeated, *(name for name in ignore or () if name not in source.repeated.values())]
+    for name in ignored:
+        source.check(name, "--ignore")
     if target in [attribute.column for attribute in attributes]:
         raise InputError(f"--target: column {target!r} is protected too: it cannot be both.")
 
     from fairlayer.cli.learning import Part, Setting, split
     from fairlayer.cli.reporting import digest, read_facts, write_reports
     from fairlayer.estimators.folder import save
-    from fairlayer.tables.schema import FrameColumns, infer
+    from fairlayer.tables.entries import has_decimal_commas, with_decimal_points
+    from fairlayer.tables.schema import FrameColumns, infer, target_values
 
+    interrupts.check()
     told = read_facts(facts)
-    schema, frame, notes = infer(
-        read_frame(source),
+    frame = read_frame(source)
+    decimal_commas = has_decimal_commas(frame, source)
+    inferred = infer(
+        with_decimal_points(frame) if decimal_commas else frame,
         source,
         target=target,
         attributes=attributes,
-        ignore=ignore or (),
+        ignore=ignored,
         keep=wanted.conditional_columns(source),
         hide_protected=hide_protected,
         task=None if task is None else task.value,
         positive=positive,
         merge_rare=merge_rare,
+        decimal_commas=decimal_commas,
     )
+    schema, frame = inferred.schema, inferred.frame
     if len(frame) < FEWEST_ROWS:
         raise InputError(f"{data} has {len(frame)} rows with a target: at least {FEWEST_ROWS} are needed to learn.")
     classify = schema.task == "classification"
     if classify and box not in (None, (0.0, 1.0)):
         raise InputError("--bounds: probabilities lie between 0 and 1; leave the option out for classes.")
-    constraints = wanted.constraints(FrameColumns(source, frame))
+    constraints = wanted.constraints(FrameColumns(source, frame), attributes)
     _check_regions(constraints, schema, frame, wanted)
     chosen = _choose(method, constraints)
-    setting = Setting(constraints, classify, box, seed, epochs, verbose=sys.stderr.isatty())
-    whole = Part(schema.inputs(frame), _targets(frame, schema), schema.groups(frame))
+    setting = Setting(constraints, classify, box, seed, epochs, max_minutes=max_minutes, verbose=sys.stderr.isatty())
+    answers = target_values(frame[target], schema.task, schema.positive)
+    whole = Part(schema.inputs(frame), answers, schema.groups(frame))
     train, held = split(whole, test, seed)
     if not len(held):
         raise InputError(f"--test: {test:g} of {len(whole)} rows leaves none for the report: raise it.")
-    _introduce(schema, len(whole), notes)
+    _introduce(inferred, len(whole), wanted)
     audit, model = _learn(setting, chosen, train, held, compare)
     with replacing_folder(output) as temporary:
         save(model, temporary, table={"schema": schema.to_data(), "data": data.name, "seed": seed, "test": test})
@@ -179,7 +214,7 @@ def fit(
             page=temporary / PAGE,
             card=temporary / CARD,
             title=f"Fairness of {schema.target}",
-            facts={**_facts(schema, data, chosen, len(train), len(held), seed, notes), **told},
+            facts={**_facts(inferred, data, chosen, len(train), len(held), seed), **told},
             provenance={"data": data.name, "data, SHA-256": digest(data)},
         )
     say(str(audit))
@@ -212,8 +247,9 @@ def _choose(method: MethodName | None, constraints: Any) -> str:
     return method.value
 
 
-def _introduce(schema: Schema, rows: int, notes: list[str]) -> None:
-    """Say what was inferred."""
+def _introduce(inferred: Inferred, rows: int, wanted: options.Wanted) -> None:
+    """Say what was inferred, and what can be promised."""
+    schema = inferred.schema
     what = f"the probability of {schema.target} = {schema.positive}" if schema.positive else schema.target
     note(f"{rows:,} rows, {len(schema.features)} features; predicts {what} ({schema.task}).")
     among = [name for name in schema.attributes if name in schema.features]
@@ -222,13 +258,19 @@ def _introduce(schema: Schema, rows: int, notes: list[str]) -> None:
             f"  The features include {', '.join(among)}, which {'is' if len(among) == 1 else 'are'} protected: "
             "--hide-protected leaves them out."
         )
-    for text in notes:
+    for text in inferred.lines:
         note(f"  {text}")
+    if wanted.compares_residuals:
+        note(
+            "  Residuals are known only once targets are. New predictions are moved by what training found for their "
+            "groups: gaps are near their tolerances over many rows like these, and none is promised for a single file."
+        )
 
 
 def _check_regions(constraints: Any, schema: Schema, frame: Any, wanted: options.Wanted) -> None:
     """Refuse regions that cannot be told for every row."""
-    from fairlayer.tables.schema import numbers, quartiles
+    from fairlayer.tables.entries import numbers
+    from fairlayer.tables.schema import quartiles
 
     for name in [name for c in constraints if type(c).__name__ == "ConditionalParity" for name in c.regions]:
         if name in schema.numbers and numbers(frame[name], name).isna().any():
@@ -242,49 +284,47 @@ def _check_regions(constraints: Any, schema: Schema, frame: Any, wanted: options
         raise InputError(f"--odds: {schema.target} holds numbers: give cut points, such as {example}.")
 
 
-def _targets(frame: Any, schema: Schema) -> Any:
-    """Targets as numbers: 1 for the class predicted, 0 for the rest."""
-    from fairlayer.tables.schema import numbers, text_labels
-
-    column = frame[schema.target]
-    if schema.task == "classification":
-        return (text_labels(column) == schema.positive).astype("float64")
-    return numbers(column, schema.target).to_numpy()
-
-
 def _learn(setting: Setting, method: str, train: Part, held: Part, compare: bool) -> tuple[Audit, Any]:
     """Fit, compare with the other methods where asked for, and audit on the rows held out."""
     from fairlayer.audit import audit
-    from fairlayer.cli.learning import TITLES, is_by_target, outputs, trial
+    from fairlayer.cli.learning import TITLES, is_by_target, trial
 
     possible = [name for name in TITLES if name not in ("layer", "projection") or not is_by_target(setting.constraints)]
-    comparison, fitted = [], {}
+    trials = {}
     for name in possible if compare else [method]:
         note(f"Training: {TITLES[name]} ...")
-        fitted[name], row = trial(setting, name, train, held)
-        comparison.append(row)
-    model = fitted[method]
+        trials[name] = trial(setting, name, train, held)
+        interrupts.check()
+    model, outputs, _ = trials[method]
     result = audit(
-        outputs(model, held.X, held.groups),
+        outputs.fair,
         held.groups,
         list(setting.constraints),
         targets=held.y,
         features=held.X,
-        raw=model.raw_outputs(held.X),
+        raw=outputs.raw,
         history=model.history_,
-        comparison=comparison if compare else (),
+        comparison=[entry.row for entry in trials.values()] if compare else (),
         seed=setting.seed,
     )
-    return result, model
+    stopped = [TITLES[name] for name, entry in trials.items() if entry.model.stopped_ == "time"]
+    if not stopped:
+        return result, model
+    which = f" of {', '.join(stopped)}" if compare else ""
+    text = (
+        f"Training{which} was stopped on purpose, by --max-minutes {setting.max_minutes:g}, before it had ended by "
+        "itself: with more time the model may get better."
+    )
+    note(text)
+    return replace(result, notes=(*result.notes, text)), model
 
 
-def _facts(
-    schema: Schema, data: Path, method: str, train: int, held: int, seed: int, notes: list[str]
-) -> dict[str, str]:
+def _facts(inferred: Inferred, data: Path, method: str, train: int, held: int, seed: int) -> dict[str, str]:
     """What the model card says beyond the audit."""
     from fairlayer import __version__
     from fairlayer.cli.learning import TITLES
 
+    schema = inferred.schema
     return {
         "date": datetime.date.today().isoformat(),
         "type": f"{schema.task} by a network with two hidden layers; fairness by: {TITLES[method]}; "
@@ -295,7 +335,7 @@ def _facts(
         "preprocessing": " ".join(
             [
                 "Missing numbers become the median and are marked; categories have a column each, missing ones too.",
-                *notes,
+                *inferred.lines,
             ]
         ),
     }

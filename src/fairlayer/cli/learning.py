@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import GroupConstraint
-from fairlayer.estimators.estimator import FairEstimator
+from fairlayer.estimators.estimator import FairEstimator, Outputs
 from fairlayer.gaps import Gaps, measure
 from fairlayer.sklearn import FairClassifier, FairRegressor
 from fairlayer.training import AugmentedLagrangian, Penalty, select_strength
@@ -57,6 +57,7 @@ class Setting:
     seed: int = 0
     epochs: int = 200
     patience: int = 8
+    max_minutes: float | None = None
     verbose: bool = False
 
     def estimator(self, method: Any) -> FairEstimator:
@@ -66,6 +67,7 @@ class Setting:
             "random_state": self.seed,
             "max_epochs": self.epochs,
             "patience": self.patience,
+            "max_minutes": self.max_minutes,
             "verbose": self.verbose,
         }
         if self.classify:
@@ -97,13 +99,11 @@ def split(part: Part, share: float, seed: int) -> tuple[Part, Part]:
     return part.rows(np.flatnonzero(~held)), part.rows(np.flatnonzero(held))
 
 
-def outputs(model: FairEstimator, X: Any, groups: Any) -> np.ndarray:
-    """Probabilities of the second class, or predictions."""
+def outputs(model: FairEstimator, X: Any, groups: Any) -> Outputs:
+    """What the network says, and what is made of it; what is absent from the rows is told elsewhere."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Some groups are absent")
-        if isinstance(model, FairClassifier):
-            return model.predict_proba(X, sensitive_features=groups)[:, 1]
-        return model.predict(X, sensitive_features=groups)
+        return model.outputs(X, sensitive_features=groups)
 
 
 def is_by_target(constraints: Sequence[GroupConstraint]) -> bool:
@@ -136,7 +136,7 @@ def fit_method(setting: Setting, method: str, train: Part) -> FairEstimator:
             else partial(AugmentedLagrangian, curvature=value / scale, rate=0.1 / scale)
         )
         fitted[value] = setting.fit(make, used)
-        predicted = outputs(fitted[value], held.X, held.groups)
+        predicted = outputs(fitted[value], held.X, held.groups).fair
         gaps = setting.measure(predicted, held)
         return SimpleNamespace(loss=float(np.mean((predicted - held.y) ** 2)), gap=gaps.largest, excess=gaps.excess)
 
@@ -144,10 +144,18 @@ def fit_method(setting: Setting, method: str, train: Part) -> FairEstimator:
     return fitted[select_strength(attempt, grid, rule="smallest", fallback="gap", lazy=True).strength]
 
 
-def trial(setting: Setting, method: str, train: Part, test: Part) -> tuple[FairEstimator, dict[str, Any]]:
-    """Fit a method, and judge it on rows it has not seen: the model, and a row of a table."""
+class Trial(NamedTuple):
+    """A model fitted by a method, its outputs on the rows held out, and what they are worth, as a row of a table."""
+
+    model: FairEstimator
+    outputs: Outputs
+    row: dict[str, Any]
+
+
+def trial(setting: Setting, method: str, train: Part, test: Part) -> Trial:
+    """Fit a method, and judge it on rows it has not seen."""
     began = time.perf_counter()
     model = fit_method(setting, method, train)
     seconds = round(time.perf_counter() - began, 1)
-    found = scores(setting, outputs(model, test.X, test.groups), test)
-    return model, {"method": TITLES[method], **found, "seconds": seconds}
+    found = outputs(model, test.X, test.groups)
+    return Trial(model, found, {"method": TITLES[method], **scores(setting, found.fair, test), "seconds": seconds})

@@ -1,7 +1,8 @@
 """Options that several commands share, and what they mean: protected attributes and constraints.
 
-Cut points are written the same way everywhere: `age=30,50` makes three groups (or regions) of a column of numbers,
-below 30, from 30 to below 50, and from 50 on. For a column of text `town=A|B,C` makes two regions, {A, B} and {C}.
+Tolerances are written the same way everywhere: `0.02` for every protected attribute by itself, or for what --over
+names; `sex=0.02,race=0.05` for some, each with its own; `race+sex=0.05` for their intersections. For a column of text
+`town=A|B,C` makes two regions, {A, B} and {C}; for a column of numbers, cut points do (see `tables/attribute.py`).
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fairlayer.errors import InputError
+from fairlayer.nearest import nearest
+from fairlayer.tables.attribute import Attribute, read_cuts
 from fairlayer.tables.table_io import Source
 
 if TYPE_CHECKING:
@@ -23,14 +25,27 @@ if TYPE_CHECKING:
 
 MOST_VALUES = 20  # of a column whose values are regions of their own
 CONSTRAINTS = "Constraints, at least one"
+TOLERANCE = "TOL is a number such as `0.02`, or one for each attribute, `sex=0.02,race=0.05`."
+
+Grouping = str | tuple[str, ...]  # an attribute, or several whose intersections are compared
 
 Protected = Annotated[
     list[str],
     typer.Option(
         "--protected",
         metavar="COLUMN",
-        help="A protected attribute; give the option once for each. `age=30,50` makes groups of a column of numbers "
-        "by cut points: below 30, 30 to 50, 50 and above.",
+        help="A protected attribute, or several: `sex,race`. The option may be given more than once. `age=30,50` makes "
+        "groups of a column of numbers by cut points: below 30, 30 to 50, 50 and above.",
+    ),
+]
+Over = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--over",
+        metavar="GROUPS",
+        rich_help_panel=CONSTRAINTS,
+        help="Compare these groups where a tolerance does not name any: `race+sex` for the intersections of both, "
+        "`race+sex,age` for those and for age by itself. By default every protected attribute is compared by itself.",
     ),
 ]
 Parity = Annotated[
@@ -39,7 +54,7 @@ Parity = Annotated[
         "--parity",
         metavar="TOL",
         rich_help_panel=CONSTRAINTS,
-        help="Mean parity: the group means of the output differ by at most TOL.",
+        help=f"Mean parity: the group means of the output differ by at most TOL. {TOLERANCE}",
     ),
 ]
 Odds = Annotated[
@@ -58,7 +73,18 @@ Residuals = Annotated[
         "--residuals",
         metavar="TOL",
         rich_help_panel=CONSTRAINTS,
-        help="Equalized residuals: the group means of output less target differ by at most TOL.",
+        help="Equalized residuals: the group means of output less target differ by at most TOL, so that all groups "
+        "are over- or underestimated alike.",
+    ),
+]
+ResidualMean = Annotated[
+    str | None,
+    typer.Option(
+        "--residual-mean",
+        metavar="TOL",
+        rich_help_panel=CONSTRAINTS,
+        help="Residual mean: the mean of output less target is at most TOL in every group, above or below 0, so that "
+        "no group is over- or underestimated.",
     ),
 ]
 Conditional = Annotated[
@@ -68,15 +94,18 @@ Conditional = Annotated[
         metavar="TOL:COLUMN[=CUTS]",
         rich_help_panel=CONSTRAINTS,
         help="Mean parity within parts of a column: `0.05:age=30,50` by cut points of a column of numbers, "
-        "`0.05:town` for each value of a column of text, `0.05:town=A|B,C` for some. May be given more than once.",
+        "`0.05:town` for each value of a column of text, `0.05:town=A|B,C` for some. The option may be given more "
+        "than once.",
     ),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="What came true. It is needed for --odds, --residuals and --residual-mean."),
 ]
 Bounds = Annotated[
     tuple[float, float] | None,
     typer.Option("--bounds", metavar="LO HI", help="Keep outputs between LO and HI; `-inf` and `inf` are open sides."),
 ]
-
-
 Facts = Annotated[
     Path | None,
     typer.Option(
@@ -88,31 +117,16 @@ Facts = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Attribute:
-    """A protected attribute: a column, and the cut points that make groups of it where it holds numbers."""
-
-    column: str
-    cuts: tuple[float, ...] = ()
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """Names of the groups that the cut points make, in their order."""
-        if not self.cuts:
-            return ()
-        inner = [f"{low:g} to {high:g}" for low, high in pairwise(self.cuts)]
-        return (f"below {self.cuts[0]:g}", *inner, f"{self.cuts[-1]:g} or more")
-
-
 def read_attributes(texts: Sequence[str], source: Source) -> list[Attribute]:
     """What --protected names."""
     attributes = []
     for text in texts:
-        if text in source.columns or "=" not in text:
-            attributes.append(Attribute(source.check(text, "--protected")))
-        else:
-            column, _, cuts = text.rpartition("=")
-            attributes.append(Attribute(source.check(column, "--protected"), read_cuts(cuts, "--protected")))
+        for part in [text] if text in source.columns else _attribute_texts(text):
+            if part in source.columns or "=" not in part:
+                attributes.append(Attribute(source.check(part, "--protected")))
+            else:
+                column, _, cuts = part.rpartition("=")
+                attributes.append(Attribute(source.check(column, "--protected"), read_cuts(cuts, "--protected")))
     names = [attribute.column for attribute in attributes]
     for name in names:
         if names.count(name) > 1:
@@ -120,15 +134,23 @@ def read_attributes(texts: Sequence[str], source: Source) -> list[Attribute]:
     return attributes
 
 
-def read_cuts(text: str, option: str) -> tuple[float, ...]:
-    """Cut points in increasing order."""
+def _attribute_texts(text: str) -> list[str]:
+    """The parts between commas, except that numbers after an equals sign are its cut points: `age=30,50`."""
+    parts: list[str] = []
+    for part in text.split(","):
+        if parts and "=" in parts[-1] and _is_number(part):
+            parts[-1] += f",{part}"
+        else:
+            parts.append(part.strip())
+    return parts
+
+
+def _is_number(text: str) -> bool:
     try:
-        cuts = tuple(float(part) for part in text.split(","))
+        float(text)
     except ValueError:
-        raise InputError(f"{option}: {text!r} are not cut points: give numbers, such as 30,50.") from None
-    if any(not math.isfinite(cut) for cut in cuts) or any(a >= b for a, b in pairwise(cuts)):
-        raise InputError(f"{option}: cut points must be finite and increase; got {text}.")
-    return cuts
+        return False
+    return True
 
 
 def read_bounds(bounds: tuple[float, float] | None) -> tuple[float | None, float | None] | None:
@@ -148,43 +170,103 @@ class Wanted:
     parity: str | None = None
     odds: str | None = None
     residuals: str | None = None
+    residual_mean: str | None = None
     conditional: Sequence[str] = ()
+    over: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if self.parity is None and self.odds is None and self.residuals is None and not self.conditional:
-            raise InputError("No constraint is given: add for instance --parity 0.05, or see --odds, --residuals.")
+        given = (self.parity, self.odds, self.residuals, self.residual_mean)
+        if given == (None, None, None, None) and not self.conditional:
+            raise InputError(
+                "No constraint is given: add for instance --parity 0.05, or see --odds, --residuals, --residual-mean."
+            )
         for text in self.conditional:
             if not text.partition(":")[2]:
                 raise InputError(f"--conditional: {text!r} names no column; write for instance 0.05:age=30,50.")
 
     @property
-    def needs_target(self) -> str | None:
-        """An option that compares outputs with targets."""
-        return "--odds" if self.odds is not None else "--residuals" if self.residuals is not None else None
+    def compares_residuals(self) -> bool:
+        """Whether outputs are compared with targets."""
+        return self.residuals is not None or self.residual_mean is not None
 
-    def constraints(self, table: Any) -> list[GroupConstraint]:
+    def check_target(self, target: str | None, what: str) -> None:
+        """Refuse to do without targets where they are needed."""
+        given = {"--odds": self.odds, "--residuals": self.residuals, "--residual-mean": self.residual_mean}
+        for option, text in given.items():
+            if text is not None and target is None:
+                raise InputError(f"{option} compares {what} with what came true: add --target COLUMN.")
+
+    def constraints(self, table: Any, attributes: Sequence[Attribute]) -> list[GroupConstraint]:
         """The constraints; `table` has `source`, `is_number(column)` and `values(column, most)` of its columns."""
-        from fairlayer.constraints import ConditionalParity, EqualizedOdds, EqualizedResiduals, MeanParity
+        from fairlayer.constraints import (
+            ConditionalParity,
+            EqualizedOdds,
+            EqualizedResiduals,
+            MeanParity,
+            ResidualMean,
+        )
 
+        names = [attribute.column for attribute in attributes]
+        over = [group for text in self.over for group in _read_groups(text, names, "--over")] or None
         made: list[GroupConstraint] = []
-        if self.parity is not None:
-            made.append(MeanParity(_tolerance(self.parity, "--parity")))
+
+        def add(kind: Any, text: str | None, option: str, **options: Any) -> None:
+            for groups, tolerance in _tolerances(text, names, option):
+                made.append(kind(tolerance, over=groups or over, **options))
+
+        add(MeanParity, self.parity, "--parity")
         if self.odds is not None:
             number, _, cuts = self.odds.partition(":")
             regions = intervals(read_cuts(cuts, "--odds")) if cuts else None
-            made.append(EqualizedOdds(_tolerance(number, "--odds"), regions=regions))
-        if self.residuals is not None:
-            made.append(EqualizedResiduals(_tolerance(self.residuals, "--residuals")))
+            add(EqualizedOdds, number, "--odds", regions=regions)
+        add(EqualizedResiduals, self.residuals, "--residuals")
+        add(ResidualMean, self.residual_mean, "--residual-mean")
         for text in self.conditional:
             number, _, rest = text.partition(":")
-            tolerance = _tolerance(number, "--conditional")
+            tolerances = _tolerances(number, names, "--conditional")  # before the column: its mistakes are told first
             column, regions = _regions(rest, table)
-            made.append(ConditionalParity(tolerance, regions={column: regions}))
+            for groups, tolerance in tolerances:
+                made.append(ConditionalParity(tolerance, over=groups or over, regions={column: regions}))
         return made
 
     def conditional_columns(self, source: Source) -> list[str]:
         """The columns that --conditional names."""
         return [_split_column(text.partition(":")[2], source)[0] for text in self.conditional]
+
+
+def _tolerances(text: str | None, names: Sequence[str], option: str) -> list[tuple[Grouping | None, float]]:
+    """What `0.02` or `sex=0.02,race+sex=0.05` says: tolerances, and the groups that each is for (None for all)."""
+    if text is None:
+        return []
+    if "=" not in text:
+        return [(None, _tolerance(text, option))]
+    made: list[tuple[Grouping | None, float]] = []
+    for part in text.split(","):
+        groups, equals, number = part.rpartition("=")
+        if not equals:
+            raise InputError(f"{option}: {part!r} lacks its groups: write {names[0]}={part}, or {part} alone for all.")
+        if groups in [found for found, _ in made]:
+            raise InputError(f"{option} has two tolerances for {groups!r}.")
+        made.append((_read_group(groups, names, option), _tolerance(number, option)))
+    return made
+
+
+def _read_groups(text: str, names: Sequence[str], option: str) -> list[Grouping]:
+    """`race+sex,age`."""
+    return [_read_group(part, names, option) for part in ([text] if text in names else text.split(","))]
+
+
+def _read_group(text: str, names: Sequence[str], option: str) -> Grouping:
+    """`race`, or `race+sex` for the intersections of both."""
+    found = [text.strip()] if text.strip() in names else [part.strip() for part in text.split("+")]
+    for name in found:
+        if name not in names:
+            near = nearest(name, names)
+            remedy = f"Did you mean {near!r}?" if near else f"Protected are {', '.join(map(repr, names))}."
+            raise InputError(f"{option}: {name!r} is not a protected attribute. {remedy}")
+        if found.count(name) > 1:
+            raise InputError(f"{option}: {text!r} names {name!r} twice.")
+    return found[0] if len(found) == 1 else tuple(found)
 
 
 def _tolerance(value: str, option: str) -> float:

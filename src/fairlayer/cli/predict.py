@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fairlayer.cli import interrupts
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import InputError
 from fairlayer.tables.table_io import (
@@ -25,13 +27,14 @@ from fairlayer.tables.table_io import (
 if TYPE_CHECKING:
     import numpy as np
 
+    from fairlayer.binding.constraint_set import ConstraintSet
     from fairlayer.layer import FairLayer
     from fairlayer.stream import Stream
     from fairlayer.tables.schema import Schema
 
     Write = Callable[[np.ndarray, np.ndarray], None]  # takes raw and fair outputs
 
-MOST_ROWS_SHOWN = 30
+MOST_SHOWN = 30
 STREAM = "Of a stream"
 
 
@@ -53,23 +56,39 @@ def predict(
     mode: Annotated[
         Mode | None,
         typer.Option(
-            help="`batch`: the rows of the file satisfy the constraints together. `stream`: they do together with all "
-            "rows of earlier calls, kept in --state. `frozen`: each row by itself, moved by what was learned in "
-            "training. Default: batch where the file has two groups of every attribute or more, else frozen."
+            help="`batch`, the default: the rows of the file satisfy the constraints together, exactly. `stream`: they "
+            "do together with all rows of earlier calls, kept in --state. `frozen`: each row is moved by what training "
+            "found for its groups, whoever else is in the file; gaps are near the tolerance over many rows, and the "
+            "gap of this file is printed. Constraints on residuals leave only `frozen`."
         ),
     ] = None,
+    new_groups: Annotated[
+        bool,
+        typer.Option(
+            "--new-groups",
+            help="Accept groups that the model was not trained with, and compare them like the others. Without it they "
+            "are refused, as they are often slips of spelling.",
+        ),
+    ] = False,
     state: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", rich_help_panel=STREAM, help="The SQLite file (or postgresql:// URL) of its decisions."
+            metavar="FILE",
+            rich_help_panel=STREAM,
+            help="The SQLite file (or postgresql:// URL) that keeps its decisions.",
         ),
     ] = None,
     stream: Annotated[
-        str, typer.Option(metavar="NAME", rich_help_panel=STREAM, help="Its name within --state.")
+        str, typer.Option(metavar="NAME", rich_help_panel=STREAM, help="The name of the stream within --state.")
     ] = "default",
     batch_size: Annotated[
         int,
-        typer.Option(metavar="ROWS", min=0, rich_help_panel=STREAM, help="Rows decided at a time; 0 for all at once."),
+        typer.Option(
+            metavar="ROWS",
+            min=0,
+            rich_help_panel=STREAM,
+            help="How many rows are decided at a time; 0 for all at once.",
+        ),
     ] = 0,
     batch_id: Annotated[
         str | None,
@@ -88,12 +107,13 @@ def predict(
             "first decision. They are not decided, and do not count.",
         ),
     ] = None,
-    prefix: Annotated[str, typer.Option(metavar="TEXT", help="Put before the names of the columns added.")] = "",
+    prefix: Annotated[str, typer.Option(metavar="TEXT", help="Put this before the names of the columns added.")] = "",
 ) -> int:
     """Predict new rows with a model folder.
 
     Writes the rows as they are, with the columns `prediction`, `probability` (for classes) and `raw`, what the network
-    said before it was made fair. A stream that is cut short goes on where it stood: its state is durable.
+    said before it was made fair. A stream that is cut short goes on where it stood: its state is durable. The exit
+    code is about what the mode promises: frozen mode promises nothing for a single file, so there it is 0.
 
     `fairlayer predict model/ new.csv -o out.csv --mode stream --state decisions.db`
     """
@@ -104,15 +124,18 @@ def predict(
         raise InputError("--warm-start belongs to --mode stream: add it.")
     if state is not None and Path(state).absolute() in (output.absolute(), data.absolute()):
         raise InputError(f"--state: {state} is the table itself: name another file.")
-    source = open_source(data)
 
     from fairlayer.estimators import folder
+    from fairlayer.tables.entries import has_decimal_commas, with_decimal_points
     from fairlayer.tables.schema import Schema
 
+    interrupts.check()
     kept = folder.read_table(model)
     if kept is None:
         raise InputError(f"{model} was not written by `fairlayer fit`: it does not say what its columns mean.")
     schema = Schema.from_data(kept["schema"])
+    needed = {*schema.features, *schema.attributes, schema.target}
+    source = open_source(data, may_repeat=lambda name: name not in needed)
     estimator = folder.load(model)
     projection = _projection(estimator.model_.layer)
     _check_columns(source, schema, projection is not None or mode is Mode.STREAM)
@@ -121,29 +144,53 @@ def predict(
         if name in source.columns:
             raise InputError(f"{data} has a column {name!r} already: pass --prefix fair_ to add others.")
     frame = read_frame(source)
-    X = schema.inputs(frame)
-    has_groups = all(name in source.columns for name in schema.attributes)
-    groups = schema.groups(frame) if has_groups else None
-    chosen = mode or _choose(projection, groups)
-    _check_targets(chosen, estimator, projection)
+    commas = has_decimal_commas(frame, source, schema.decimal_commas)
+    rows = Rows.read(with_decimal_points(frame) if commas else frame, schema)
+    chosen = _choose(mode, estimator, projection, rows, data)
+    if rows.groups is not None and (projection is not None or chosen is Mode.STREAM):
+        _check_known(rows.groups, schema, chosen, new_groups)
     with replacing(output) as temporary:
 
         def write(raw: np.ndarray, fair: np.ndarray) -> None:
             for name, values in zip(added, _columns(schema, raw, fair), strict=True):
                 if values is not None:
                     frame[name] = values
-            save_frame(frame, temporary)
+            save_frame(frame.rename(columns=source.repeated), temporary)
+            interrupts.finish()
 
         if chosen is Mode.STREAM:
             past = None if warm_start is None else _past(warm_start, estimator, schema)
             decisions = estimator.stream(state, stream, warm_start=past)
             if past is not None and decisions.certificate().samples:
                 note(f"Stream {stream!r} has made decisions before: --warm-start is for a new one, and was not used.")
-            code = _by_stream(decisions, estimator.raw_outputs(X), X, groups, batch_size, batch_id, write)
+            code = _by_stream(decisions, estimator.raw_outputs(rows.X), rows, batch_size, batch_id, write)
         else:
-            code = _by_model(estimator, X, groups, chosen, projection, write)
+            code = _by_model(estimator, rows, chosen, projection, write)
     note(f"Wrote {len(frame):,} rows to {output}.")
     return code
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a file as the model takes them; groups and targets are None where the file lacks them."""
+
+    X: Any
+    groups: dict[str, np.ndarray] | None
+    targets: np.ndarray | None
+
+    @classmethod
+    def read(cls, frame: Any, schema: Schema) -> Rows:
+        """What a file holds."""
+        from fairlayer.tables.entries import is_number, without_missing
+        from fairlayer.tables.schema import target_values
+
+        groups = schema.groups(frame) if all(name in frame.columns for name in schema.attributes) else None
+        targets = None
+        if schema.target in frame.columns and without_missing(frame[schema.target]).notna().all():
+            column = frame[schema.target]
+            if schema.task == "classification" or is_number(column):
+                targets = target_values(column, schema.task, schema.positive)
+        return cls(schema.inputs(frame), groups, targets)
 
 
 def _check_mode(mode: Mode | None, state: str | None, batch_id: str | None, batch_size: int) -> None:
@@ -176,57 +223,106 @@ def _check_columns(source: Source, schema: Schema, needs_groups: bool) -> None:
         source.check(name, "The model needs the protected attribute of every row, to know how to move it")
 
 
-def _choose(projection: FairLayer | None, groups: dict[str, np.ndarray] | None) -> Mode:
-    """Batch where there is somebody to compare with in the file and no targets are needed, else frozen."""
-    if projection is None:
-        return Mode.BATCH
-    assert groups is not None
-    if projection.rules.needs_targets:
-        return Mode.FROZEN
-    for name, labels in groups.items():
-        if len(set(labels.tolist())) < 2:
-            note(f"Mode: frozen, as the file has one group of {name} only, {labels[0]!r}.")
-            return Mode.FROZEN
-    return Mode.BATCH
-
-
-def _check_known(groups: Any, known: Any) -> None:
-    """Refuse groups for which no shift was learned."""
-    for name, labels in known.items():
-        for label in dict.fromkeys(groups[name].tolist()):
-            if label not in labels:
-                raise InputError(
-                    f"--mode frozen: {name} {label!r} is a group that the model was not trained with: use --mode "
-                    "batch, or fit again with such rows, or with --merge-rare."
-                )
-
-
-def _check_targets(mode: Mode, estimator: Any, projection: FairLayer | None) -> None:
-    """Refuse to compare outputs with targets that are not known yet."""
+def _choose(mode: Mode | None, estimator: Any, projection: FairLayer | None, rows: Rows, data: Path) -> Mode:
+    """The mode asked for, or batch; refused where it could promise nothing."""
     rules = projection.rules if projection is not None else estimator.model_.layer.rules
-    if rules.needs_targets and mode is not Mode.FROZEN and (projection is not None or mode is Mode.STREAM):
-        raise InputError(f"--mode {mode}: {rules.needs_targets} needs targets, which come later: use --mode frozen.")
+    if rules.needs_targets and (projection is not None or mode is Mode.STREAM):
+        if mode not in (None, Mode.FROZEN):
+            raise InputError(
+                f"--mode {mode}: {rules.needs_targets} compares predictions with targets, which are known only later: "
+                "use --mode frozen, which moves each row by what training found for its groups."
+            )
+        return Mode.FROZEN
+    if mode is None and projection is not None:
+        assert rows.groups is not None
+        for name, labels in rows.groups.items():
+            if len(set(labels.tolist())) < 2:
+                raise InputError(
+                    f"{data} has one group of {name} only, {labels[0]!r}, and nobody to compare it with. Say how to "
+                    "go on: --mode frozen moves each row by what training found for its groups, --mode stream "
+                    "compares it with earlier files, --mode batch leaves it as it is."
+                )
+    return mode or Mode.BATCH
 
 
-def _by_model(estimator: Any, X: Any, groups: Any, mode: Mode, projection: Any, write: Write) -> int:
+def _check_known(groups: dict[str, np.ndarray], schema: Schema, mode: Mode, new_groups: bool) -> None:
+    """Refuse groups that the model was not trained with."""
+    for entry in schema.labels:
+        name = entry.attribute.column
+        new = [label for label in dict.fromkeys(groups[name].tolist()) if label not in entry.known]
+        if not new:
+            continue
+        listed = ", ".join(map(repr, new[:5]))
+        if mode is Mode.FROZEN:
+            raise InputError(
+                f"--mode frozen: {name} {listed}: the model was not trained with this group, so there is nothing to "
+                f"move it by. It knows {', '.join(map(repr, entry.known))}. Use --mode batch, or fit again with such "
+                "rows, or with --merge-rare."
+            )
+        if not new_groups:
+            raise InputError(
+                f"{name} {listed}: the model was not trained with this group. It knows "
+                f"{', '.join(map(repr, entry.known))}. Correct the spelling, or add --new-groups to accept it."
+            )
+        note(f"{name}: {listed} is new to the model, and compared like the other groups.")
+
+
+def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Write) -> int:
     """Predict all rows; the exit code."""
     from fairlayer.cli.learning import outputs
 
     estimator.serving = mode.value
-    if mode is Mode.FROZEN and projection is not None:
-        _check_known(groups, estimator.frozen_.labels)
-    write(estimator.raw_outputs(X), outputs(estimator, X, groups))
+    raw, fair = outputs(estimator, rows.X, rows.groups)
+    write(raw, fair)
+    if mode is Mode.BATCH and projection is not None:
+        solution = projection.solution
+        assert solution is not None
+        _show_gaps(dict(zip(solution.rows, solution.gaps.tolist(), strict=True)))
+        say(f"Mode: batch. {solution.status.value}")
+        return 0 if solution.satisfied and solution.rows else 1
     if projection is None:
-        note("The network was trained towards the constraints; its outputs are not projected.")
-        return 0
-    if mode is Mode.FROZEN:
-        note("Mode: frozen. Each row was moved by what was learned for its groups in training.")
-        return 0
-    solution = projection.solution
-    assert solution is not None
-    _show_gaps(dict(zip(solution.rows, solution.gaps.tolist(), strict=True)))
-    say(f"Mode: batch. {solution.status.value}")
-    return 0 if solution.satisfied and solution.rows else 1
+        aim = "without the constraints" if estimator.method == "unconstrained" else "towards the constraints"
+        say(f"The network was trained {aim}. Its outputs are not moved, and for a single file nothing is promised.")
+        rules = estimator.model_.layer.rules
+    else:
+        say(
+            "Mode: frozen. Each row was moved by what training found for its groups, whoever else is in the file. Over "
+            "many rows like those of training, gaps are near their tolerances; for a single file nothing is promised."
+        )
+        rules = projection.rules
+    _show_left(fair, rules, rows)
+    return 0
+
+
+def _show_left(fair: np.ndarray, rules: ConstraintSet, rows: Rows) -> None:
+    """Say which gaps are left in a file that was not promised any."""
+    from fairlayer.gaps import measure
+
+    if rows.groups is None:
+        say("The file has no protected attributes: what gaps are left cannot be told.")
+    elif rules.needs_targets and rows.targets is None:
+        say("The file has no targets: what gaps are left can be told once they are known, with `fairlayer audit`.")
+    else:
+        gaps = measure(fair, rules, rows.groups, rows.targets, rows.X)
+        if not gaps.names:
+            say("The file has nobody to compare, and so no gaps.")
+            return
+        tolerance = 0.5 * (gaps.upper - gaps.lower)
+        listed = sorted(zip(gaps.names, gaps.values.tolist(), tolerance.tolist(), strict=True), key=_excess)
+        show_table(["constraint", "gap", "tolerance"], listed[: -MOST_SHOWN - 1 : -1])
+        beyond = int((abs(gaps.values) > tolerance).sum())
+        _, worst, limit = listed[-1]
+        compared = f"{abs(worst):.4g} for a tolerance of {limit:g}"
+        if beyond:
+            say(f"In this file {beyond} of {len(gaps.names)} gaps exceed their tolerance: at worst, {compared}.")
+        else:
+            say(f"In this file every gap is within its tolerance: at worst, {compared}.")
+
+
+def _excess(entry: tuple[str, float, float]) -> float:
+    """By how much a gap exceeds its tolerance."""
+    _, gap, tolerance = entry
+    return abs(gap) - tolerance
 
 
 def _past(path: Path, estimator: Any, schema: Schema) -> tuple[Any, ...]:
@@ -239,7 +335,7 @@ def _past(path: Path, estimator: Any, schema: Schema) -> tuple[Any, ...]:
 
 
 def _by_stream(
-    stream: Stream, raw: np.ndarray, X: Any, groups: Any, batch_size: int, batch_id: str | None, write: Write
+    stream: Stream, raw: np.ndarray, table: Rows, batch_size: int, batch_id: str | None, write: Write
 ) -> int:
     """Decide the rows one batch after another, with all that was decided before.
 
@@ -248,6 +344,8 @@ def _by_stream(
     """
     import numpy as np
 
+    groups = table.groups
+    assert groups is not None
     fair = np.empty_like(raw)
     size = batch_size or len(raw)
     with stream.transaction():
@@ -255,7 +353,7 @@ def _by_stream(
             rows = slice(start, start + size)
             label = batch_id if batch_id is None or size >= len(raw) else f"{batch_id}/{start // size}"
             part = {column: labels[rows] for column, labels in groups.items()}
-            fair[rows] = stream.update(raw[rows], part, label, features=X.iloc[rows]).value
+            fair[rows] = stream.update(raw[rows], part, label, features=table.X.iloc[rows]).value
         write(raw, fair)
     certificate = stream.certificate()
     stream.close()
@@ -264,8 +362,8 @@ def _by_stream(
 
 
 def _show_gaps(gaps: dict[str, float]) -> None:
-    worst = sorted(gaps.items(), key=lambda entry: -abs(entry[1]))[:MOST_ROWS_SHOWN]
-    show_table(["row", "gap"], [[row, gap] for row, gap in worst])
+    worst = sorted(gaps.items(), key=lambda entry: -abs(entry[1]))[:MOST_SHOWN]
+    show_table(["constraint", "gap"], [[name, gap] for name, gap in worst])
 
 
 def _columns(schema: Schema, raw: np.ndarray, fair: np.ndarray) -> tuple[Any, Any, Any]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fairlayer.tables.sql_cells import Cells
 
 VECTORS = 256  # of 2,048 rows, read at a time
-MOST_ROWS_SHOWN = 30
+MOST_SHOWN = 30
 
 
 def project(
@@ -51,10 +51,10 @@ def project(
     parity: options.Parity = None,
     odds: options.Odds = None,
     residuals: options.Residuals = None,
+    residual_mean: options.ResidualMean = None,
     conditional: options.Conditional = None,
-    target: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="What came true; needed for --odds and --residuals.")
-    ] = None,
+    over: options.Over = None,
+    target: options.Target = None,
     bounds: options.Bounds = None,
     keep_raw: Annotated[
         str | None, typer.Option(metavar="NAME", help="Keep the scores as they were in a column of this name.")
@@ -68,12 +68,11 @@ def project(
 
     `fairlayer project scores.parquet --score p --protected sex --parity 0.02 --bounds 0 1 -o fair.parquet`
     """
-    wanted = options.Wanted(parity, odds, residuals, conditional or ())
+    wanted = options.Wanted(parity, odds, residuals, residual_mean, conditional or (), over or ())
     box = options.read_bounds(bounds)
-    if wanted.needs_target and target is None:
-        raise InputError(f"{wanted.needs_target} compares scores with what came true: add --target COLUMN.")
-    if wanted.odds is not None and wanted.residuals is not None:
-        raise InputError("--odds and --residuals cannot be projected onto together: choose one.")
+    wanted.check_target(target, "scores")
+    if wanted.odds is not None and wanted.compares_residuals:
+        raise InputError("--odds and --residuals or --residual-mean cannot be projected onto together: choose one.")
     check_format(output, "-o")
     check_output(output, data)
     source = open_source(data, as_text=is_csv(output))  # types are not for CSV, but they are for Parquet
@@ -88,7 +87,7 @@ def project(
     from fairlayer.tables.sql_cells import Cells
 
     with FileColumns(source) as columns:
-        constraints = wanted.constraints(columns)
+        constraints = wanted.constraints(columns, attributes)
         columns.check_number(score, "--score")
         columns.check_groups(attributes)
         _check_numbers(columns, constraints, target)
@@ -225,10 +224,10 @@ def _check_written(cells: Cells, system: System, path: Path, keep_raw: str | Non
 def _show(facts: Facts, shifts: Shifts, n: int) -> None:
     import numpy as np
 
-    order = np.argsort(-np.abs(facts.gaps))[:MOST_ROWS_SHOWN]
+    order = np.argsort(-np.abs(facts.gaps))[:MOST_SHOWN]
     tolerance = 0.5 * (facts.system.upper - facts.system.lower)
     rows = [[facts.rows[j], float(facts.gaps[j]), float(tolerance[j])] for j in order.tolist()]
-    show_table(["row", "gap", "tolerance"], rows)
+    show_table(["constraint", "gap", "tolerance"], rows)
     say(facts.status.value)
     say(
         f"{shifts.changed:,} of {n:,} scores were changed, by {shifts.total_change / n:.4g} on average over all and by "

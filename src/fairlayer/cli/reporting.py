@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fairlayer.cli import interrupts
 from fairlayer.errors import InputError
 from fairlayer.tables.table_io import replacing
 
@@ -28,18 +30,16 @@ def write_reports(
     from fairlayer.report.card import write_card
     from fairlayer.report.page import write_html
 
-    written = []
-    if page is not None:
-        with replacing(page) as temporary:
-            write_html(audit, temporary, title=title, provenance=provenance)
-        data = page.with_suffix(".json")
-        with replacing(data) as temporary:
-            audit.to_json(temporary)
-        written += [page, data]
-    if card is not None:
-        with replacing(card) as temporary:
-            write_card(audit, temporary, facts)
-        written.append(card)
+    written = [] if page is None else [page, page.with_suffix(".json")]
+    written += [] if card is None else [card]
+    with ExitStack() as files:
+        temporary = {path: files.enter_context(replacing(path)) for path in written}
+        if page is not None:
+            write_html(audit, temporary[page], title=title, provenance=provenance)
+            audit.to_json(temporary[page.with_suffix(".json")])
+        if card is not None:
+            write_card(audit, temporary[card], facts)
+        interrupts.finish()
     return written
 
 

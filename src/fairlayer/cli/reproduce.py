@@ -37,9 +37,10 @@ def reproduce(
     ] = Profile.PAPER,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what an earlier run left.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Begin anew where there are results.")] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 2,
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="How many processes run at a time.")] = 2,
     folder: Annotated[
-        Path | None, typer.Option(help="Where results are kept; experiments/results of the checkout by default.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where results are kept; experiments/results of the checkout by default."),
     ] = None,
 ) -> int:
     """Run an experiment of the paper and set its results beside the published ones.

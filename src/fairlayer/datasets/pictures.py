@@ -13,6 +13,7 @@ import numpy as np
 from fairlayer.datasets.dataset import Dataset
 from fairlayer.datasets.files import DatasetError, File, check, data_folder
 from fairlayer.datasets.tables import pandas
+from fairlayer.extras import needs
 
 FAIRFACE_SOURCE = "https://github.com/joojs/fairface (pictures with padding 0.25)"
 FAIRFACE = {  # checksums of the excerpt; the full set, named without a number of pictures, has none here
@@ -41,10 +42,8 @@ class PictureFiles:
         return len(self.names)
 
     def __getitem__(self, position: int) -> Any:
-        try:
+        with needs("Reading a picture", "pillow"):
             from PIL import Image
-        except ImportError as error:
-            raise DatasetError("Pictures are read with Pillow: pip install 'fairlayer[data]'.") from error
         with Image.open(BytesIO(self.read(position))) as picture:
             return picture.convert("RGB")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fairlayer.datasets.dataset import Dataset
-from fairlayer.datasets.files import DatasetError, File, locate
+from fairlayer.datasets.files import File, locate
+from fairlayer.extras import needs
 
 UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 
@@ -266,19 +267,15 @@ def employee(fetch: bool = True, verify: bool = True) -> Dataset:
 
 def pandas() -> Any:
     """The library, or a sentence on how to get it."""
-    try:
+    with needs("Reading a data set", "pandas"):
         import pandas as pd
-    except ImportError as error:
-        raise DatasetError("Datasets are read with pandas: pip install 'fairlayer[data]'.") from error
     return pd
 
 
 def read_workbook(file: File, header: int = 0) -> Any:
     """The first sheet of an .xls file as a frame; whole numbers as integers."""
-    try:
+    with needs(f"Reading {file.name}", "xlrd"):
         import xlrd  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise DatasetError(f"{file.name} is read with xlrd: pip install 'fairlayer[data]'.") from error
     sheet = xlrd.open_workbook(file.path).sheet_by_index(0)
     columns = {
         str(sheet.cell_value(header, j)): sheet.col_values(j, start_rowx=header + 1)

@@ -6,13 +6,10 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator  # type: ignore[import-untyped]
-from sklearn.utils import check_random_state, column_or_1d  # type: ignore[import-untyped]
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from fairlayer.binding.constraint_set import ConstraintSet
@@ -26,6 +23,7 @@ from fairlayer.estimators.preprocessing import (
     network,
     preprocessing,
 )
+from fairlayer.extras import needs
 from fairlayer.frozen.freeze import freeze
 from fairlayer.layer import FairLayer
 from fairlayer.model import FairModel
@@ -33,6 +31,11 @@ from fairlayer.solution import Status
 from fairlayer.stream import Stream
 from fairlayer.training import AugmentedLagrangian, Penalty, Projection, Unconstrained, batches, fit
 from fairlayer.training.batches import take
+
+with needs("fairlayer.sklearn", "scikit-learn"):
+    from sklearn.base import BaseEstimator  # type: ignore[import-untyped]
+    from sklearn.utils import check_random_state, column_or_1d  # type: ignore[import-untyped]
+    from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data  # type: ignore[import-untyped]
 
 METHODS: dict[str, Callable[..., nn.Module]] = {
     "layer": FairLayer,
@@ -46,6 +49,13 @@ ROWS_AT_ONCE = 65_536
 WIDEST_FOR_ONE_THREAD = 256  # layers up to this width train no faster on more, and far slower beside other work
 
 
+class Outputs(NamedTuple):
+    """Outputs of all rows: as the network gives them, and as they are made fair."""
+
+    raw: np.ndarray  # (n,)
+    fair: np.ndarray  # (n,)
+
+
 class FairEstimator(BaseEstimator, ABC):
     """Common to classifier and regressor.
 
@@ -54,7 +64,8 @@ class FairEstimator(BaseEstimator, ABC):
     and bounds, for comparison. serving: "batch", or "frozen" for shifts learned in `fit`.
     hidden: widths of the default network; module: another one, a torch module that maps (n, inputs) to (n, 1), or a
     callable that makes one for a number of inputs. The rest is the usual of mini-batch training with Adam and early
-    stopping on `validation_fraction` of the rows.
+    stopping on `validation_fraction` of the rows; max_minutes: stop after the epoch in which so much time is up.
+    `stopped_` says what ended training: "patience", "epochs" or "time".
     """
 
     __metadata_request__fit: ClassVar = {"sensitive_features": True}
@@ -73,6 +84,7 @@ class FairEstimator(BaseEstimator, ABC):
         batch_size: int | Literal["auto"] = "auto",
         max_epochs: int = 200,
         patience: int = 8,
+        max_minutes: float | None = None,
         validation_fraction: float = 0.1,
         random_state: Any = None,
         verbose: bool = False,
@@ -86,6 +98,7 @@ class FairEstimator(BaseEstimator, ABC):
         self.batch_size = batch_size
         self.max_epochs = max_epochs
         self.patience = patience
+        self.max_minutes = max_minutes
         self.validation_fraction = validation_fraction
         self.random_state = random_state
         self.verbose = verbose
@@ -138,11 +151,13 @@ class FairEstimator(BaseEstimator, ABC):
                 epochs=self.max_epochs,
                 learning_rate=self.learning_rate,
                 patience=self.patience,
+                max_minutes=self.max_minutes,
                 progress=self.verbose,
             )
         self.model_.double()  # single precision would let the last digits of a prediction depend on the batch
         self.history_ = fitted.history
         self.n_iter_ = fitted.epochs
+        self.stopped_ = fitted.stopped
         self.frozen_ = None
         projection = _projection(layer)
         if projection is not None:
@@ -191,6 +206,13 @@ class FairEstimator(BaseEstimator, ABC):
         self.frozen_ = freeze(layer, raw, groups, targets=targets, features=features, confidence=confidence, **options)
         return self
 
+    def outputs(self, X: Any, *, sensitive_features: Any = None) -> Outputs:
+        """What the network itself says and what is made of it, in one pass: probabilities for a classifier."""
+        check_is_fitted(self, "model_")
+        X, groups = self._read(X, sensitive_features)
+        raw = self._raw(self.preprocessing_.transform(X))
+        return Outputs(raw, self._made_fair(raw, X, groups))
+
     def raw_outputs(self, X: Any) -> np.ndarray:
         """What the network itself says, before anything makes it fair: probabilities for a classifier."""
         check_is_fitted(self, "model_")
@@ -215,12 +237,9 @@ class FairEstimator(BaseEstimator, ABC):
     def _targets(self, y: Any) -> np.ndarray:
         return np.asarray(y, dtype=np.float64)
 
-    def _outputs(self, X: Any, sensitive_features: Any) -> np.ndarray:
-        """Outputs as float64: projected, shifted, or as the network gives them."""
-        check_is_fitted(self, "model_")
-        X, groups = self._read(X, sensitive_features)
+    def _made_fair(self, raw: np.ndarray, X: Any, groups: Any) -> np.ndarray:
+        """The network's outputs as float64: projected, shifted, or as they are."""
         layer = self.model_.layer
-        raw = self._raw(self.preprocessing_.transform(X))
         if layer is None:
             return raw
         features = columns_of(X) if _needs_features(layer) else None
@@ -235,7 +254,7 @@ class FairEstimator(BaseEstimator, ABC):
                     f"Some groups are absent from this batch and were not compared: {absent}. Predict larger batches, "
                     "or set serving='frozen' for predictions that do not depend on the batch.",
                     UserWarning,
-                    stacklevel=3,
+                    stacklevel=4,
                 )
             return value
         if groups is None:

@@ -26,6 +26,7 @@ from fairlayer.errors import FairlayerError, InputError
 from fairlayer.estimators.encoder import Encoder
 from fairlayer.estimators.estimator import FairEstimator
 from fairlayer.estimators.preprocessing import Probability, Rescaled, network
+from fairlayer.extras import needs
 from fairlayer.frozen.confidence import Certificate, GapBound, Mean
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
@@ -37,7 +38,10 @@ FORMAT = 1  # of the folder; raised when an older release could not read it
 TENSORS, FACTS = "model.safetensors", "model.json"
 _METHODS = {"layer": FairLayer, "projection": Projection, "penalty": Penalty, "lagrangian": AugmentedLagrangian}
 _ESTIMATORS: dict[str, type[FairEstimator]] = {"FairClassifier": FairClassifier, "FairRegressor": FairRegressor}
-_SETTINGS = ("serving", "hidden", "learning_rate", "batch_size", "max_epochs", "patience", "validation_fraction")
+_SETTINGS = (
+    *("serving", "hidden", "learning_rate", "batch_size", "max_epochs", "patience", "max_minutes"),
+    "validation_fraction",
+)
 
 
 class FolderError(FairlayerError):
@@ -86,8 +90,9 @@ def load(folder: Any) -> FairClassifier | FairRegressor:
     packed = path.read_bytes()
     if hashlib.sha256(packed).hexdigest() != content["sha256"]:
         raise FolderError(f"{path} is not the file that {FACTS} was written with: copy the folder again.")
+    reader = _safetensors()
     try:
-        return _rebuild(content, _safetensors().load(packed))
+        return _rebuild(content, reader.load(packed))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
         raise FolderError(f"{folder} cannot be read as a model ({error}): fit the model again.") from error
 
@@ -159,6 +164,7 @@ def _describe(estimator: FairEstimator) -> dict[str, Any]:
         "groups_in_X": bool(estimator.groups_in_X_),
         "history": {name: [_finite(value) for value in values] for name, values in estimator.history_.items()},
         "epochs": int(estimator.n_iter_),
+        "stopped": estimator.stopped_,
         "frozen": None if frozen is None else _frozen_data(frozen),
     }
     if isinstance(estimator, FairClassifier):
@@ -200,6 +206,7 @@ def _rebuild(content: dict[str, Any], tensors: dict[str, Any]) -> Any:
         name: [math.nan if value is None else value for value in values] for name, values in content["history"].items()
     }
     estimator.n_iter_ = content["epochs"]
+    estimator.stopped_ = content["stopped"]
     estimator.n_features_in_ = content["inputs"]
     if content["columns"] is not None:
         estimator.feature_names_in_ = np.array(content["columns"], dtype=object)
@@ -326,8 +333,6 @@ def _finite(value: Any) -> Any:
 
 
 def _safetensors() -> Any:
-    try:
+    with needs("A model folder", "safetensors"):
         import safetensors.torch
-    except ImportError as error:
-        raise InputError("Models are kept with safetensors: pip install 'fairlayer[cli]'.") from error
     return safetensors.torch

@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.compose import ColumnTransformer  # type: ignore[import-untyped]
-from sklearn.impute import SimpleImputer  # type: ignore[import-untyped]
-from sklearn.pipeline import make_pipeline  # type: ignore[import-untyped]
-from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from fairlayer.errors import InputError
+from fairlayer.extras import needs
+
+with needs("fairlayer.sklearn", "scikit-learn"):
+    from sklearn.compose import ColumnTransformer  # type: ignore[import-untyped]
+    from sklearn.impute import SimpleImputer  # type: ignore[import-untyped]
+    from sklearn.pipeline import make_pipeline  # type: ignore[import-untyped]
+    from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler  # type: ignore[import-untyped]
 
 MOST_CATEGORIES = 100
 

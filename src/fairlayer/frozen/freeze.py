@@ -19,10 +19,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import read_bounds
-from fairlayer.binding.groups import Attributes, Label, Name, SoftGroup, read_groups
+from fairlayer.binding.groups import Attributes, SoftGroup, read_groups
+from fairlayer.binding.row_plan import RowPlan
 from fairlayer.binding.system import bind
-from fairlayer.constraints import Affine, Constraint, as_numpy
+from fairlayer.constraints.constraint import Constraint
+from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
 from fairlayer.frozen.confidence import (
     Certificate,
@@ -115,10 +118,11 @@ def _check(layer: Any, confidence: float | None, tighten: bool, weights: Any, wi
     """Refuse what cannot be frozen, or cannot be stated."""
     if not isinstance(layer, FairLayer):
         raise InputError(f"freeze needs a FairLayer or a FairModel; got {type(layer).__name__}.")
-    for constraint in layer.rules.constraints:
-        if isinstance(constraint, Affine):
-            raise InputError("Affine rows are about one batch, not about groups: they cannot be frozen.")
-        if constraint.needs_targets and not getattr(constraint, "residual", False):
+    constraints: list[Any] = layer.rules.constraints
+    for constraint in constraints:
+        if not constraint.needs_groups:
+            raise InputError(f"{type(constraint).__name__} is about one batch, not about groups: it cannot be frozen.")
+        if any(condition.source == "target" for condition in constraint.conditions):
             raise InputError(
                 f"{type(constraint).__name__} shifts samples by their targets, which are unknown when one is served: "
                 "it cannot be frozen. Use it in training, and freeze another constraint."
@@ -197,7 +201,8 @@ class _Sample:
 
     def fit(self, rows: np.ndarray, share: float) -> Tensor:
         """The shifts of the projection of some samples onto `share` of every tolerance."""
-        constraints = [_with_tolerance(c, share * float(c.tolerance)) for c in self.layer.rules.constraints]
+        stated: list[Any] = self.layer.rules.constraints
+        constraints = [_with_tolerance(c, share * float(c.tolerance)) for c in stated]
         solution = project(
             self.z[torch.from_numpy(rows)],
             {name: _take(column, rows) for name, column in self.columns.items()},
@@ -211,15 +216,24 @@ class _Sample:
             absent="vacuous",
             infeasible=self.layer.infeasible,
         )
-        system, multipliers = solution.facts.system, solution.facts.multipliers
+        facts = solution.facts
         weight = np.ones(len(rows)) if self.weights is None else self.weights[rows]
         total = weight @ self.member[rows]
         self.frozen.seen.copy_(torch.from_numpy(total > 0))
-        of_statistic = np.zeros(len(total))
-        np.add.at(of_statistic, system.plus, multipliers)
-        pairs = system.minus >= 0
-        np.subtract.at(of_statistic, system.minus[pairs], multipliers[pairs])
-        return torch.from_numpy(np.where(total > 0, of_statistic / np.where(total > 0, total, 1.0), 0.0))
+        shifts = np.zeros(len(total))
+        shifts[self.places(facts.view.plan)] = facts.nu  # type: ignore[union-attr]
+        return torch.from_numpy(np.where(total > 0, shifts / np.where(total > 0, total, 1.0), 0.0))
+
+    def places(self, plan: RowPlan) -> np.ndarray:
+        """(K,) where the frozen layer keeps the shift of each statistic of a plan."""
+        names = list(self.frozen.labels)
+        places: list[int] = []
+        for layout, family in zip(self.frozen.families, plan.families, strict=True):
+            known = [self.frozen.labels[names[column]] for column in layout.columns]
+            sizes = [len(labels) for labels in known]
+            digits = [[labels.index(label) for labels, label in zip(known, one, strict=True)] for one in family.groups]
+            places += [layout.start + int(np.ravel_multi_index(one, sizes)) for one in digits]
+        return np.array(places, dtype=np.int64)
 
 
 class _Statement:
@@ -245,7 +259,8 @@ class _Statement:
             features=sample.features,
             levels=sample.levels or None,
         )
-        self.plus, self.minus = whole.rows.plus, whole.rows.minus
+        places = np.append(sample.places(whole.view.plan), -1)
+        self.plus, self.minus = places[whole.view.plus], places[whole.view.minus]
         self.names = whole.view.names
         self.tolerances = [float(sample.layer.rules.constraints[owner].tolerance) for owner in whole.view.owner]
         self.groups = np.unique(np.concatenate([self.plus, self.minus[self.minus >= 0]]))
@@ -342,8 +357,8 @@ def _only_tolerances(certificate: Certificate) -> Certificate:
     return replace(certificate, rows=rows)
 
 
-def _with_tolerance(constraint: Constraint, tolerance: float) -> Constraint:
-    return replace(constraint, tolerance=tolerance)  # type: ignore[type-var]
+def _with_tolerance(constraint: Any, tolerance: float) -> Constraint:
+    return replace(constraint, tolerance=tolerance)
 
 
 def _labels_of(column: Any) -> Any:

@@ -11,11 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import read_bounds
+from fairlayer.binding.conditions import read_feature
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import Label, Name, SoftGroup
-from fairlayer.constraints import Batch, GroupConstraint, as_numpy
+from fairlayer.binding.groups import SoftGroup
+from fairlayer.constraints.plain_data import Label, Name
+from fairlayer.constraints.regions import Condition, inside, region_text
 from fairlayer.errors import InputError
+from fairlayer.extras import needs
 from fairlayer.frozen.confidence import Certificate
 from fairlayer.layer import FairLayer
 from fairlayer.solve.discrepancy import find_discrepancy
@@ -51,12 +55,12 @@ class Frozen(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.labels = {name: tuple(known) for name, known in labels.items()}
-        self.constraints = list(layer.rules.constraints)
+        self.constraints: list[Any] = list(layer.rules.constraints)
         self.bounds = layer.bounds
         self.discrepancy = find_discrepancy(layer.discrepancy)
         self.certificate: Certificate | None = None
         self.families: list[Family] = []
-        self.conditions: list[tuple[GroupConstraint, Name, int]] = []
+        self.conditions: list[tuple[Condition, int]] = []  # a feature's regions, and which of them
         count = self._lay_out(layer.rules)
         self.register_buffer("shifts", torch.zeros(count, dtype=torch.float64))
         self.register_buffer("seen", torch.ones(count, dtype=torch.bool))  # whether the fit had samples of the group
@@ -70,18 +74,13 @@ class Frozen(nn.Module):
         start = 0
         groupings, _ = rules.groupings(tuple(names))
         for constraint, compared in zip(self.constraints, groupings, strict=True):
-            regions: Mapping[Name, Sequence[Any]] = getattr(constraint, "regions", None) or {}
             where = [-1]
-            if regions:
-                where = []
-                for feature, listed in regions.items():
-                    for number, _ in enumerate(listed):
-                        where.append(len(self.conditions))
-                        self.conditions.append((constraint, feature, number))  # type: ignore[arg-type]
+            if constraint.conditions:
+                where = list(range(len(self.conditions), len(self.conditions) + _parts(constraint.conditions)))
+                self.conditions += [(c, number) for c in constraint.conditions for number in range(_parts((c,)))]
             for condition, grouping in product(where, compared):
                 columns = tuple(names.index(name) for name in grouping)
-                residual = getattr(constraint, "residual", False)
-                self.families.append(Family(columns, condition, start, residual))
+                self.families.append(Family(columns, condition, start, constraint.quantity == "residual"))
                 start += math.prod(len(self.labels[name]) for name in grouping)
         return start
 
@@ -175,13 +174,10 @@ class Frozen(nn.Module):
         """(n, conditions): which conditions each sample meets."""
         if not self.conditions:
             return np.zeros((n, 0))
-        batch = Batch(features, None)
         columns = []
-        for constraint, feature, number in self.conditions:
-            column = constraint.columns(batch)["region", constraint.key, feature]
-            patterns: Any = column.labels
-            met = np.array([pattern[number] for pattern in patterns], dtype=np.float64)
-            columns.append(met[column.values])
+        for condition, number in self.conditions:
+            values, region = read_feature(features, condition.name), (condition.regions or ())[number]
+            columns.append(inside(values, region, condition.argument).astype(np.float64))
         return np.stack(columns, axis=1)
 
     @torch.no_grad()
@@ -204,6 +200,9 @@ class Frozen(nn.Module):
 
     def to_onnx(self, path: Any, x: Any, *, soft: bool = False) -> None:
         """Write an ONNX file with inputs `x` and `groups` and output `y`; x: an example input of two or more."""
+        with needs("Writing ONNX", "onnx", "onnxscript"):
+            import onnx  # noqa: F401  # torch imports them, and fails without saying how to get them
+            import onnxscript  # noqa: F401
         torch.onnx.export(
             self.export(x, soft=soft), f=str(path), input_names=["x", "groups"], output_names=["y"], verbose=False
         )
@@ -213,7 +212,10 @@ class Frozen(nn.Module):
         names = list(self.labels)
         listed = []
         for family in self.families:
-            where = "" if family.condition < 0 else " within {1} region {2}".format(*self.conditions[family.condition])
+            where = ""
+            if family.condition >= 0:
+                condition, number = self.conditions[family.condition]
+                where = f" within {condition.name} {region_text((condition.regions or ())[number])}"
             for combination in product(*(self.labels[names[column]] for column in family.columns)):
                 parts = [f"{names[c]} {label}" for c, label in zip(family.columns, combination, strict=True)]
                 listed.append(" & ".join(parts) + where)
@@ -222,6 +224,11 @@ class Frozen(nn.Module):
     def extra_repr(self) -> str:
         """Attributes and bounds."""
         return f"labels={self.labels}, bounds={self.bounds}"
+
+
+def _parts(conditions: Sequence[Condition]) -> int:
+    """How many regions some conditions have."""
+    return sum(len(condition.regions or ()) for condition in conditions)
 
 
 def _named(groups: Any, names: list[Name]) -> dict[Name, Any]:

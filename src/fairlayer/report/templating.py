@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlayer.errors import InputError
+from fairlayer.extras import needs
 
 _SPECIAL = re.compile(r"([\\`*_\[\]|~$#])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -59,8 +60,6 @@ def _environment(**options: Any) -> Any:
 
 
 def _jinja() -> Any:
-    try:
+    with needs("Writing a report", "jinja2"):
         import jinja2
-    except ImportError as error:
-        raise InputError("Reports are written with Jinja: pip install 'fairlayer[report]'.") from error
     return jinja2

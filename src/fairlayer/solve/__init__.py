@@ -1,50 +1,109 @@
-"""Solvers: one method on cell sums (`newton`), two ways to take the sums (`fused`, `tensor`)."""
+"""The solve: one method on cell sums (`newton`), one driver, and several ways to take the sums.
+
+`solve` chooses the way, and finds out why where no output is found.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box
+from fairlayer.binding.row_plan import PresentRows
+from fairlayer.binding.rows import Rows
 from fairlayer.binding.system import System
+from fairlayer.errors import FairlayerError, InfeasibleError, InputError
+from fairlayer.solve.certify import scales
+from fairlayer.solve.dense import dense_multipliers
 from fairlayer.solve.discrepancy import Discrepancy, Squared
-from fairlayer.solve.fused import reach_and_magnitude, solve_fused
+from fairlayer.solve.exact import exact_shortfalls, search_grid
+from fairlayer.solve.extremes import cell_extremes
+from fairlayer.solve.families import largest_excess
+from fairlayer.solve.feasibility import least_excess, widened
+from fairlayer.solve.loops import MOST_SUM, NOT_FINITE, TOO_LARGE, solve_loops
+from fairlayer.solve.newton import DONE
 from fairlayer.solve.result import Result
-from fairlayer.solve.tensor import solve_tensor
+from fairlayer.solve.tensors import solve_tensors
 
-FUSED_DTYPES = (torch.float32, torch.float64)
-
-
-def is_fused(z: Tensor, discrepancy: Discrepancy) -> bool:
-    """Whether the compiled path can take this problem."""
-    return z.device.type == "cpu" and z.dtype in FUSED_DTYPES and isinstance(discrepancy, Squared)
+_COMPILED = (torch.float32, torch.float64)
+_NO_START = np.zeros(0)
 
 
-def solve(
-    z: Tensor,
-    system: System,
-    box: Box,
-    extent: tuple[float, float],
-    discrepancy: Discrepancy,
-    fused: bool,
-    allows_rounding: bool = False,
-) -> Result:
-    """Project z, of shape (n,) and values within `extent`, onto a system; on the compiled path where `fused`.
+class Task(NamedTuple):
+    """A projection to be solved."""
 
-    allows_rounding: aim at the bounds of the rows themselves, which rounding the output may then pass by a little,
-    instead of so far inside that it cannot. For rows that leave no such room.
+    z: Tensor  # (n,), contiguous, without a graph
+    system: System
+    box: Box
+    discrepancy: Discrepancy
+    compiled: bool  # by compiled loops; otherwise in tensor operations
+
+
+def is_compiled(z: Tensor, discrepancy: Discrepancy) -> bool:
+    """Whether compiled loops can take this problem."""
+    return z.dtype in _COMPILED and z.device.type == "cpu" and type(discrepancy) is Squared
+
+
+def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
+    """Project; the result, and by how much the rows had to give way.
+
+    Raises InfeasibleError where they contradict each other or the bounds, unless `relax` asks for the output that
+    violates them least.
     """
-    unit = 0.0 if allows_rounding else torch.finfo(z.dtype).eps / 2
-    largest = max(abs(extent[0]), abs(extent[1]))  # all that the repeat lane knows: both must take the same steps
-    reach, magnitude = reach_and_magnitude(-largest, largest, box.lowest, box.highest)
-    if box.per_sample:  # then a sample may be pushed to a bound well inside the widest ones
-        magnitude = max(magnitude, float(box.lo.max()), -float(box.hi.min()))
-    extremes = cell_extremes(system, box)
-    if not fused:
-        return solve_tensor(z, system, box, extremes, reach, unit, discrepancy)
+    unit = torch.finfo(task.z.dtype).eps / 2
+    result = _attempt(task, task.system.rows, unit)
+    if result.outcome == DONE:
+        return (result, 0.0) if (result.missed <= 0.0).all() else (_settled(task, result), 0.0)
+    _refuse(task, result)
+    rows, extremes = task.system.rows, cell_extremes(task.system, task.box)
+    if task.discrepancy.name == "squared":
+        start = dense_multipliers(as_numpy(task.z).astype(np.float64), task.system, rows, task.box)
+        if start is not None:
+            again = _attempt(task, rows, unit, start)
+            if again.outcome == DONE:
+                return _settled(task, again), 0.0
+    scale = statistic_scale(rows, result.absolute)
+    excess, push = least_excess(rows, *extremes, float(scale.max()))
+    if not np.isfinite(excess):
+        raise FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
+    contradiction = excess > 1e-9 * scale[push != 0].max(initial=0.0)
+    if contradiction and not relax:
+        raise infeasible(task.system.view, rows, excess, push)
+    for _, wide in widened(rows, excess, float(scale.max())):
+        result = _attempt(task, wide, 0.0)
+        if result.outcome == DONE:
+            if contradiction:
+                return result, max(float(largest_excess(rows, result.statistics)), excess)
+            return _settled(task, result), 0.0
+    raise FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
+
+
+def infeasible(view: PresentRows, rows: Rows, excess: float, push: np.ndarray) -> InfeasibleError:
+    """The rows that stand in each other's way, by name."""
+    blamed = np.flatnonzero(view.multipliers(push))
+    names = [view.names[j] for j in blamed]
+    half = 0.5 * (rows.upper - rows.lower)[view.family[blamed]]
+    return InfeasibleError(names, excess, half + excess)
+
+
+def statistic_scale(rows: Rows, absolute: np.ndarray) -> np.ndarray:
+    """(K,) the size of the numbers that each statistic is made of and compared with."""
+    bounds = [np.where(np.isfinite(side), np.abs(side), 0.0) for side in (rows.lower, rows.upper)]
+    own = np.repeat(np.maximum(*bounds), np.diff(rows.first))
+    return np.maximum(np.maximum(scales(rows, absolute), own), 1e-300)
+
+
+def _attempt(task: Task, rows: Rows, unit: float, start: np.ndarray = _NO_START) -> Result:
+    """One solve. unit: relative rounding error of the output, or 0 where rows may be missed by its rounding."""
+    system, box, z = task.system, task.box, task.z
+    if not task.compiled:
+        return solve_tensors(z, system._replace(rows=rows), box, unit, task.discrepancy, start)
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
-    outcome, multipliers, active, shift, slopes, missed, statistics = solve_fused(
+    outcome, *rest = solve_loops(
         z.numpy(),
         system.cell,
         system.weights,
@@ -52,30 +111,42 @@ def solve(
         system.weight,
         box.lo,
         box.hi,
-        *extremes,
-        reach,
-        magnitude,
+        rows,
+        start,
         unit,
-        system.rows,
+        False,
         out.numpy(),
     )
-    return Result(outcome, out, multipliers, active, shift, slopes, missed, statistics)
+    return Result(outcome, out, *rest)
 
 
-def cell_extremes(system: System, box: Box) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the most that each cell sum can be within the bounds."""
-    return _extreme(system, box.lo), _extreme(system, box.hi)
+def _settled(task: Task, result: Result) -> Result:
+    """A result whose rows are known to hold, or known to be missed: by rational arithmetic, and a search."""
+    value = as_numpy(result.value)
+    missed = exact_shortfalls(value.astype(np.float64), task.system, result.missed)
+    if (missed <= 0.0).all():
+        return result._replace(missed=missed)
+    found = search_grid(value, task.system, task.box.lo, task.box.hi) if value.dtype.kind == "f" else None
+    if found is not None:
+        better = exact_shortfalls(found.astype(np.float64), task.system, missed)
+        if max(better) < max(missed):
+            tensor = torch.from_numpy(found).to(dtype=task.z.dtype, device=task.z.device)
+            return result._replace(value=tensor, missed=better)
+    return result._replace(missed=missed)
 
 
-def _extreme(system: System, side: np.ndarray) -> np.ndarray:
-    if len(side) > 1:
-        index = system.cell if isinstance(system.cell, np.ndarray) else system.cell.cpu().numpy()
-        values = side.astype(np.float64)
-        if len(system.weights):  # what has no weight adds nothing, even where its bound is infinite
-            values = np.where(system.weights > 0, values, 0.0) * system.weights
-        return np.bincount(index, weights=values, minlength=len(system.weight))
-    bound = float(side[0])
-    if np.isfinite(bound):
-        with np.errstate(over="ignore"):  # a sum past the range of floats is as good as an open one
-            return system.weight * bound
-    return np.where(system.weight > 0, bound, 0.0)
+def _refuse(task: Task, result: Result) -> None:
+    """Say what is wrong with outputs that cannot be added up."""
+    if result.outcome == NOT_FINITE:
+        position = int((~torch.isfinite(task.z)).nonzero()[0])
+        raise InputError(f"z[{position}] is {float(task.z[position])}: outputs must be finite.")
+    if result.outcome == TOO_LARGE:
+        largest = float(task.z.abs().max())
+        raise InputError(
+            f"z is too large: with outputs up to {largest:.3g} and weights that add up to "
+            f"{task.system.weight.sum():.3g}, their sums may exceed {MOST_SUM:g}, near the end of float64's range. "
+            "Scale z, and with it targets, tolerances and bounds, down."
+        )
+
+
+__all__ = ["Task", "cell_extremes", "infeasible", "is_compiled", "solve", "statistic_scale"]

@@ -2,7 +2,7 @@
 
 A solver's tolerance is no guarantee. The output is rounded to its own dtype first; then its cell sums are taken, and a
 row counts as satisfied only if its value plus a bound on the error of this very computation is within the bounds. Rows
-are aimed a little inside their bounds from the start, by the most that rounding can move them, so that one check
+are aimed a little inside their bounds from the start, by what rounding is likely to move them, so that one check
 suffices as a rule; where it fails, the aim moves further inside by what was missed.
 """
 
@@ -10,81 +10,144 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairlayer.binding.cells import UNIT
-from fairlayer.binding.rows import Rows
+from fairlayer.binding.exact_sums import UNIT
+from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, RATIO, UPPER
 from fairlayer.compiled import compiled
-from fairlayer.solve.active_set import row_value
-from fairlayer.solve.newton import statistics
 
 
 @compiled
-def first_margins(rows, weight, magnitude, unit, tolerance):
-    """How far inside its bounds each row is aimed: the most that rounding the output can move it.
+def scales(rows, of_cell):
+    """(K,) sum over cells of |M| times a number of each: how large the numbers are that a statistic is made of."""
+    scale = np.abs(rows.offset)
+    for c in range(of_cell.size):
+        for e in range(rows.start[c], rows.start[c + 1]):
+            scale[rows.statistic[e]] += abs(rows.value[e]) * of_cell[c]
+    return scale
 
-    magnitude: largest absolute output; unit: relative rounding error of the output's dtype.
+
+@compiled(inline=True)
+def newton_tolerance(rows, absolute, count, tolerance):
+    """Fill `tolerance`, how exactly the solver can hope to meet each statistic: a few roundings of what it is made of.
+
+    absolute: (G,) cell sums of |y|; count: (G,) samples per cell.
     """
-    G, K = rows.M.shape
-    statistic = np.zeros(K)
-    for c in range(G):
-        for k in range(K):
-            statistic[k] += abs(rows.M[c, k]) * weight[c]
-    margins = np.empty(rows.plus.size)
-    for j in range(margins.size):
-        spread = statistic[rows.plus[j]]
-        if rows.minus[j] >= 0:
-            spread += statistic[rows.minus[j]]
-        margin = spread * magnitude * (unit + 16.0 * UNIT) + 4.0 * tolerance
-        margins[j] = min(margin, 0.125 * (rows.upper[j] - rows.lower[j]))
-    return margins
+    scale = scales(rows, absolute)
+    samples = np.zeros(scale.size)
+    for c in range(count.size):
+        for e in range(rows.start[c], rows.start[c + 1]):
+            samples[rows.statistic[e]] += count[c]
+    for f in range(rows.family.shape[1]):
+        bound = 0.0
+        if np.isfinite(rows.family[UPPER, f]):
+            bound = abs(rows.family[UPPER, f])
+        if np.isfinite(rows.family[LOWER, f]):
+            bound = max(bound, abs(rows.family[LOWER, f]))
+        for k in range(rows.first[f], rows.first[f + 1]):
+            tolerance[k] = max(UNIT * ((8.0 + np.sqrt(samples[k])) * scale[k] + 8.0 * bound), 1e-300)
+
+
+@compiled(inline=True)
+def room(rows, f, scale):
+    """How far a family's bounds can move inside before they meet."""
+    if rows.family[KIND, f] == RATIO:
+        return 0.1 * scale
+    return 0.5 * (rows.family[UPPER, f] - rows.family[LOWER, f])
+
+
+@compiled(inline=True)
+def first_margins(rows, absolute, square, unit, tolerance, margins):
+    """Fill `margins`, how far inside its bounds each family is aimed: what rounding the output is likely to move it.
+
+    absolute, square: (G,) cell sums of |y| and of y^2; unit: relative rounding error of the output's dtype. Roundings
+    of many samples cancel: three standard deviations of their sum, or three quarters of the most it can be.
+    """
+    K = rows.offset.size
+    scale, variance = scales(rows, absolute), np.zeros(K)
+    for c in range(square.size):
+        for e in range(rows.start[c], rows.start[c + 1]):
+            variance[rows.statistic[e]] += rows.value[e] * rows.value[e] * square[c]
+    for f in range(margins.size):
+        worst, largest = 0.0, 0.0
+        for k in range(rows.first[f], rows.first[f + 1]):
+            rounding = unit * min(np.sqrt(3.0 * variance[k]), 0.75 * scale[k])
+            worst = max(worst, rounding + 12.0 * UNIT * scale[k] + tolerance[k])
+            largest = max(largest, scale[k])
+        margin = worst if rows.family[KIND, f] == EACH else 2.0 * worst
+        margins[f] = min(margin, 0.25 * room(rows, f, largest))
+
+
+@compiled(inline=True)
+def bounded_statistics(rows, S, error, doubt):
+    """q = M'S - offset in twice the precision, and into `doubt` a bound on its error. error: of each cell sum."""
+    K = rows.offset.size
+    high, low = -rows.offset, np.zeros(K)
+    for k in range(K):
+        doubt[k] = UNIT * abs(rows.offset[k])
+    for c in range(S.size):
+        for e in range(rows.start[c], rows.start[c + 1]):
+            k = rows.statistic[e]
+            part = rows.value[e] * S[c]
+            total = high[k] + part
+            back = total - high[k]
+            low[k] += (high[k] - (total - back)) + (part - back)
+            high[k] = total
+            # The entry of M is rounded twice, and so is the product; what is left of the sum, hardly at all.
+            doubt[k] += abs(rows.value[e]) * error[c] + 4.0 * UNIT * abs(part)
+    for k in range(K):
+        high[k] += low[k]
+        doubt[k] = (doubt[k] + 2.0 * UNIT * abs(high[k])) * (1.0 + 1e-9)
+    return high
 
 
 @compiled
-def shortfalls(rows, S, error):
-    """By how much each row may be missed, at most; zero or less where it certainly holds.
+def shortfalls(rows, S, error, missed):
+    """Fill `missed`: by how much some row of each family may be, at most; zero or less where all certainly hold.
 
     S: cell sums of the rounded output; error: bound on the error of each.
     """
-    G, K = rows.M.shape
-    q = statistics(rows, S)
-    doubt = np.empty(K)
-    for k in range(K):
-        doubt[k] = (G + 4.0) * UNIT * abs(rows.offset[k])
-    for c in range(G):
-        for k in range(K):
-            doubt[k] += abs(rows.M[c, k]) * (error[c] + (2.0 * G + 8.0) * UNIT * abs(S[c]))
-    missed = np.empty(rows.plus.size)
-    for j in range(missed.size):
-        value = row_value(q, rows.plus, rows.minus, j)
-        doubts = doubt[rows.plus[j]] + UNIT * abs(value)
-        if rows.minus[j] >= 0:
-            doubts += doubt[rows.minus[j]]
-        missed[j] = max(value - rows.upper[j], rows.lower[j] - value) + doubts
-    return missed
+    doubt = np.empty(rows.offset.size)
+    q = bounded_statistics(rows, S, error, doubt)
+    for f in range(missed.size):
+        begin, end = rows.first[f], rows.first[f + 1]
+        if rows.family[KIND, f] == EACH:
+            beyond = max(q[begin] - rows.family[UPPER, f], rows.family[LOWER, f] - q[begin]) + doubt[begin]
+            missed[f] = beyond + UNIT * abs(q[begin]) if rows.present[begin] else -np.inf
+            continue
+        greatest, least, found, ratio = -np.inf, np.inf, 0, rows.family[COEFFICIENT, f]
+        for k in range(begin, end):
+            if rows.present[k]:
+                found += 1
+                greatest = max(greatest, ratio * q[k] + doubt[k])
+                least = min(least, q[k] - doubt[k])
+        if found < 2:
+            missed[f] = -np.inf
+        else:
+            missed[f] = greatest - least - rows.family[UPPER, f] + 2.0 * UNIT * (abs(greatest) + abs(least))
 
 
-@compiled
+@compiled(inline=True)
 def all_hold(missed):
     """Whether no row may be missed. What is no number is not known to hold."""
-    for j in range(missed.size):
-        if not missed[j] <= 0.0:
+    for f in range(missed.size):
+        if not missed[f] <= 0.0:
             return False
     return True
 
 
-@compiled
-def widen_margins(rows, margins, missed):
-    """Aim further inside where a row was missed; False where no room is left."""
+@compiled(inline=True)
+def widen_margins(rows, margins, missed, tolerance, eager):
+    """Aim further inside where a row was missed; False where no room is left. eager: by more than was missed."""
     changed = False
-    for j in range(missed.size):
-        if missed[j] > 0.0:
-            middle = 0.5 * (rows.upper[j] - rows.lower[j])
-            wider = min(2.0 * margins[j] + 1.5 * missed[j], middle)
-            changed = changed or wider > margins[j]
-            margins[j] = wider
+    for f in range(missed.size):
+        if missed[f] > 0.0:
+            finest, largest = 0.0, 0.0
+            for k in range(rows.first[f], rows.first[f + 1]):
+                finest = max(finest, tolerance[k])
+                largest = max(largest, tolerance[k] / UNIT)
+            wider = margins[f] + 1.05 * missed[f] + finest
+            if eager:
+                wider = max(wider, 2.0 * margins[f] + 1.5 * missed[f])
+            wider = min(wider, room(rows, f, largest))
+            changed = changed or wider > margins[f]
+            margins[f] = wider
     return changed
-
-
-@compiled
-def aimed(rows, margins):
-    """The rows with bounds moved inside by the margins."""
-    return Rows(rows.M, rows.offset, rows.plus, rows.minus, rows.lower + margins, rows.upper - margins)

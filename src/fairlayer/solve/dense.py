@@ -9,41 +9,42 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairlayer.compiled import compiled
+from fairlayer.arrays import as_numpy
+from fairlayer.binding.bounds import Box
+from fairlayer.binding.exact_sums import UNIT
+from fairlayer.binding.rows import EACH, Rows, dense
+from fairlayer.binding.system import System
 from fairlayer.solve.active_set import SOLVED, solve_small
-from fairlayer.solve.newton import gram
 
 MOST_SAMPLES = 600
 
 
-@compiled
-def dense_multipliers(samples, cell_weight, rows, tolerance, mu):
-    """Multipliers of the rows, into `mu`; False where there are none, or too many samples."""
-    n, K, m = samples.z.size, rows.M.shape[1], rows.plus.size
+def dense_multipliers(z: np.ndarray, system: System, rows: Rows, box: Box) -> np.ndarray | None:
+    """Multipliers of the statistics; None where there are none, or too many samples."""
+    n, K = len(z), len(rows.offset)
     if n > MOST_SAMPLES:
-        return False
-    H, b = np.zeros((K + n, K + n)), np.zeros(K + n)
-    H[:K, :K] = gram(rows.M, cell_weight)
-    plus, minus = np.empty(m + n, dtype=np.int64), np.full(m + n, -1, dtype=np.int64)
-    lower, upper = np.empty(m + n), np.empty(m + n)
-    for j in range(m):
-        plus[j], minus[j], lower[j], upper[j] = rows.plus[j], rows.minus[j], rows.lower[j], rows.upper[j]
-    for k in range(K):
-        b[k] = -rows.offset[k]
-    for i in range(n):
-        c = samples.cell[i]
-        w = samples.weight[i] if samples.weight.size > 0 else 1.0
-        at, low, high = K + i, samples.lo[i if samples.lo.size > 1 else 0], samples.hi[i if samples.hi.size > 1 else 0]
-        plus[m + i], lower[m + i], upper[m + i] = at, low, high
-        b[at] = samples.z[i]
-        H[at, at] = 1.0 / w if w > 0.0 else 1.0
-        for k in range(K):
-            b[k] += rows.M[c, k] * w * samples.z[i]
-            if w > 0.0:
-                H[k, at] = H[at, k] = rows.M[c, k]
-    both = np.empty(m + n)
-    active = np.zeros(min(m, K) + n + 1, dtype=np.int64)
-    outcome, _, _ = solve_small(H, b, plus, minus, lower, upper, tolerance, both, active)
-    for j in range(m):
-        mu[j] = both[j]
-    return outcome == SOLVED
+        return None
+    weight = system.weights if len(system.weights) else np.ones(n)
+    M = dense(rows)[as_numpy(system.cell)]  # (n, K)
+    H, b, tolerance = np.zeros((K + n, K + n)), np.empty(K + n), np.empty(K + n)
+    H[:K, :K] = (M * weight[:, None]).T @ M
+    H[:K, K:] = np.where(weight > 0, M.T, 0.0)
+    H[K:, :K] = H[:K, K:].T
+    H[range(K, K + n), range(K, K + n)] = 1.0 / np.where(weight > 0, weight, 1.0)
+    b[:K] = (weight * z) @ M - rows.offset
+    b[K:] = z
+    lo, hi = (np.broadcast_to(side.astype(np.float64), n) for side in (box.lo, box.hi))
+    y = np.clip(z, lo, hi)
+    tolerance[:K] = 64 * UNIT * ((weight * np.abs(y)) @ np.abs(M) + np.abs(rows.offset)) + 1e-300
+    tolerance[K:] = 64 * UNIT * np.abs(y) + 1e-300
+    every = Rows(
+        np.zeros(1, dtype=np.int64),
+        np.zeros(0, dtype=np.int64),
+        np.zeros(0),
+        np.zeros(K + n),
+        np.concatenate([rows.present, np.ones(n, dtype=bool)]),
+        np.concatenate([rows.first, K + 1 + np.arange(n)]),
+        np.concatenate([rows.family, np.stack([np.full(n, EACH), np.ones(n), lo, hi])], axis=1),
+    )
+    nu = np.zeros(K + n)
+    return nu[:K] if solve_small(H, b, every, tolerance, nu) == SOLVED else None

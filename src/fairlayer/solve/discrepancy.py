@@ -5,11 +5,12 @@ The projection minimises sum_i w_i d(y_i, z_i). Given a cell's shift s, the inne
     rho(z, s) = argmin_y d(y, z) + s y    (within lo <= y <= hi)
 
 separates by sample. That response, its slope -d rho / d s and its sensitivity d rho / d z are all a solver needs: a new
-discrepancy touches no other file.
+discrepancy touches no other file. Where lo and hi hold a sample, slope and sensitivity are 0.
 """
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Protocol
 
 import torch
@@ -33,6 +34,9 @@ class Discrepancy(Protocol):
     def sensitivity(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
         """d rho / d z."""
 
+    def reach(self, least: float, greatest: float, low: float, high: float) -> float:
+        """A shift beyond which every z from least to greatest rests on a bound; infinite if there is none."""
+
 
 class Squared:
     """d(y, z) = (y - z)^2 / 2, the paper's choice: the response is clip(z - s, lo, hi)."""
@@ -52,6 +56,11 @@ class Squared:
     def sensitivity(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
         """The same as the slope."""
         return self.slope(z, s, lo, hi)
+
+    def reach(self, least: float, greatest: float, low: float, high: float) -> float:
+        """From the furthest output to the further bound, twice."""
+        largest = max(abs(least), abs(greatest))
+        return 2.0 * max(largest - low, high + largest, 0.0) if math.isfinite(high - low) else math.inf
 
 
 _KNOWN: dict[str, Discrepancy] = {"squared": Squared()}

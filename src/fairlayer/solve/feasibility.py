@@ -1,7 +1,8 @@
 """Why no output exists, and how far the rows must give way. Called only when the solver finds a contradiction.
 
 Whether rows can hold depends on the cell sums alone, each of which can take any value between its extremes. So the
-smallest uniform widening of all rows is a linear programme in G unknowns, whatever the number of samples.
+smallest uniform widening of all rows is a linear programme in G unknowns, whatever the number of samples; a family of
+many groups adds one more, the middle of its range.
 """
 
 from __future__ import annotations
@@ -10,40 +11,68 @@ from collections.abc import Iterator
 
 import numpy as np
 from scipy.optimize import linprog
+from scipy.sparse import csr_array, hstack, vstack
 
-from fairlayer.binding.rows import Rows
+from fairlayer.binding.rows import EACH, Rows
 
 
-def least_excess(rows: Rows, least: np.ndarray, most: np.ndarray) -> tuple[float, np.ndarray]:
-    """The smallest amount by which all rows must be widened to be feasible, and which rows stand in the way."""
-    G, m = len(least), len(rows.plus)
-    matrix = rows.M.T[rows.plus] - np.where(rows.minus[:, None] >= 0, rows.M.T[rows.minus], 0.0)  # (m, G)
-    shift = rows.offset[rows.plus] - np.where(rows.minus >= 0, rows.offset[rows.minus], 0.0)
-    above, below = np.isfinite(rows.upper), np.isfinite(rows.lower)
-    ones = np.ones((m, 1))
-    inequality = np.vstack([np.hstack([matrix, -ones])[above], np.hstack([-matrix, -ones])[below]])
-    limit = np.concatenate([(rows.upper + shift)[above], (-rows.lower - shift)[below]])
-    cost = np.zeros(G + 1)
-    cost[-1] = 1.0
+def least_excess(
+    rows: Rows, least: np.ndarray, most: np.ndarray, scale: float, gives: np.ndarray | None = None
+) -> tuple[float, np.ndarray]:
+    """The smallest amount by which all rows must be widened to be feasible, and what stands in the way.
+
+    scale: the size of the numbers at hand; gives: (F,) the families that may give way, all if None. The second is (K,):
+    positive for statistics that would have to be lower, negative for those that would have to be higher.
+    """
+    G, K, F = len(least), len(rows.offset), len(rows.kind)
+    # In units of the numbers at hand, and every cell sum from the nearer of its bounds.
+    origin = np.where(np.isfinite(least), least, np.where(np.isfinite(most), most, 0.0))
+    reach = np.where(np.isfinite(most - least), most - least, 0.0)
+    width = np.where(reach > 0, reach, scale)
+    cell = np.repeat(np.arange(G), np.diff(rows.start))
+    entries = csr_array((rows.value * width[cell] / scale, (rows.statistic, cell)), shape=(K, G))
+    constant = np.bincount(rows.statistic, weights=rows.value * origin[cell], minlength=K) - rows.offset
+    family = np.repeat(np.arange(F), np.diff(rows.first))
+    kind, ratio = rows.kind[family], rows.ratio[family]
+    # EACH: lower - e <= q <= upper + e. Otherwise, c the least: q >= c, and ratio q <= c + upper + e.
+    up = np.where(kind == EACH, 1.0, ratio)
+    upper, lower = rows.upper[family], np.where(kind == EACH, rows.lower[family], 0.0)
+    middle = csr_array((np.where(kind == EACH, 0.0, 1.0), (np.arange(K), family)), shape=(K, F))
+    above = np.flatnonzero(rows.present & np.isfinite(upper))
+    below = np.flatnonzero(rows.present & np.isfinite(lower))
+    soft = np.ones(K) if gives is None else gives[family].astype(np.float64)
+    inequality = vstack(
+        [
+            hstack([(entries * up[:, None])[above], -middle[above], csr_array(-soft[above, None])]),
+            hstack([-entries[below], middle[below], csr_array(-(soft * (kind == EACH))[below, None])]),
+        ]
+    )
+    limit = np.concatenate([(upper - up * constant)[above], (constant - lower)[below]]) / scale
+    low = np.where(np.isfinite(least), 0.0, -np.inf)
+    high = np.where(np.isfinite(most), np.where(np.isfinite(least), reach / width, 0.0), np.inf)
     answer = linprog(
-        cost,
+        np.concatenate([np.zeros(G + F), [1.0]]),
         A_ub=inequality,
         b_ub=limit,
-        bounds=[*zip(least, most, strict=True), (0.0, None)],
+        bounds=np.column_stack(
+            [np.concatenate([low, np.full(F, -np.inf), [0.0]]), np.concatenate([high, np.full(F + 1, np.inf)])]
+        ),
         method="highs",
         options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
+    push = np.zeros(K)
     if answer.x is None:
-        return np.inf, np.zeros(m, dtype=bool)
+        return np.inf, push
     price = np.abs(answer.ineqlin.marginals)
-    blamed = np.zeros(m, dtype=bool)
-    blamed[np.flatnonzero(above)[price[: above.sum()] > 1e-9]] = True
-    blamed[np.flatnonzero(below)[price[above.sum() :] > 1e-9]] = True
-    return max(float(answer.x[-1]), 0.0), blamed
+    price[price <= 1e-9] = 0.0
+    np.add.at(push, above, price[: len(above)])
+    np.subtract.at(push, below, price[len(above) :])
+    return max(float(answer.x[-1]) * scale, 0.0), push
 
 
-def widened(rows: Rows, excess: float, magnitude: float) -> Iterator[tuple[float, Rows]]:
+def widened(rows: Rows, excess: float, scale: float, gives: np.ndarray | None = None) -> Iterator[tuple[float, Rows]]:
     """Rows wider by what makes them feasible and a hair more, so that the solver has room; ever more until it does."""
-    for room in (1e-12, 1e-10, 1e-8, 1e-6, 1e-4):
-        wider = excess + room * max(excess, magnitude)
-        yield wider, rows._replace(lower=rows.lower - wider, upper=rows.upper + wider)
+    soft = 1.0 if gives is None else gives.astype(np.float64)
+    for room in (1e-13, 1e-12, 1e-11, 1e-10, 1e-8, 1e-6, 1e-4):
+        wider = excess * (1.0 + room) + room * scale
+        yield wider, rows.between(rows.lower - soft * wider, rows.upper + soft * wider)

@@ -1,9 +1,9 @@
 """Dual Newton on cell sums: the whole solver, without a single sample in it.
 
-The dual of the projection is concave in the multipliers mu and sees the data only through two sums per cell: the
-outputs S_c and the slopes D_c at the current shifts s = M'R'mu. So the method is written in reverse: `advance` is
-given (S, D), and answers either with the shifts at which it wants them next, or that it has finished. Whoever calls
-it may take the sums in a compiled loop, in tensor operations on any device, or over many machines.
+The dual of the projection is concave in the multipliers nu of the statistics and sees the data only through two sums
+per cell: the outputs S_c and the slopes D_c at the current shifts s = M nu. So the method is written in reverse:
+`advance` is given (S, D), and answers either with the shifts at which it wants them next, or that it has finished.
+Whoever calls it may take the sums in a compiled loop, in tensor operations on any device, or over many machines.
 
 Each step solves the quadratic model exactly (`active_set.solve_small`), then searches along the line only where the
 full step overshoots. The dual is piecewise quadratic for the squared discrepancy, so this ends in finitely many steps,
@@ -16,17 +16,23 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, UPPER
 from fairlayer.compiled import compiled
-from fairlayer.solve.active_set import (
-    CONFLICT,
-    SOLVED,
-    add_row,
-    backward,
-    forward,
-    row_gram,
-    row_value,
-    solve_small,
+from fairlayer.solve.active_set import CONFLICT, SOLVED, backward, forward, solve_small
+from fairlayer.solve.families import (
+    FREE,
+    MINUS,
+    PLUS,
+    M,
+    P,
+    active_rows,
+    add_pair,
+    extremes,
+    pair_gram,
+    pair_value,
+    price,
 )
+from fairlayer.solve.sides import FEW, family_of, guess_sides, solve_sides
 
 EVALUATE, DONE, INFEASIBLE, STALLED = 0, 1, 2, 3
 
@@ -37,129 +43,136 @@ _MOST_EVALUATIONS = 2000
 _NEAR = 1e5  # times the tolerance: slopes are rounding alone, and steps are taken without looking at them
 _NEGLIGIBLE = 300.0  # times the tolerance: good enough once rounding stops progress
 
-# Places in Search.number
+# Places in Search.number: of the line search, and counters.
 _ALPHA, _LEFT, _RIGHT, _SLOPE_LEFT, _SLOPE_RIGHT, _SLOPE_START, _RESIDUAL, _BEST, _DAMPING = range(9)
-# Places in Search.tally
-_ACTIVE, _EVALUATIONS, _STARTED, _IDLE, _HALVINGS = range(5)
+_EVALUATIONS, _STARTED, _IDLE, _HALVINGS = range(9, 13)
+REACH = 13  # shift beyond which every sample rests on a bound; infinite without bounds
+NUMBERS = 24  # the rest is the driver's
+# Places in Search.statistic: multipliers of the last accepted point, those at which sums are wanted, the direction from
+# the one to the other, and how exactly each statistic can be met.
+NU, TRIAL, DIRECTION, TOLERANCE = range(4)
+# Places in Search.cell: the shifts at which sums are wanted, slopes at the two ends of the bracket; total weight, and
+# the least and the most that the sum can be within the bounds; the sums of outputs and slopes as they were taken.
+SHIFT, SLOPES_LEFT, SLOPES_RIGHT, WEIGHT, LEAST, MOST, S, D = range(8)
+# The driver's: samples, sums of absolute values and squares before any shift, the error of sums.
+COUNT, ABSOLUTE, SQUARE, ERROR = range(8, 12)
 
 
 class Search(NamedTuple):
-    """State of the search between two evaluations."""
+    """State of the search between two evaluations: few arrays, as each is seven numbers to the compiler."""
 
-    mu: np.ndarray  # (m,) multipliers of the last accepted point
-    trial: np.ndarray  # (m,) multipliers at which sums are wanted
-    direction: np.ndarray  # (m,)
-    shift: np.ndarray  # (G,) s = M R'trial
-    active: np.ndarray  # rows with a multiplier at the trial point, `tally[0]` of them
-    number: np.ndarray
-    tally: np.ndarray
-    slopes: np.ndarray  # (2, G) slopes per cell at the two ends of the bracket
+    statistic: np.ndarray  # (5, K); the last is the driver's
+    cell: np.ndarray  # (12, G)
+    number: np.ndarray  # (NUMBERS,)
 
 
 @compiled
-def new_search(m, K, G):
-    """A search that starts from zero multipliers."""
-    return Search(
-        np.zeros(m),
-        np.zeros(m),
-        np.zeros(m),
-        np.zeros(G),
-        np.zeros(min(m, K) + 1, dtype=np.int64),
-        np.zeros(9),
-        np.zeros(5, dtype=np.int64),
-        np.zeros((2, G)),
-    )
-
-
-@compiled
-def statistics(rows, S):
+def statistics(rows, sums):
     """q = M'S - offset, one number per statistic."""
-    G, K = rows.M.shape
     q = -rows.offset
-    for c in range(G):
-        for k in range(K):
-            q[k] += rows.M[c, k] * S[c]
+    for c in range(sums.size):
+        for e in range(rows.start[c], rows.start[c + 1]):
+            q[rows.statistic[e]] += rows.value[e] * sums[c]
     return q
 
 
 @compiled
-def gram(M, D):
-    """H = M' diag(D) M, skipping the zeros that group membership is full of."""
-    G, K = M.shape
+def shifts(rows, nu, shift):
+    """shift = M nu, one number per cell."""
+    for c in range(shift.size):
+        total = 0.0
+        for e in range(rows.start[c], rows.start[c + 1]):
+            total += rows.value[e] * nu[rows.statistic[e]]
+        shift[c] = total
+
+
+@compiled(inner=True)
+def gram(rows, slopes):
+    """H = M' diag(slopes) M."""
+    K = rows.offset.size
     H = np.zeros((K, K))
-    index = np.empty(K, dtype=np.int64)
-    for c in range(G):
-        if D[c] == 0.0:
+    for c in range(slopes.size):
+        if slopes[c] == 0.0:
             continue
-        filled = 0
-        for k in range(K):
-            if M[c, k] != 0.0:
-                index[filled] = k
-                filled += 1
-        for a in range(filled):
-            weighted = M[c, index[a]] * D[c]
-            for b in range(a + 1):
-                H[index[a], index[b]] += weighted * M[c, index[b]]
-    for k in range(K):
+        begin, end = rows.start[c], rows.start[c + 1]
+        for a in range(begin, end):
+            weighted = rows.value[a] * slopes[c]
+            k = rows.statistic[a]
+            for b in range(begin, a + 1):
+                H[k, rows.statistic[b]] += weighted * rows.value[b]
+    for k in range(K):  # entries of a cell need not stand in the order of the statistics
         for i in range(k):
-            H[i, k] = H[k, i]
+            total = H[i, k] + H[k, i]
+            H[i, k] = total
+            H[k, i] = total
     return H
 
 
-@compiled
+@compiled(inner=True)
 def _slope(rows, search, q, ahead):
     """Slope of the negated dual along the direction, ahead of the trial point or behind it.
 
-    The two differ where a multiplier is zero: there the price upper * mu^+ - lower * mu^- has a kink.
+    The two differ where a multiplier is zero: there its price has a kink.
     """
     total = 0.0
-    for j in range(search.mu.size):
-        d = search.direction[j]
-        if d != 0.0:
-            mu = search.trial[j]
-            above = mu > 0.0 or (mu == 0.0 and (d > 0.0) == ahead)
-            total += d * ((rows.upper[j] if above else rows.lower[j]) - row_value(q, rows.plus, rows.minus, j))
+    for f in range(rows.family.shape[1]):
+        for k in range(rows.first[f], rows.first[f + 1]):
+            d = search.statistic[DIRECTION, k]
+            if d != 0.0:
+                nu = search.statistic[TRIAL, k]
+                above = nu > 0.0 or (nu == 0.0 and (d > 0.0) == ahead)
+                total += d * (price(rows, f, above) - q[k])
     return total
 
 
-@compiled
+@compiled(inline=True)
 def _residual(rows, search, q):
-    """Largest breach of a row, or of complementarity between a row and its multiplier."""
-    worst = 0.0
-    for j in range(search.trial.size):
-        value = row_value(q, rows.plus, rows.minus, j)
-        if search.trial[j] > 0.0:
-            breach = abs(value - rows.upper[j])
-        elif search.trial[j] < 0.0:
-            breach = abs(value - rows.lower[j])
-        else:
-            breach = max(value - rows.upper[j], rows.lower[j] - value)
-        worst = max(worst, breach)
+    """Largest breach of a row, or of complementarity between a row and its multiplier, over its tolerance."""
+    worst, tolerance = 0.0, search.statistic[TOLERANCE]
+    for f in range(rows.family.shape[1]):
+        begin, end = rows.first[f], rows.first[f + 1]
+        if rows.family[KIND, f] == EACH:
+            if rows.present[begin]:
+                nu = search.statistic[TRIAL, begin]
+                above, below = q[begin] - rows.family[UPPER, f], rows.family[LOWER, f] - q[begin]
+                breach = abs(above) if nu > 0.0 else abs(below) if nu < 0.0 else max(above, below)
+                worst = max(worst, breach / tolerance[begin])
+            continue
+        greatest, least = extremes(rows, q, f)
+        if greatest == least:
+            continue
+        allowed = tolerance[greatest] + tolerance[least]
+        worst = max(worst, (rows.family[COEFFICIENT, f] * q[greatest] - q[least] - rows.family[UPPER, f]) / allowed)
+        for k in range(begin, end):  # who is pushed down must be the greatest, who is pushed up the least
+            nu = search.statistic[TRIAL, k]
+            if nu > 0.0:
+                breach = rows.family[UPPER, f] + q[least] - rows.family[COEFFICIENT, f] * q[k]
+                worst = max(worst, breach / (tolerance[k] + tolerance[least]))
+            elif nu < 0.0:
+                breach = rows.family[UPPER, f] + q[k] - rows.family[COEFFICIENT, f] * q[greatest]
+                worst = max(worst, breach / (tolerance[k] + tolerance[greatest]))
     return worst
 
 
-@compiled
-def proves_contradiction(rows, mu, least, most):
-    """Whether multipliers `mu` prove that no output within its bounds satisfies the rows (Farkas).
+@compiled(inline=True)
+def proves_contradiction(rows, nu, least, most):
+    """Whether multipliers prove that no output within its bounds satisfies the rows (Farkas).
 
     `least` and `most` are the smallest and largest value each cell sum can take.
     """
-    nu = np.zeros(rows.M.shape[1])
     total, size = 0.0, 0.0
-    for j in range(mu.size):
-        if mu[j] != 0.0:
-            add_row(nu, rows.plus, rows.minus, j, mu[j])
-            bound = rows.upper[j] if mu[j] > 0.0 else rows.lower[j]
-            total -= bound * mu[j]
-            size += abs(bound * mu[j])
-    for k in range(nu.size):
-        total -= rows.offset[k] * nu[k]
-        size += abs(rows.offset[k] * nu[k])
-    for c in range(rows.M.shape[0]):
+    for f in range(rows.family.shape[1]):
+        for k in range(rows.first[f], rows.first[f + 1]):
+            if nu[k] != 0.0:
+                cost = (price(rows, f, nu[k] > 0.0) + rows.offset[k]) * nu[k]
+                total -= cost
+                size += abs(cost) + abs(rows.offset[k] * nu[k])
+    for c in range(least.size):
         s, reference = 0.0, 0.0
-        for k in range(nu.size):
-            s += rows.M[c, k] * nu[k]
-            reference += abs(rows.M[c, k] * nu[k])
+        for e in range(rows.start[c], rows.start[c + 1]):
+            part = rows.value[e] * nu[rows.statistic[e]]
+            s += part
+            reference += abs(part)
         if abs(s) > 1e-12 * reference:
             extreme = s * least[c] if s > 0.0 else s * most[c]
             total += extreme
@@ -167,186 +180,185 @@ def proves_contradiction(rows, mu, least, most):
     return total > 1e-10 * size
 
 
-@compiled
+@compiled(inner=True)
 def _place(rows, search, alpha):
-    """Move the trial point to mu + alpha * direction, and the shifts with it."""
-    nu = np.zeros(rows.M.shape[1])
+    """Move the trial point to nu + alpha * direction, and the shifts with it."""
     search.number[_ALPHA] = alpha
-    for j in range(search.mu.size):
-        trial = search.mu[j] + alpha * search.direction[j]
+    nu, trial, direction = search.statistic[NU], search.statistic[TRIAL], search.statistic[DIRECTION]
+    for k in range(nu.size):
+        trial[k] = nu[k] + alpha * direction[k]
         # A multiplier that the direction takes to zero must arrive there, not next to it.
-        if alpha == 1.0 and abs(trial) <= 1e-15 * abs(search.mu[j]):
-            trial = 0.0
-        search.trial[j] = trial
-        if trial != 0.0:
-            add_row(nu, rows.plus, rows.minus, j, trial)
-    for c in range(search.shift.size):
-        total = 0.0
-        for k in range(nu.size):
-            total += rows.M[c, k] * nu[k]
-        search.shift[c] = total
+        if alpha == 1.0 and abs(trial[k]) <= 1e-15 * abs(nu[k]):
+            trial[k] = 0.0
+    shifts(rows, trial, search.cell[SHIFT])
 
 
-@compiled
-def _next_direction(rows, search, q, D, weight, reach, tolerance):
+@compiled(inline=True)
+def _aim(H, b, rows, tolerance, start, target):
+    """The optimum of the quadratic model."""
+    if b.size > FEW and guess_sides(H, b, rows, tolerance, start, target):
+        return SOLVED
+    return solve_small(H, b, rows, tolerance, target)
+
+
+@compiled(inner=True)
+def _next_direction(rows, search, q):
     """Accept the trial point; aim at the optimum of the quadratic model there."""
-    number, count = search.number, search.tally
-    if count[_STARTED] == 0:
-        count[_STARTED] = 1
+    number, cell, tolerance = search.number, search.cell, search.statistic[TOLERANCE]
+    nu, trial, direction = search.statistic[NU], search.statistic[TRIAL], search.statistic[DIRECTION]
+    if number[_STARTED] == 0:
+        number[_STARTED] = 1
         number[_BEST] = np.inf
         number[_DAMPING] = _FIRST_DAMPING
     elif number[_ALPHA] == 1.0:
         number[_DAMPING] = max(0.01 * number[_DAMPING], _LEAST_DAMPING)
     else:
         number[_DAMPING] = min(10.0 * number[_DAMPING], _MOST_DAMPING)
-    search.mu[:] = search.trial
-    nu = np.zeros(rows.M.shape[1])
-    for j in range(search.mu.size):
-        if search.mu[j] != 0.0:
-            add_row(nu, rows.plus, rows.minus, j, search.mu[j])
-    target, slopes, b = np.empty(search.mu.size), np.empty(D.size), np.empty(q.size)
+    K, G = q.size, cell.shape[1]
+    for k in range(K):
+        nu[k] = trial[k]
+    target, slopes, b, precision = np.empty(K), np.empty(G), np.empty(K), np.empty(K)
     while True:
-        for c in range(slopes.size):
-            slopes[c] = max(D[c], number[_DAMPING] * weight[c])
-            if count[_HALVINGS] > 0:
+        for c in range(G):
+            slopes[c] = max(cell[D, c], number[_DAMPING] * cell[WEIGHT, c])
+            if number[_HALVINGS] > 0:
                 # The bottom of the line is a kink: slopes differ on its two sides, and the larger is the safe one.
-                slopes[c] = max(slopes[c], search.slopes[0, c], search.slopes[1, c])
-        H = gram(rows.M, slopes)
-        precision = tolerance
-        for k in range(b.size):
+                slopes[c] = max(slopes[c], cell[SLOPES_LEFT, c], cell[SLOPES_RIGHT, c])
+        H = gram(rows, slopes)
+        for k in range(K):
             b[k] = q[k]
-            for i in range(b.size):
-                b[k] += H[k, i] * nu[i]
-            precision = max(precision, 1e-15 * abs(b[k]))
-        outcome, count[_ACTIVE], _ = solve_small(
-            H, b, rows.plus, rows.minus, rows.lower, rows.upper, precision, target, search.active
-        )
+            for i in range(K):
+                if nu[i] != 0.0:
+                    b[k] += H[k, i] * nu[i]
+            precision[k] = max(tolerance[k], 1e-15 * abs(b[k]))
+        outcome = _aim(H, b, rows, precision, nu, target)
         if outcome == CONFLICT:
-            search.trial[:] = target
+            for k in range(K):
+                trial[k] = target[k]
             return INFEASIBLE
-        search.direction[:] = target - search.mu
-        search.trial[:] = search.mu
+        for k in range(K):
+            direction[k] = target[k] - nu[k]
+            trial[k] = nu[k]
         number[_SLOPE_START] = _slope(rows, search, q, True)
         # So near the end the slope is rounding alone, and the step is still right.
-        if outcome == SOLVED and (number[_SLOPE_START] < 0.0 or number[_RESIDUAL] <= _NEAR * tolerance):
+        if outcome == SOLVED and (number[_SLOPE_START] < 0.0 or number[_RESIDUAL] <= _NEAR):
             break
         if number[_DAMPING] == _MOST_DAMPING:
-            return DONE if number[_RESIDUAL] <= _NEGLIGIBLE * tolerance else STALLED
+            return DONE if number[_RESIDUAL] <= _NEGLIGIBLE else STALLED
         number[_DAMPING] = min(100.0 * number[_DAMPING], _MOST_DAMPING)
-    search.tally[_HALVINGS] = 0
-    search.slopes[:] = 0.0
-    search.number[_LEFT] = 0.0
-    search.number[_RIGHT] = np.inf
-    search.number[_SLOPE_LEFT] = search.number[_SLOPE_START]
+    number[_HALVINGS] = 0
+    number[_LEFT] = 0.0
+    number[_RIGHT] = np.inf
+    number[_SLOPE_LEFT] = number[_SLOPE_START]
+    for c in range(G):
+        cell[SLOPES_LEFT, c] = 0.0
+        cell[SLOPES_RIGHT, c] = 0.0
+    shifts(rows, nu, slopes)  # where it comes from
     _place(rows, search, 1.0)
     # Shifts past the point where every sample rests on a bound teach nothing: start the search this side of it.
-    if np.isfinite(reach):
-        moved = 0.0
-        for c in range(search.shift.size):
-            moved = max(moved, abs(search.shift[c]))
-        if moved > reach:
-            start = np.zeros(nu.size)
-            for j in range(search.mu.size):
-                add_row(start, rows.plus, rows.minus, j, search.mu[j])
-            alpha = 1.0
-            for c in range(search.shift.size):
-                before = 0.0
-                for k in range(start.size):
-                    before += rows.M[c, k] * start[k]
-                change = abs(search.shift[c] - before)
-                if change > reach:
-                    alpha = min(alpha, reach / change)
-            if alpha < 1.0:
-                _place(rows, search, alpha)
+    if np.isfinite(number[REACH]):
+        moved, alpha = 0.0, 1.0
+        for c in range(G):
+            moved = max(moved, abs(cell[SHIFT, c]))
+            change = abs(cell[SHIFT, c] - slopes[c])
+            if change > number[REACH]:
+                alpha = min(alpha, number[REACH] / change)
+        if moved > number[REACH] and alpha < 1.0:
+            _place(rows, search, alpha)
     return EVALUATE
 
 
-@compiled
-def advance(rows, search, S, D, weight, least, most, reach, tolerance):
-    """Take the sums at `search.shift`; return EVALUATE (wanting them at the new `search.shift`) or an end.
+@compiled(inline=True)
+def advance(rows, search):
+    """Take the sums at the shifts; return EVALUATE (wanting them at the new shifts) or an end.
 
-    weight: total weight of each cell; reach: shift beyond which every sample rests on a bound (inf without bounds);
-    tolerance: absolute, on rows. On INFEASIBLE, `search.trial` is the contradiction.
+    On INFEASIBLE, the trial point is the contradiction.
     """
-    number, count = search.number, search.tally
-    q = statistics(rows, S)
-    count[_EVALUATIONS] += 1
+    number, cell = search.number, search.cell
+    q = statistics(rows, cell[S])
+    number[_EVALUATIONS] += 1
     residual = _residual(rows, search, q)
     number[_RESIDUAL] = residual
-    if residual <= tolerance:
-        return DONE
-    if count[_STARTED] == 0:
-        return _next_direction(rows, search, q, D, weight, reach, tolerance)
+    outcome = EVALUATE
+    if residual <= 1.0:
+        outcome = DONE
+    elif number[_STARTED] != 0:
+        # The best that rounding allows: full steps no longer reduce a residual that is already negligible.
+        if residual >= 0.5 * number[_BEST]:
+            number[_IDLE] += 1
+        number[_BEST] = min(number[_BEST], residual)
+        if number[_IDLE] > 3 and residual <= _NEGLIGIBLE:
+            outcome = DONE
+        elif number[_EVALUATIONS] > 4 and proves_contradiction(rows, search.statistic[TRIAL], cell[LEAST], cell[MOST]):
+            outcome = INFEASIBLE
+        elif number[_EVALUATIONS] > _MOST_EVALUATIONS:
+            outcome = STALLED
+    if outcome == EVALUATE:
+        share = -1.0
+        if number[_STARTED] != 0 and residual > _NEAR and number[_SLOPE_START] < 0.0:
+            share = _cut(rows, search, q)
+        if share < 0.0:
+            outcome = _next_direction(rows, search, q)
+        elif number[_RIGHT] - number[_LEFT] <= 1e-15 * number[_RIGHT]:
+            outcome = STALLED
+        else:
+            _place(rows, search, number[_LEFT] + share * (number[_RIGHT] - number[_LEFT]))
+    return outcome
 
-    # The best that rounding allows: full steps no longer reduce a residual that is already negligible.
-    if residual >= 0.5 * number[_BEST]:
-        count[_IDLE] += 1
-    number[_BEST] = min(number[_BEST], residual)
-    if count[_IDLE] > 3 and residual <= _NEGLIGIBLE * tolerance:
-        return DONE
-    if count[_EVALUATIONS] > 4 and proves_contradiction(rows, search.trial, least, most):
-        return INFEASIBLE
-    if count[_EVALUATIONS] > _MOST_EVALUATIONS:
-        return STALLED
 
-    if residual <= _NEAR * tolerance or number[_SLOPE_START] >= 0.0:
-        return _next_direction(rows, search, q, D, weight, reach, tolerance)
-    # Along the line the negated dual is convex: its slope tells on which side of the bottom the trial lies.
-    slope, alpha = _slope(rows, search, q, False), number[_ALPHA]
-    start = -number[_SLOPE_START]
-    if slope > 0.0 and not (alpha == 1.0 and slope <= 0.25 * start and count[_EVALUATIONS] < 30):
+@compiled(inner=True)
+def _cut(rows, search, q):
+    """Where in the bracket to look next, as a share of it, if the step was too long; -1 if it was not.
+
+    Along the line the negated dual is convex: its slope tells on which side of the bottom the trial lies.
+    """
+    number, cell = search.number, search.cell
+    slope, alpha, start = _slope(rows, search, q, False), number[_ALPHA], -number[_SLOPE_START]
+    if slope > 0.0 and not (alpha == 1.0 and slope <= 0.25 * start and number[_EVALUATIONS] < 30):
         number[_RIGHT], number[_SLOPE_RIGHT] = alpha, slope
-        search.slopes[1] = D
+        end = SLOPES_RIGHT
     elif slope < -0.25 * start and alpha < (1.0 - 1e-3) * number[_RIGHT] < np.inf:
         number[_LEFT], number[_SLOPE_LEFT] = alpha, slope
-        search.slopes[0] = D
+        end = SLOPES_LEFT
     else:
-        return _next_direction(rows, search, q, D, weight, reach, tolerance)
-    count[_HALVINGS] += 1
-    left, right = number[_LEFT], number[_RIGHT]
-    if right - left <= 1e-15 * right:
-        return STALLED
+        return -1.0
+    for c in range(cell.shape[1]):
+        cell[end, c] = cell[D, c]
+    number[_HALVINGS] += 1
     drop = number[_SLOPE_RIGHT] - number[_SLOPE_LEFT]
     share = -number[_SLOPE_LEFT] / drop if drop > 0.0 else 0.5
-    if count[_HALVINGS] % 2 == 0:  # every other time by half: a secant may creep past a kink
+    if number[_HALVINGS] % 2 == 0:  # every other time by half: a secant may creep past a kink
         share = 0.5
-    _place(rows, search, left + min(max(share, 0.01), 0.99) * (right - left))
-    return EVALUATE
+    return min(max(share, 0.01), 0.99)
 
 
 @compiled
-def place_at(rows, search, mu):
+def place_at(rows, search, nu):
     """Put the search at given multipliers, found elsewhere."""
-    search.mu[:] = mu
-    search.direction[:] = 0.0
+    for k in range(nu.size):
+        search.statistic[NU, k] = nu[k]
+        search.statistic[DIRECTION, k] = 0.0
     _place(rows, search, 1.0)
-    search.tally[_ACTIVE] = 0
-    for j in range(mu.size):
-        if mu[j] != 0.0 and search.tally[_ACTIVE] < search.active.size:
-            search.active[search.tally[_ACTIVE]] = j
-            search.tally[_ACTIVE] += 1
 
 
-@compiled
+@compiled(inline=True)
 def restart(search):
     """Go on from the multipliers reached, after the rows' bounds were moved."""
-    search.tally[_STARTED] = 0
-    search.tally[_HALVINGS] = 0
-    search.tally[_IDLE] = 0
-    search.tally[_EVALUATIONS] = 0
+    for place in range(_EVALUATIONS, _HALVINGS + 1):
+        search.number[place] = 0.0
 
 
-@compiled
-def factor_rows(H, rows, candidates):
+@compiled(inline=True)
+def factor_rows(H, pairs):
     """Cholesky factor of the Gram matrix of rows, leaving out those that depend on others; and which remain."""
-    L, used = np.zeros((candidates.size, candidates.size)), np.zeros(candidates.size, dtype=np.int64)
+    count = pairs.shape[1]
+    L, used = np.zeros((count, count)), np.zeros(count, dtype=np.int64)
     filled = 0
-    for a in range(candidates.size):
-        j = candidates[a]
-        own = row_gram(H, rows.plus, rows.minus, j, j)
+    for j in range(count):
+        own = pair_gram(H, pairs, j, j)
         rest = own
         for b in range(filled):
-            total = row_gram(H, rows.plus, rows.minus, j, used[b])
+            total = pair_gram(H, pairs, j, used[b])
             for e in range(b):
                 total -= L[filled, e] * L[b, e]
             L[filled, b] = total / L[b, b]
@@ -359,26 +371,36 @@ def factor_rows(H, rows, candidates):
 
 
 @compiled
-def solve_active(rows, active, slopes, sums):
-    """A'v per cell, v = (A D A')^+ A sums, over the active rows A = R M'."""
-    G, K = rows.M.shape
-    correction = np.zeros(G)
-    if active.size == 0:
-        return correction
-    q = np.zeros(K)
-    for c in range(G):
-        for k in range(K):
-            q[k] += rows.M[c, k] * sums[c]
-    L, used = factor_rows(gram(rows.M, slopes), rows, active)
+def solve_active(rows, nu, slopes, sums):
+    """Multipliers v, one per statistic, with A D A' v = A sums over the active rows A, and zero elsewhere."""
+    K = rows.offset.size
+    v, q = np.zeros(K), np.zeros(K)
+    for c in range(sums.size):
+        for e in range(rows.start[c], rows.start[c + 1]):
+            q[rows.statistic[e]] += rows.value[e] * sums[c]
+    pairs = active_rows(rows, nu)
+    if pairs.shape[1] == 0:
+        return v
+    H = gram(rows, slopes)
+    some_free = False
+    for j in range(pairs.shape[1]):
+        some_free = some_free or pairs[FREE, j] != 0.0
+    if K > FEW and not some_free:
+        side = np.zeros(K, dtype=np.int64)
+        for j in range(pairs.shape[1]):
+            if pairs[P, j] != 0.0:
+                side[int(pairs[PLUS, j])] = 1
+            if pairs[M, j] != 0.0:
+                side[int(pairs[MINUS, j])] = -1
+        if solve_sides(H, rows, family_of(rows), side, q, v, np.zeros(rows.family.shape[1])):
+            return v
+        v[:] = 0.0
+    L, used = factor_rows(H, pairs)
     x = np.zeros(used.size)
     for a in range(used.size):
-        x[a] = row_value(q, rows.plus, rows.minus, used[a])
+        x[a] = pair_value(pairs, used[a], q)
     forward(L, used.size, x)
     backward(L, used.size, x)
-    nu = np.zeros(K)
     for a in range(used.size):
-        add_row(nu, rows.plus, rows.minus, used[a], x[a])
-    for c in range(G):
-        for k in range(K):
-            correction[c] += rows.M[c, k] * nu[k]
-    return correction
+        add_pair(v, pairs, used[a], x[a])
+    return v

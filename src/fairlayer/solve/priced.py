@@ -11,103 +11,127 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairlayer.binding.rows import Rows
+from fairlayer.binding.exact_sums import UNIT
+from fairlayer.binding.rows import EACH, KIND, LOWER, UPPER, Rows
 from fairlayer.compiled import compiled
-from fairlayer.solve.active_set import forward, row_gram, row_value
-from fairlayer.solve.fused import emit, gather, newton_tolerance, take_sums
-from fairlayer.solve.newton import DONE, EVALUATE, advance, factor_rows, gram, new_search, restart, statistics
+from fairlayer.solve.active_set import forward
+from fairlayer.solve.driver import DONE, FINISHED, MEASURE, OUTCOME, SUMS, proceed
+from fairlayer.solve.families import largest_excess, pair_gram, worst_row
+from fairlayer.solve.loops import gather, measure, start_solve, take_sums, write
+from fairlayer.solve.newton import (
+    ABSOLUTE,
+    SHIFT,
+    SQUARE,
+    TRIAL,
+    D,
+    S,
+    active_rows,
+    factor_rows,
+    gram,
+    statistics,
+)
 
 _MOST_SOLVES = 120
 
 
-@compiled
-def largest_excess(rows, q):
-    """By how much the worst row passes its bound; negative where all lie within."""
-    worst = -np.inf
-    for j in range(rows.plus.size):
-        value = row_value(q, rows.plus, rows.minus, j)
-        worst = max(worst, value - rows.upper[j], rows.lower[j] - value)
-    return worst
-
-
-@compiled
-def least_excess_possible(rows):
-    """The excess at which the narrowest row has become an equality; 0 where every row is open to one side."""
+@compiled(inline=True)
+def _least_excess_possible(rows):
+    """The excess at which the narrowest family has become an equality; 0 where every row is open to one side."""
     half = np.inf
-    for j in range(rows.plus.size):
-        half = min(half, 0.5 * (rows.upper[j] - rows.lower[j]))
+    for f in range(rows.family.shape[1]):
+        half = min(half, 0.5 * (rows.family[UPPER, f] - rows.family[LOWER, f]))
     return -half if np.isfinite(half) else 0.0
 
 
-@compiled
-def _decline(rows, search, D):
-    """How fast the sum of the multipliers falls as the rows are widened: sigma' (A D A')^+ sigma, A the active rows."""
-    L, used = factor_rows(gram(rows.M, D), rows, search.active[: search.tally[0]])
-    x = np.zeros(used.size)
-    for a in range(used.size):
-        x[a] = np.sign(search.trial[used[a]])
+@compiled(inline=True)
+def _total(rows, nu):
+    """The sum of the multipliers of the rows: of a family, what is carried from one statistic to another."""
+    total = 0.0
+    for f in range(rows.family.shape[1]):
+        for k in range(rows.first[f], rows.first[f + 1]):
+            total += abs(nu[k]) if rows.family[KIND, f] == EACH else max(nu[k], 0.0)
+    return total
+
+
+@compiled(inline=True)
+def _decline(rows, nu, slopes):
+    """How fast the sum of the multipliers falls as the rows are widened: 1'(A D A')^+ 1, A the active rows."""
+    L, used = factor_rows(gram(rows, slopes), active_rows(rows, nu))
+    x = np.ones(used.size)
     forward(L, used.size, x)
     return np.sum(x**2)
 
 
-@compiled
-def _first_guess(rows, q, D, excess, price):
+@compiled(inline=True)
+def _first_guess(rows, q, slopes, excess, price):
     """The excess if the worst row alone gives way, which it does at the rate of its own Gram entry."""
-    H = gram(rows.M, D)
-    for j in range(rows.plus.size):
-        value = row_value(q, rows.plus, rows.minus, j)
-        if value - rows.upper[j] == excess or rows.lower[j] - value == excess:
-            return excess - price * row_gram(H, rows.plus, rows.minus, j, j)
-    return excess
+    H, pairs, guess = gram(rows, slopes), np.zeros((6, 1)), excess
+    for f in range(rows.family.shape[1]):
+        if worst_row(rows, q, f, pairs, 0) == excess:
+            guess = excess - price * pair_gram(H, pairs, 0, 0)
+    return guess
+
+
+@compiled(inline=True)
+def _widened(rows, excess):
+    family = rows.family.copy()
+    for f in range(family.shape[1]):
+        family[LOWER, f] -= excess
+        family[UPPER, f] += excess
+    return Rows(rows.start, rows.statistic, rows.value, rows.offset, rows.present, rows.first, family)
 
 
 @compiled
-def _solve_widened(samples, cell_weight, least, most, reach, tolerance, rows, excess, search, S, D):
-    """Project onto the rows widened by `excess`, from where `search` stands."""
-    aim = Rows(rows.M, rows.offset, rows.plus, rows.minus, rows.lower - excess, rows.upper + excess)
-    restart(search)
-    outcome = EVALUATE
-    while outcome == EVALUATE:
-        take_sums(samples, search.shift, S, D)
-        outcome = advance(aim, search, S, D, cell_weight, least, most, reach, tolerance)
-    return outcome == DONE
+def _project(samples, rows, count, weight, start):
+    """The projection onto rows, but for its writing: (whether it was found, multipliers, shifts, slopes)."""
+    solve = start_solve(samples, rows, count, weight, start, UNIT)
+    of_cell, request = solve.search.cell, MEASURE
+    while request in (SUMS, MEASURE):
+        if request == SUMS:
+            take_sums(samples, of_cell[SHIFT], of_cell[S], of_cell[D])
+        else:
+            measure(samples, of_cell[S], of_cell[D], of_cell[ABSOLUTE], of_cell[SQUARE])
+        request = proceed(solve)
+    found = request != FINISHED and solve.search.number[OUTCOME] == DONE
+    return found, solve.search.statistic[TRIAL], of_cell[SHIFT], of_cell[D]
 
 
 @compiled
-def solve_capped(z, cell, weight, cell_weight, lo, hi, least, most, reach, magnitude, rows, price, out):
-    """Write the output; return (pinned, multipliers, active rows, shifts, slopes, statistics of what was written).
+def solve_priced(z, cell, weight, count, cell_weight, lo, hi, rows, price, out):
+    """Write the output; return (pinned, multipliers of statistics, shifts, slopes, statistics of what was written).
 
-    pinned: whether the price is so high that the narrowest row became an equality, and a higher one changes nothing.
-    Arguments as in `fused.solve_fused`.
+    pinned: whether the price is so high that the narrowest family became an equality, and a higher one changes nothing.
+    Arguments as in `loops.solve_loops`.
     """
-    G, K = rows.M.shape
-    S, D = np.zeros(G), np.zeros(G)
-    search = new_search(rows.plus.size, K, G)
-    samples = gather(z, cell, weight, lo, hi, cell_weight)
-    take_sums(samples, search.shift, S, D)
-    q = statistics(rows, S)
-    tolerance = newton_tolerance(rows, cell_weight, magnitude, z.size)
-    above = largest_excess(rows, q) if rows.plus.size else 0.0
-    bottom = least_excess_possible(rows) if rows.plus.size else 0.0
+    G, K = count.size, rows.offset.size
+    sums, slopes, shift, nu = np.zeros(G), np.zeros(G), np.zeros(G), np.zeros(K)
+    samples = gather(z, cell, weight, lo, hi, count, False)
+    take_sums(samples, shift, sums, slopes)
+    q = statistics(rows, sums)
+    scale = 0.0
+    for k in range(K):
+        scale = max(scale, abs(q[k]), abs(rows.offset[k]))
+    tolerance = 64.0 * UNIT * scale
+    above = largest_excess(rows, q) if rows.family.shape[1] else 0.0
+    bottom = _least_excess_possible(rows) if rows.family.shape[1] else 0.0
     floor = bottom + 16.0 * tolerance  # an equality proper would leave the multipliers of dependent rows undetermined
     pinned = False
     if price > 0.0 and above > floor:
         below, found, tried_floor = floor, False, False
-        excess = _first_guess(rows, q, D, above, price)
+        excess = _first_guess(rows, q, slopes, above, price)
         for _ in range(_MOST_SOLVES):
             if excess <= floor and not tried_floor:
                 excess, tried_floor = floor, True
             elif not (below < excess < above):
                 excess = 0.5 * (below + above)
             step = np.inf
-            solved = False
-            for _ in range(2):  # from the multipliers of the last solve, and where that fails from none
-                solved = _solve_widened(samples, cell_weight, least, most, reach, tolerance, rows, excess, search, S, D)
-                if solved:
-                    break
-                search = new_search(rows.plus.size, K, G)
+            # From the multipliers of the last solve, and where that fails from none.
+            wide = _widened(rows, excess)
+            solved, nu, shift, slopes = _project(samples, wide, count, cell_weight, nu)
+            if not solved:
+                solved, nu, shift, slopes = _project(samples, wide, count, cell_weight, np.zeros(K))
             if solved:
-                total, rate = np.sum(np.abs(search.trial)), _decline(rows, search, D)
+                total, rate = _total(rows, nu), _decline(wide, nu, slopes)
                 pinned = excess == floor and total <= price
                 found = pinned or abs(total - price) <= 1e-12 * price
                 if total > price:
@@ -117,13 +141,12 @@ def solve_capped(z, cell, weight, cell_weight, lo, hi, least, most, reach, magni
                 if rate > 0.0:
                     step = (total - price) / rate
             else:  # too narrow for the bounds: the rows can only be met from some excess on
-                below = excess
+                below, nu = excess, np.zeros(K)
             if found or above - below <= 4.0 * tolerance:
                 break
             excess += step
         if not found:  # the sum of the multipliers jumps here, or rounding hides where it crosses the price
-            search = new_search(rows.plus.size, K, G)
-            _solve_widened(samples, cell_weight, least, most, reach, tolerance, rows, above, search, S, D)
-    emit(samples, search.shift, out, S, D)
-    active = search.active[: search.tally[0]].copy()
-    return pinned, search.trial, active, search.shift, D, statistics(rows, S)
+            _, nu, shift, slopes = _project(samples, _widened(rows, above), count, cell_weight, np.zeros(K))
+    error = np.empty(G)
+    write(samples, shift, out, sums, slopes, error)
+    return pinned, nu, shift, slopes, statistics(rows, sums)

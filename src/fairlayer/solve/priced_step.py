@@ -2,7 +2,7 @@
 
     min_y  ||y - z||^2 + lambda n v(y)    subject to    lo <= y <= hi,
 
-v(y) the largest amount by which a row passes its tolerance, down to where the narrowest row is an equality. For rows
+v(y) the largest amount by which a row exceeds its tolerance, down to where the narrowest row is an equality. For rows
 that share one tolerance this is the largest |gap| up to a constant: the primal step of the paper's Algorithm 1.
 """
 
@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box
-from fairlayer.binding.rows import values_of
+from fairlayer.binding.rows import dense
 from fairlayer.binding.system import System
-from fairlayer.solve import cell_extremes
-from fairlayer.solve.fused import reach_and_magnitude
-from fairlayer.solve.priced import largest_excess, solve_capped
+from fairlayer.solve.families import MINUS, PLUS, M, P, active_rows, largest_excess
+from fairlayer.solve.priced import solve_priced
 
 
 class Softened(NamedTuple):
@@ -27,10 +27,9 @@ class Softened(NamedTuple):
 
     value: Any  # (n,) like z
     gap: float  # largest |row|; nan where there is no row, because groups are absent
-    excess: float  # largest amount by which a row passes its tolerance, negative within; nan where there is no row
-    multipliers: np.ndarray  # (m,) absolute values add up to the price at most, where they are unique
+    excess: float  # largest amount by which a row exceeds its tolerance, negative within; nan where there is no row
+    nu: np.ndarray  # (K,) multipliers of the statistics; those of the rows add up to the price at most
     pinned: bool  # the price is so high that the narrowest row became an equality
-    active: np.ndarray  # rows with a multiplier
     slopes: np.ndarray  # (G,) samples per cell that rest on no bound
     shift: np.ndarray  # (G,)
 
@@ -42,32 +41,27 @@ def soft_step(
     price: float,  # of one unit of gap; lambda n / 2 in the paper's terms
 ) -> Softened:
     """Solve without a gradient. A price of 0 gives z within its bounds; a high one the projection onto equalities."""
-    raw = z.detach().numpy() if isinstance(z, Tensor) else np.asarray(z)
-    raw = np.ascontiguousarray(raw)
+    raw = np.ascontiguousarray(as_numpy(z))
     out = np.empty_like(raw)
-    extent = (float(raw.min()), float(raw.max())) if len(raw) else (0.0, 0.0)
-    reach, magnitude = reach_and_magnitude(*extent, box.lowest, box.highest)
     rows = system.rows
-    pinned, multipliers, active, shift, slopes, q = solve_capped(
+    pinned, nu, shift, slopes, q = solve_priced(
         raw,
         system.cell,
         system.weights,
+        system.samples,
         system.weight,
         box.lo,
         box.hi,
-        *cell_extremes(system, box),
-        reach,
-        magnitude,
         rows,
         float(price),
         out,
     )
     gap = excess = float("nan")
-    if len(rows.plus):
-        gap = float(np.abs(values_of(rows, q)).max())
+    if len(system.view.plus):
+        gap = float(np.abs(system.view.values(q)).max())
         excess = largest_excess(rows, q)
     value = torch.from_numpy(out) if isinstance(z, Tensor) else out
-    return Softened(value, gap, excess, multipliers, pinned, active, slopes, shift)
+    return Softened(value, gap, excess, nu, pinned, slopes, shift)
 
 
 def soften(z: Tensor, system: System, box: Box, price: float) -> tuple[Tensor, Softened]:
@@ -91,8 +85,7 @@ def soften(z: Tensor, system: System, box: Box, price: float) -> tuple[Tensor, S
     shifted = (plain.double() - torch.from_numpy(softened.shift)[index]).to(plain.dtype)
     free = (shifted == softened.value).to(device=z.device, dtype=torch.float64)
     dz = z.double() * free
-    active = softened.active[softened.multipliers[softened.active] != 0.0]
-    A, inverse = _active_rows(system, softened, active)
+    A, inverse = _active_rows(system, softened)
     if A.size:
         index = index.to(z.device)
         weights = torch.from_numpy(system.weights).to(z.device) if len(system.weights) else None
@@ -103,15 +96,17 @@ def soften(z: Tensor, system: System, box: Box, price: float) -> tuple[Tensor, S
     return value + (move - move.detach()), softened
 
 
-def _active_rows(system: System, softened: Softened, active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _active_rows(system: System, softened: Softened) -> tuple[np.ndarray, np.ndarray]:
     """Active rows over cells, (a, G), and the inverse by which dmu = inverse A D dz."""
     rows = system.rows
-    statistic = rows.M.T
-    A = statistic[rows.plus[active]] - np.where(rows.minus[active, None] >= 0, statistic[rows.minus[active]], 0.0)
+    pairs = active_rows(rows, softened.nu)
+    statistic = dense(rows).T
+    plus, minus = (pairs[side].astype(np.int64) for side in (PLUS, MINUS))
+    A = pairs[P][:, None] * statistic[plus] - pairs[M][:, None] * statistic[minus]
     inverse = np.linalg.pinv((A * softened.slopes) @ A.T, rcond=1e-12, hermitian=True)
     if not softened.pinned:
-        towards = inverse @ np.sign(softened.multipliers[active])
-        scale = np.sign(softened.multipliers[active]) @ towards
+        towards = inverse.sum(axis=1)
+        scale = towards.sum()
         if scale > 0.0:
             inverse = inverse - np.outer(towards, towards) / scale
     return A, inverse

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fairlayer.binding.cells import Levels, assign_cells
+from fairlayer.binding.conditions import Key, condition_columns, unknown_columns
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import Column, Label, Name, SoftGroup, read_groups
-from fairlayer.binding.system import Plan, check_lengths
-from fairlayer.constraints import UNKNOWN, Batch, Family, Grid, Key
+from fairlayer.binding.families import GridColumn
+from fairlayer.binding.groups import Column, SoftGroup, read_groups
+from fairlayer.binding.row_plan import RowPlan
+from fairlayer.binding.system import check_lengths, make_plan
+from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
 from fairlayer.stream.kernels import number_table
 
@@ -50,7 +52,7 @@ class CellIndex:
         self._numbers: dict[tuple[int, ...], int] = {}
         self._known: dict[Levels, np.ndarray] = {}
         self._table: Table | None = None
-        self._plan: Plan | None = None
+        self._plan: RowPlan | None = None
 
     def __len__(self) -> int:
         return len(self.digits)
@@ -70,10 +72,9 @@ class CellIndex:
         columns: dict[Key, Any] = {("group", name): attributes[name] for name in used}
         for constraint in self.rules.constraints:
             if constraint.needs_targets and targets is None:
-                unknown = Column("target", np.zeros(n, dtype=np.int64), (UNKNOWN,))
-                columns.update(dict.fromkeys(constraint.column_keys, unknown))
+                columns.update(unknown_columns(constraint, n))
             else:
-                columns.update(constraint.columns(Batch(features, targets)))
+                columns.update(condition_columns(constraint, features, targets))
         if self.rules.needs_targets:
             columns[LABELLED] = Column("labelled", np.full(n, int(targets is not None)), (False, True))
         check_lengths(self.rules, columns, n)
@@ -118,7 +119,7 @@ class CellIndex:
 
     def _remember_table(self, columns: Sequence[Column], levels: Levels, number: np.ndarray) -> None:
         """Keep the widest table of integers for `look_up`, where its columns are all there is to know."""
-        plain = all(column.labels is None and column.matrix is not None for column in columns)
+        plain = all(column.labels is None for column in columns)
         if not plain or levels.digits is not None or self.keys != tuple(("group", j) for j in self.names or ()):
             return
         if self._table is None or len(number) > len(self._table.number):
@@ -148,21 +149,17 @@ class CellIndex:
         return json.dumps([_plain(label) for label in self.cell_labels(cell)])
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> RowPlan:
         """Rows over the cells met so far."""
         if self._plan is None:
             digits = np.array(self.digits, dtype=np.int64).reshape(len(self.digits), len(self.keys))
-            members = {
-                key: [(label, (digits[:, j] == v).astype(np.float64)) for label, v in self.labels[j].items()]
-                for j, key in enumerate(self.keys)
-            }
-            grid = Grid(members, len(digits))
-            constraints = self.rules.constraints
-            # Before the first batch, which brings the attributes, nobody can be compared.
-            groupings = [()] * len(constraints) if self.names is None else self.rules.groupings(self.names)[0]
-            families = [c.families(grid, g) if g else [] for c, g in zip(constraints, groupings, strict=True)]
-            labelled = sum((m for label, m in members.get(LABELLED, []) if label), np.zeros(len(digits)))
-            self._plan = Plan([[_only(family, labelled) for family in listed] for listed in families], {}, len(digits))
+            grid = {key: GridColumn(tuple(self.labels[j]), digits[:, j]) for j, key in enumerate(self.keys)}
+            groupings, _ = self.rules.groupings(self.names or ())
+            known = None
+            if LABELLED in grid:
+                labelled = grid[LABELLED]
+                known = np.array([bool(label) for label in labelled.labels], dtype=bool)[labelled.digits]
+            self._plan = make_plan(self.rules, groupings, grid, len(digits), known)
         return self._plan
 
     def labels_met(self) -> dict[Name, tuple[Label, ...]]:
@@ -180,7 +177,7 @@ class CellIndex:
         at = self.keys.index(LABELLED) if LABELLED in self.keys else None
         if at is None:
             return np.full(len(self.digits), -1)
-        free = [j for j, key in enumerate(self.keys) if key[0] in ("group", "region")]
+        free = [j for j, key in enumerate(self.keys) if key[0] in ("group", "feature")]
         unlabelled = self.labels[at].get(False)
         pending = {
             tuple(digits[j] for j in free): c for c, digits in enumerate(self.digits) if digits[at] == unlabelled
@@ -209,12 +206,6 @@ class CellIndex:
         self.digits = [tuple(digits) for digits in data["digits"]]
         self._numbers = {digits: number for number, digits in enumerate(self.digits)}
         self._known, self._table, self._plan = {}, None, None
-
-
-def _only(family: Family, labelled: np.ndarray) -> Family:
-    """Residuals exist only where there is a target."""
-    statistics = [replace(s, membership=s.membership * labelled) if s.residual else s for s in family.statistics]
-    return replace(family, statistics=statistics)
 
 
 def _plain(label: Label) -> Any:

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from fairlayer.binding.exact_sums import UNIT
+
 COUNT, TOTAL, TARGET, RAW = 0, 1, 3, 5  # places in a cell's sums; a sum's second part follows its first
 SUMS = 6  # numbers that make a cell's sums; of raw outputs, which no promise rests on, there is one part
 EARLY = 200.0  # decisions after which a stream counts as no longer young
@@ -22,6 +24,7 @@ CELL_FIELDS: dict[str, tuple[int, ...]] = {
     # The ledger: how many were emitted, their sum in two parts, the sum of their targets, where known, in two parts,
     # and the sum of the raw outputs they were made from.
     "sums": (SUMS,),
+    "error": (2,),  # bounds on what rounding did to the sums of outputs and of targets
     "square": (),  # sum of squares of what was emitted
     "ring": (RING,),  # the last raw outputs
     "ring_count": (),  # how many there ever were
@@ -80,6 +83,7 @@ class CellSums:
         part = total - sums[place]
         sums[place + 1] += (sums[place] - (total - part)) + (value - part)
         sums[place] = total
+        self.cells["error"][cell, int(place == TARGET)] += UNIT * abs(sums[place + 1])
 
     def grow(self, size: int) -> None:
         """Make room for cells up to `size`."""

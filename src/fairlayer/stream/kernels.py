@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairlayer.binding.cells import count_cells, exact_sums
-from fairlayer.binding.rows import Rows
+from fairlayer.binding.exact_sums import UNIT
+from fairlayer.binding.rows import DIFFERENCE, EACH, KIND, LOWER, UPPER
 from fairlayer.compiled import compiled
-from fairlayer.solve.certify import all_hold, shortfalls
-from fairlayer.solve.fused import largest_magnitude, reach_and_magnitude, solve_fused
 from fairlayer.stream.cell_sums import COUNT, TARGET, TOTAL
 
+# Places in a history: of each statistic, its weight so far, its sum in two parts, and a bound on the error of that.
+_WEIGHT, _HIGH, _LOW, _DOUBT = range(4)
 
-@compiled
+
+@compiled(inline=True)
 def add_exactly(high, low, more):
-    """high + low += more, without rounding: the low part takes what the high one cannot hold."""
+    """high + low += more: the low part takes what the high one cannot hold, and is rounded itself."""
     total = high + more
     part = total - high
     return total, low + ((high - (total - part)) + (more - part))
@@ -48,159 +49,120 @@ def number_table(table, start, width, number, cell):
 
 
 @compiled
-def history(membership, residual, sums, k):
-    """What a statistic has so far: its weight, and its sum in two parts; of residuals, outputs less targets."""
-    weight, high, low = 0.0, 0.0, 0.0
-    for c in range(sums.shape[0]):
-        m = membership[c, k]
-        if m != 0.0:
-            weight += m * sums[c, COUNT]
-            high, low = add_exactly(high, low, m * sums[c, TOTAL])
-            low += m * sums[c, TOTAL + 1]
-            if residual[k]:
-                high, low = add_exactly(high, low, -m * sums[c, TARGET])
-                low -= m * sums[c, TARGET + 1]
-    return weight, high, low
+def localised(cell, size):
+    """The cells of a batch: which they are, the place of each sample's among them, and how many samples each has."""
+    place = np.zeros(size, dtype=np.int32) - 1
+    found = np.empty(cell.size, dtype=np.int64)
+    local = np.empty(cell.size, dtype=np.int32)
+    count = np.zeros(cell.size)
+    filled = 0
+    for i in range(cell.size):
+        if place[cell[i]] < 0:
+            place[cell[i]] = filled
+            found[filled] = cell[i]
+            filled += 1
+        local[i] = place[cell[i]]
+        count[local[i]] += 1.0
+    return found[:filled].copy(), local, count[:filled].copy()
 
 
 @compiled
-def target_sums(targets, cell, size):
-    """The sum of a batch's targets in each cell, in two parts."""
-    sums = np.zeros((size, 2))
+def history(start, statistic, share, residual, sums, error):
+    """(4, K) what each statistic has so far: weight, sum in two parts (of residuals, outputs less targets), doubt."""
+    so_far = np.zeros((4, residual.size))
+    for c in range(sums.shape[0]):
+        for e in range(start[c], start[c + 1]):
+            k, m = statistic[e], share[e]
+            so_far[_WEIGHT, k] += m * sums[c, COUNT]
+            high, low = add_exactly(so_far[_HIGH, k], so_far[_LOW, k], m * sums[c, TOTAL])
+            low += m * sums[c, TOTAL + 1]
+            doubt = m * error[c, 0] + UNIT * abs(low)
+            if residual[k]:
+                high, low = add_exactly(high, low, -m * sums[c, TARGET])
+                low -= m * sums[c, TARGET + 1]
+                doubt += m * error[c, 1] + UNIT * abs(low)
+            so_far[_HIGH, k], so_far[_LOW, k] = high, low
+            so_far[_DOUBT, k] += doubt
+    return so_far
+
+
+@compiled
+def target_sums(targets, local, size):
+    """The sum of a batch's targets in each of its cells: in two parts, and a bound on the error."""
+    sums = np.zeros((size, 3))
     for i in range(targets.size):
-        c = cell[i]
+        c = local[i]
         sums[c, 0], sums[c, 1] = add_exactly(sums[c, 0], sums[c, 1], targets[i])
+        sums[c, 2] += UNIT * abs(sums[c, 1])
     return sums
 
 
 @compiled
-def pooled_rows(membership, residual, sums, batch_count, batch_target, plus, minus, lower, upper):
-    """The rows after the batch, as functions of its cell sums; only those the batch can move, and which they are."""
-    G, K = membership.shape
-    M, constant = np.zeros((G, K)), np.zeros(K)
-    here = np.zeros(K, dtype=np.bool_)
-    for k in range(K):
-        weight, high, low = history(membership, residual, sums, k)
-        for c in range(G):
-            m = membership[c, k]
-            if m != 0.0 and batch_count[c] > 0.0:
-                here[k] = True
-                weight += m * batch_count[c]
-                if residual[k]:
-                    high, low = add_exactly(high, low, -m * batch_target[c, 0])
-                    low -= m * batch_target[c, 1]
-        if weight > 0.0:
-            constant[k] = -(high + low) / weight
-            for c in range(G):
-                M[c, k] = membership[c, k] / weight
-    moved = np.empty(plus.size, dtype=np.int64)
-    size = 0
-    for j in range(plus.size):
-        if here[plus[j]] or (minus[j] >= 0 and here[minus[j]]):
-            moved[size] = j
-            size += 1
-    moved = moved[:size]
-    return Rows(M, constant, plus[moved], minus[moved], lower[moved], upper[moved]), moved
+def pooled_rows(start, statistic, share, residual, so_far, cells, count, targets, first, family):
+    """The rows after the batch, as functions of the sums of its cells: the parts of `Rows`.
 
-
-@compiled
-def with_batch_rows(rows, membership, residual, batch_count, batch_target, plus, minus, lower, upper):
-    """`rows`, followed by those of the batch alone: the same differences, of means within it."""
-    G, K = membership.shape
-    M, constant = np.zeros((G, 2 * K)), np.zeros(2 * K)
-    M[:, :K], constant[:K] = rows.M, rows.offset
-    here = np.zeros(K, dtype=np.bool_)
-    for k in range(K):
-        weight, high, low = 0.0, 0.0, 0.0
-        for c in range(G):
-            m = membership[c, k]
-            if m != 0.0 and batch_count[c] > 0.0:
-                weight += m * batch_count[c]
-                if residual[k]:
-                    high, low = add_exactly(high, low, m * batch_target[c, 0])
-                    low += m * batch_target[c, 1]
-        if weight > 0.0:
-            here[k] = True
-            constant[K + k] = (high + low) / weight
-            for c in range(G):
-                M[c, K + k] = membership[c, k] / weight
-    kept = np.empty(plus.size, dtype=np.int64)
-    size = 0
-    for j in range(plus.size):
-        if here[plus[j]] and (minus[j] < 0 or here[minus[j]]):
-            kept[size] = j
-            size += 1
-    kept = kept[:size]
-    return Rows(
-        M,
-        constant,
-        np.concatenate((rows.plus, plus[kept] + K)),
-        np.concatenate((rows.minus, np.where(minus[kept] < 0, minus[kept], minus[kept] + K))),
-        np.concatenate((rows.lower, lower[kept])),
-        np.concatenate((rows.upper, upper[kept])),
-    )
-
-
-@compiled
-def leader_shift(membership, price):
-    """The leader's shift of each cell: the sum of its statistics' prices."""
-    G, K = membership.shape
-    shift = np.zeros(G)
-    for c in range(G):
-        for k in range(K):
-            shift[c] += membership[c, k] * price[k]
-    return shift
-
-
-@compiled
-def ledger_step(
-    z, cell, lo, hi, unit, targets, sums, membership, residual, plus, minus, lower, upper, shift, each_batch, out
-):  # fmt: skip
-    """Emit one batch into `out`: the leader's shift, then the nearest outputs that keep the pooled rows.
-
-    targets: of the batch, or empty; residual: which statistics they are taken from.
-    each_batch: keep the batch's own rows too.
-    Returns (outcome, whether all rows hold, multipliers of all rows, the rows moved, extremes of cell sums).
+    Rows that the batch cannot move are left out; where some of a family already exceed its bound, the bound is theirs.
     """
-    n, G = z.size, sums.shape[0]
-    batch_count = count_cells(cell, G)
-    batch_target = target_sums(targets, cell, G)
-    rows, moved = pooled_rows(membership, residual, sums, batch_count, batch_target, plus, minus, lower, upper)
-    if each_batch:
-        rows = with_batch_rows(rows, membership, residual, batch_count, batch_target, plus, minus, lower, upper)
-    led = np.empty(n)
-    for i in range(n):
-        led[i] = z[i] - shift[cell[i]]
-    low, high = float(lo[0]), float(hi[0])
-    least, most = np.zeros(G), np.zeros(G)
-    for c in range(G):
-        if batch_count[c] > 0.0:
-            least[c], most[c] = batch_count[c] * low, batch_count[c] * high
-    extent = largest_magnitude(led)
-    reach, magnitude = reach_and_magnitude(-extent, extent, low, high)
-    empty = np.empty(0)
-    end = solve_fused(
-        led, cell, empty, batch_count, batch_count, lo, hi, least, most, reach, magnitude, unit, rows, out
-    )
-    multipliers = np.zeros(plus.size)
-    for a in range(moved.size):
-        multipliers[moved[a]] = end[1][a]
-    return end[0], all_hold(end[5]), multipliers, rows, least, most
+    K, size = residual.size, 0
+    weight, here, doubt = so_far[_WEIGHT].copy(), np.zeros(K, dtype=np.bool_), so_far[_DOUBT].copy()
+    high, low = so_far[_HIGH].copy(), so_far[_LOW].copy()
+    for a in range(cells.size):
+        for e in range(start[cells[a]], start[cells[a] + 1]):
+            k, m = statistic[e], share[e]
+            here[k] = True
+            size += 1
+            weight[k] += m * count[a]
+            if residual[k]:
+                high[k], low[k] = add_exactly(high[k], low[k], -m * targets[a, 0])
+                low[k] -= m * targets[a, 1]
+                doubt[k] += m * targets[a, 2] + UNIT * abs(low[k])
+    local_start, local_statistic = np.zeros(cells.size + 1, dtype=np.int64), np.empty(size, dtype=np.int64)
+    value, offset, present = np.empty(size), np.zeros(K), np.zeros(K, dtype=np.bool_)
+    at = 0
+    for a in range(cells.size):
+        for e in range(start[cells[a]], start[cells[a] + 1]):
+            local_statistic[at] = statistic[e]
+            value[at] = share[e] / weight[statistic[e]]
+            at += 1
+        local_start[a + 1] = at
+    for k in range(K):
+        if weight[k] > 0.0:
+            offset[k] = -(high[k] + low[k]) / weight[k]
+            doubt[k] = doubt[k] / weight[k] + 4.0 * UNIT * abs(offset[k])
+    bounds = family.copy()
+    for f in range(first.size - 1):
+        moved, lowest, highest, off = False, np.inf, -np.inf, 0.0
+        for k in range(first[f], first[f + 1]):
+            moved = moved or here[k]
+            if weight[k] > 0.0:
+                off = max(off, doubt[k])
+                if not here[k]:
+                    lowest, highest = min(lowest, -offset[k]), max(highest, -offset[k])
+        for k in range(first[f], first[f + 1]):
+            present[k] = moved and weight[k] > 0.0
+        if family[KIND, f] != EACH:
+            off *= 2.0
+        off = min(off, 0.25 * (family[UPPER, f] - family[LOWER, f]))
+        bounds[UPPER, f] -= off
+        bounds[LOWER, f] += off
+        if family[KIND, f] == DIFFERENCE and highest - lowest > bounds[UPPER, f]:
+            bounds[UPPER, f] = (highest - lowest) * (1.0 + 8.0 * UNIT)
+            bounds[LOWER, f] = -bounds[UPPER, f]
+    return local_start, local_statistic, value, offset, present, bounds
 
 
 @compiled
-def constant_step(cell, value, rows, out):
-    """Emit one value for all; whether the rows hold then."""
-    for i in range(out.size):
-        out[i] = value
-    G = rows.M.shape[0]
-    S, error = np.zeros(G), np.zeros(G)
-    exact_sums(out, cell, np.empty(0), S, error)
-    return all_hold(shortfalls(rows, S, error))
+def pooled_statistics(so_far):
+    """(K,) the mean of each statistic now."""
+    q = np.zeros(so_far.shape[1])
+    for k in range(q.size):
+        if so_far[_WEIGHT, k] > 0.0:
+            q[k] = (so_far[_HIGH, k] + so_far[_LOW, k]) / so_far[_WEIGHT, k]
+    return q
 
 
 @compiled
-def settle(z, out, cell, sums, square, ring, ring_count, past):
+def settle(z, out, cell, sums, error, square, ring, ring_count, past):
     """Enter an emitted batch: counts, exact sums, and what the leader learns from.
 
     Returns (samples changed, sum, sum of squares and largest of the changes).
@@ -211,6 +173,7 @@ def settle(z, out, cell, sums, square, ring, ring_count, past):
         c, y, raw = cell[i], float(out[i]), float(z[i])
         sums[c, COUNT] += 1.0
         sums[c, TOTAL], sums[c, TOTAL + 1] = add_exactly(sums[c, TOTAL], sums[c, TOTAL + 1], y)
+        error[c, 0] += UNIT * abs(sums[c, TOTAL + 1])
         square[c] += y * y
         learn(ring, ring_count, past, size, c, raw)
         difference = abs(y - raw)
@@ -231,20 +194,6 @@ def learn(ring, ring_count, past, size, c, raw):
     step = raw - block[1]
     block[1] += step / block[0]
     block[2] += step * (raw - block[1])
-
-
-@compiled
-def pooled_gaps(membership, residual, sums, plus, minus):
-    """Value of each row now."""
-    q = np.zeros(residual.size)
-    for k in range(q.size):
-        weight, high, low = history(membership, residual, sums, k)
-        if weight > 0.0:
-            q[k] = (high + low) / weight
-    gaps = np.empty(plus.size)
-    for j in range(plus.size):
-        gaps[j] = q[plus[j]] - (q[minus[j]] if minus[j] >= 0 else 0.0)
-    return gaps
 
 
 @compiled

@@ -17,14 +17,14 @@ from __future__ import annotations
 import numpy as np
 
 from fairlayer.binding.bounds import Box
-from fairlayer.binding.rows import Rows
-from fairlayer.binding.system import Plan
+from fairlayer.binding.exact_sums import UNIT
+from fairlayer.binding.row_plan import RowPlan
 from fairlayer.compiled import compiled
-from fairlayer.solve.fused import reach_and_magnitude, solve_fused
+from fairlayer.solve.loops import solve_loops
 from fairlayer.solve.newton import DONE
 from fairlayer.stream.cell_index import CellIndex
-from fairlayer.stream.cell_sums import COUNT, RING, TOTAL, CellSums
-from fairlayer.stream.kernels import history, leader_shift, learn
+from fairlayer.stream.cell_sums import RING, TOTAL, CellSums
+from fairlayer.stream.kernels import history, learn
 
 HORIZON = 0.1  # of the stream's length so far
 BLIND = 1.0  # the same, where targets come later: the shift then hits the wrong cells too, and haste would overshoot
@@ -68,16 +68,12 @@ def look_for_drift(past):
 
 
 @compiled
-def lead(membership, residual, plus, minus, lower, upper, sums, square, ring, ring_count, past, lo, hi, future, margin):
-    """The leader's price of each statistic, and whether it could be found.
+def coming_samples(ring, ring_count, past, future):
+    """The samples expected: each cell's ring, moved to its mean, weighted to last until the horizon.
 
-    The plan is for `future` samples, and keeps away from the tolerances by `margin` standard deviations of the pooled
-    gap. The prices of a cell's statistics add up to its shift.
+    Returns (outputs, cells, weights, samples and weight of each cell).
     """
-    G, K = membership.shape
-    price = np.zeros(K)
-    # The future: each cell's ring, moved to its mean, weighted to last until the horizon.
-    size, seen, emitted = 0, 0.0, 0.0
+    G, size, seen = ring_count.size, 0, 0.0
     mass, mean = np.zeros(G), np.zeros(G)
     for c in range(G):
         size += min(int(ring_count[c]), RING)
@@ -85,12 +81,9 @@ def lead(membership, residual, plus, minus, lower, upper, sums, square, ring, ri
         if mass[c] > 0.0:
             mean[c] = (past[c, 0, 0] * past[c, 0, 1] + past[c, 1, 0] * past[c, 1, 1]) / mass[c]
         seen += mass[c]
-        emitted += sums[c, COUNT]
-    if size == 0 or plus.size == 0:
-        return price, True
     z, cell, weight = np.empty(size), np.empty(size, dtype=np.int32), np.empty(size)
+    count, cell_weight = np.zeros(G), np.zeros(G)
     at = 0
-    cell_weight, cell_count = np.zeros(G), np.zeros(G)
     for c in range(G):
         kept = min(int(ring_count[c]), RING)
         if kept == 0:
@@ -98,58 +91,25 @@ def lead(membership, residual, plus, minus, lower, upper, sums, square, ring, ri
         middle = 0.0
         for i in range(kept):
             middle += ring[c, i] / kept
-        cell_weight[c], cell_count[c] = future * mass[c] / seen, float(kept)
+        cell_weight[c], count[c] = future * mass[c] / seen, float(kept)
         for i in range(kept):
             z[at], cell[at], weight[at] = ring[c, i] + (mean[c] - middle), c, cell_weight[c] / kept
             at += 1
-    # Pooled rows at the horizon, and how much noise their statistics carry.
-    M, constant, noise = np.zeros((G, K)), np.zeros(K), np.zeros(K)
-    total_weight = np.zeros(K)
-    for k in range(K):
-        counted, high, low = history(membership, residual, sums, k)
-        value, squares = 0.0, 0.0
-        total_weight[k] = counted
-        for c in range(G):
-            if membership[c, k] != 0.0:
-                total_weight[k] += membership[c, k] * cell_weight[c]
-                value += membership[c, k] * sums[c, TOTAL]
-                squares += membership[c, k] * square[c]
-        if total_weight[k] > 0.0:
-            constant[k] = -(high + low) / total_weight[k]
-            for c in range(G):
-                M[c, k] = membership[c, k] / total_weight[k]
-        if counted > 1.0:
-            noise[k] = max(squares / counted - (value / counted) ** 2, 0.0) / counted
-    low, high = lower.copy(), upper.copy()
-    for j in range(plus.size):
-        variance = noise[plus[j]]
-        if minus[j] >= 0:
-            variance += noise[minus[j]]
-        away = min(margin * np.sqrt(variance / (1.0 + 2.0 * emitted / future)), 0.5 * (upper[j] - lower[j]))
-        low[j] += away
-        high[j] -= away
-    bound_low, bound_high = float(lo[0]), float(hi[0])
-    least, most = np.zeros(G), np.zeros(G)
-    for c in range(G):
-        if cell_weight[c] > 0.0:
-            least[c], most[c] = cell_weight[c] * bound_low, cell_weight[c] * bound_high
-    reach, magnitude = reach_and_magnitude(z.min(), z.max(), bound_low, bound_high)
-    rows = Rows(M, constant, plus, minus, low, high)
-    sides = np.array([bound_low]), np.array([bound_high])
-    end = solve_fused(
-        z, cell, weight, cell_count, cell_weight, sides[0], sides[1], least, most, reach, magnitude, 2.0**-53, rows,
-        np.empty(size),
-    )  # fmt: skip
-    if end[0] != DONE:
-        return price, False
-    for j in range(plus.size):
-        price[plus[j]] += end[1][j]
-        if minus[j] >= 0:
-            price[minus[j]] -= end[1][j]
-    for k in range(K):
-        if total_weight[k] > 0.0:
-            price[k] /= total_weight[k]
-    return price, True
+    return z, cell, weight, count, cell_weight
+
+
+@compiled
+def noise(start, statistic, share, sums, square, counted):
+    """(K,) variance of the pooled mean of each statistic."""
+    value, squares = np.zeros(counted.size), np.zeros(counted.size)
+    for c in range(sums.shape[0]):
+        for e in range(start[c], start[c + 1]):
+            value[statistic[e]] += share[e] * sums[c, TOTAL]
+            squares[statistic[e]] += share[e] * square[c]
+    for k in range(counted.size):
+        n = counted[k]
+        squares[k] = max(squares[k] / n - (value[k] / n) ** 2, 0.0) / n if n > 1.0 else 0.0
+    return squares
 
 
 class Leader:
@@ -158,14 +118,19 @@ class Leader:
     def __init__(self, book: CellIndex, account: CellSums):
         self.book = book
         self.account = account
-        self._shift: tuple[Plan, np.ndarray, np.ndarray] | None = None
+        self._shift: tuple[RowPlan, np.ndarray, np.ndarray] | None = None
 
     def shift(self) -> np.ndarray:
         """Of each cell. A cell without a target gets what is to be expected of those with one, by their counts now."""
         plan = self.book.plan
         if self._shift is None or self._shift[0] is not plan:
             price = np.array([self.account.price.get(label, 0.0) for label in plan.labels])
-            self._shift = (plan, leader_shift(plan.membership, price), self.book.without_target())
+            shift = np.bincount(
+                np.repeat(np.arange(plan.size), np.diff(plan.start)),
+                weights=plan.share * price[plan.statistic],
+                minlength=plan.size,
+            )
+            self._shift = (plan, shift, self.book.without_target())
         _, shift, pending = self._shift
         if not (pending >= 0).any():
             return shift
@@ -184,33 +149,42 @@ class Leader:
             self.solve(box, tolerances)
 
     def solve(self, box: Box, tolerances: tuple[float, ...]) -> None:
-        """Find the prices anew."""
-        cells, plan = self.account.cells, self.book.plan
-        known = (self.account.count + cells["ring_count"]) @ plan.membership > 0
-        view = plan.view(known)
-        numbers = self.account.numbers
+        """Find the prices anew: project what is expected, with the ledger as an offset."""
+        cells, plan, numbers = self.account.cells, self.book.plan, self.account.numbers
+        samples = numbers["samples"]
+        numbers["led_at"], led_at = samples, numbers["led_at"]
         horizon = BLIND if (self.book.without_target() >= 0).any() else HORIZON
         # Batches may be longer than the horizon; the prices serve at least until the next solve.
-        samples = numbers["samples"]
-        future = max(horizon * samples, samples - numbers["led_at"], 1.0)
-        batch = samples / numbers["batches"] if samples else 1.0
-        margin = MARGIN * np.sqrt(2.0 * np.log1p(samples / batch**2))
-        price, found = lead(
-            plan.membership,
-            plan.residual,
-            view.plus,
-            view.minus,
-            *view.limits(tolerances),
-            *(cells[name] for name in ("sums", "square", "ring", "ring_count", "past")),
-            box.lo,
-            box.hi,
-            future,
-            margin,
+        future = max(horizon * samples, samples - led_at, 1.0)
+        z, cell, weights, count, weight = coming_samples(cells["ring"], cells["ring_count"], cells["past"], future)
+        if not len(z) or not len(plan.kind):
+            return
+        entries = (plan.start, plan.statistic, plan.share)
+        counted, high, low, _ = history(*entries, plan.residual, cells["sums"], cells["error"])
+        total = counted + plan.totals(weight)
+        known = total > 0
+        some = np.where(known, total, 1.0)
+        upper = np.array(tolerances)[plan.owner]
+        upper = upper - self._margins(noise(*entries, cells["sums"], cells["square"], counted), future, upper)
+        rows = plan.rows(plan.share / some[plan.statistic], known, -(high + low) / some, -upper, upper)
+        sides = (side.astype(np.float64) for side in (box.lo, box.hi))
+        outcome, nu, *_ = solve_loops(
+            z, cell, weights, count, weight, *sides, rows, np.zeros(0), UNIT, False, np.empty(len(z))
         )
-        numbers["led_at"] = samples
-        if found:
-            self.account.price = dict(zip(plan.labels, price.tolist(), strict=True))
+        if outcome == DONE:
+            self.account.price = dict(zip(plan.labels, (nu / some).tolist(), strict=True))
             self._shift = None
+
+    def _margins(self, variance: np.ndarray, future: float, upper: np.ndarray) -> np.ndarray:
+        """(F,) how far to keep away from the tolerances: some standard deviations of the pooled gap."""
+        plan, numbers = self.book.plan, self.account.numbers
+        samples, emitted = numbers["samples"], float(self.account.count.sum())
+        batch = samples / numbers["batches"] if samples else 1.0
+        deviations = MARGIN * np.sqrt(2.0 * np.log1p(samples / batch**2))
+        largest = np.zeros(len(plan.kind))
+        for f, (first, last) in enumerate(zip(plan.first[:-1].tolist(), plan.first[1:].tolist(), strict=True)):
+            largest[f] = np.sort(variance[first:last])[-2:].sum()
+        return np.minimum(deviations * np.sqrt(largest / (1.0 + 2.0 * emitted / future)), upper)
 
     def teach(self, raw: np.ndarray, cell: np.ndarray) -> None:
         """Learn from past data."""

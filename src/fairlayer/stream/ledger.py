@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 
 from fairlayer.binding.bounds import Box, read_bounds
+from fairlayer.binding.conditions import condition_columns
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import Column, Label, Name
-from fairlayer.binding.system import Plan, View
-from fairlayer.constraints import Batch
-from fairlayer.solution import RecordedFacts, Status
+from fairlayer.binding.groups import Column
+from fairlayer.binding.row_plan import PresentRows, RowPlan
+from fairlayer.constraints.plain_data import Label, Name
+from fairlayer.solution import Status, StreamFacts
 from fairlayer.stream.agreement import note_raw
 from fairlayer.stream.cell_index import LABELLED, CellIndex
 from fairlayer.stream.cell_sums import COUNT, EARLY, RAW, RING, TARGET, TOTAL, CellSums
-from fairlayer.stream.kernels import learn, note_shares, pooled_gaps, settle
+from fairlayer.stream.kernels import history, learn, note_shares, pooled_statistics, settle
 from fairlayer.stream.leader import Leader
 from fairlayer.stream.policies import Outcome
 from fairlayer.stream.store import Pending
@@ -47,8 +48,8 @@ class Ledger:
         self.leader = Leader(self.book, self.account)
         self._cell_names: list[str] = []
         self._numbers: dict[str, int] = {}  # of cells, by their names in the log
-        self._shares: tuple[View, np.ndarray] | None = None
-        self._full: tuple[Plan, View] | None = None  # the view of a plan once all its groups have samples
+        self._shares: tuple[PresentRows, np.ndarray] | None = None
+        self._full: tuple[RowPlan, PresentRows] | None = None  # the view of a plan once all its groups have samples
 
     # Entering
 
@@ -66,8 +67,9 @@ class Ledger:
         """Enter a batch that was emitted; how many of its samples were changed, and by how much in all."""
         cells, numbers = self.account.cells, self.account.numbers
         changed, change, square, largest = settle(
-            raw, outcome.value, cell, cells["sums"], cells["square"], cells["ring"], cells["ring_count"], cells["past"]
-        )
+            raw, outcome.value, cell, cells["sums"], cells["error"], cells["square"], cells["ring"],
+            cells["ring_count"], cells["past"],
+        )  # fmt: skip
         if targets is not None:
             for c, target in zip(cell.tolist(), targets.tolist(), strict=True):
                 self.account.add(c, TARGET, target)
@@ -109,7 +111,7 @@ class Ledger:
         columns: dict[Any, Column] = {}
         for constraint in self.rules.constraints:
             if constraint.needs_targets:
-                columns.update(constraint.columns(Batch(None, targets)))
+                columns.update(condition_columns(constraint, None, targets))
         numbers = []
         for i, cell in enumerate(cells):
             labels = list(self.book.cell_labels(cell))
@@ -139,55 +141,52 @@ class Ledger:
 
     # Asking
 
-    def view(self, arriving: np.ndarray | None = None) -> View:
+    def view(self, arriving: np.ndarray | None = None) -> PresentRows:
         """The rows between groups that have samples, or will have with those arriving, given by their cells."""
         plan = self.book.plan
         if self._full is None or self._full[0] is not plan:
             count = self.account.count
             if arriving is not None:
                 count = count + np.bincount(arriving, minlength=len(count))
-            present = count @ plan.membership > 0
+            present = plan.totals(count) > 0
             view = plan.view(present)
             if arriving is not None or not present.all():
                 return view
             self._full = (plan, view)
         return self._full[1]
 
-    def gaps(self, view: View) -> np.ndarray:
+    def statistics(self) -> np.ndarray:
+        """(K,) the pooled means."""
+        plan, cells = self.book.plan, self.account.cells
+        so_far = history(plan.start, plan.statistic, plan.share, plan.residual, cells["sums"], cells["error"])
+        return pooled_statistics(so_far)
+
+    def gaps(self, view: PresentRows) -> np.ndarray:
         """Value of each pooled row."""
-        sums = self.account.cells["sums"]
-        return pooled_gaps(self.book.plan.membership, self.book.plan.residual, sums, view.plus, view.minus)
+        return view.values(self.statistics())
 
-    def measure(self) -> tuple[View, np.ndarray]:
-        """The pooled rows and their values, of which the largest are remembered."""
-        view = self.view()
-        gaps = self.gaps(view)
-        largest = self.account.largest or [0.0] * len(self.tolerances)
-        for position in range(len(largest)):
-            here = gaps if len(largest) == 1 else gaps[view.owner == position]
-            if len(here):
-                largest[position] = max(largest[position], float(here.max()), float(-here.min()))
-        self.account.largest = largest
-        return view, gaps
+    def measure(self) -> tuple[PresentRows, np.ndarray, list[float]]:
+        """The pooled rows, the means they compare, and the largest gap of each constraint, which is remembered."""
+        view, q = self.view(), self.statistics()
+        now = view.largest(q, len(self.tolerances))
+        before = self.account.largest or [0.0] * len(now)
+        self.account.largest = [max(pair) for pair in zip(before, now, strict=True)]
+        return view, q, now
 
-    def facts(self, outcome: Outcome, waiting: bool) -> RecordedFacts:
+    def facts(self, outcome: Outcome, waiting: bool) -> StreamFacts:
         """What is known after a batch; waiting: for targets that some constraint needs."""
-        view, gaps = self.measure()
+        view, q, now = self.measure()
         status = outcome.status
         if status in (Status.OPTIMAL, Status.VACUOUS):
+            # A policy may not look at every row; what it promises, it has checked without this slack.
+            beyond = any(gap > (1.0 + ROUNDING) * t for gap, t in zip(now, self.tolerances, strict=True))
             if waiting:
                 status = Status.UNCERTIFIED
-            elif self._beyond(view, gaps):
+            elif beyond:
                 status = Status.EXCEEDED
             else:
                 status = Status.VACUOUS if view.vacuous else Status.OPTIMAL
-        return RecordedFacts(view.names, gaps, outcome.multipliers, status, view.vacuous, outcome.excess)
-
-    def _beyond(self, view: View, gaps: np.ndarray) -> bool:
-        """Whether some row, also of those that a policy did not look at, is beyond its tolerance."""
-        lower, upper = view.limits(self.tolerances)
-        slack = ROUNDING * upper  # of these gaps; what a policy promises, it has checked without
-        return not ((lower - slack <= gaps) & (gaps <= upper + slack)).all()
+        return StreamFacts(view, q, outcome.nu, status, outcome.excess)
 
     def shares(self) -> dict[str, list[float]]:
         """What Lemma 3.1 needs, by row."""
@@ -196,7 +195,7 @@ class Ledger:
             self.account.shares.update(zip(view.names, kept.tolist(), strict=True))
         return self.account.shares
 
-    def _row_shares(self, view: View) -> np.ndarray:
+    def _row_shares(self, view: PresentRows) -> np.ndarray:
         """The same as an array, in the order of a view's rows."""
         if self._shares is None or self._shares[0] is not view:
             known = self.shares()

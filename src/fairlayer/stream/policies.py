@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fairlayer.binding.bounds import Box
+from fairlayer.binding.exact_sums import exact_sums
+from fairlayer.binding.row_plan import PresentRows, RowPlan
 from fairlayer.binding.rows import Rows
-from fairlayer.binding.system import View, bind
-from fairlayer.projection import is_contradiction, project
+from fairlayer.binding.system import bind
+from fairlayer.projection import project
 from fairlayer.solution import Status
+from fairlayer.solve import statistic_scale
+from fairlayer.solve.certify import shortfalls
 from fairlayer.solve.feasibility import least_excess, widened
-from fairlayer.solve.fused import reach_and_magnitude, solve_fused
+from fairlayer.solve.loops import solve_loops
 from fairlayer.solve.newton import DONE
 from fairlayer.solve.priced_step import soft_step
-from fairlayer.stream.kernels import constant_step, ledger_step
+from fairlayer.stream.kernels import history, localised, pooled_rows, target_sums
 
 if TYPE_CHECKING:
+    from fairlayer.stream.cell_sums import CellSums
     from fairlayer.stream.ledger import Ledger
     from fairlayer.stream.settings import Settings
 
@@ -38,62 +43,104 @@ class Outcome(NamedTuple):
     """What a policy emits."""
 
     value: np.ndarray  # (n,)
-    multipliers: np.ndarray  # of the pooled rows; under Algorithm 1 those of the batch's own, in their places
+    nu: np.ndarray  # multipliers of the pooled statistics; under Algorithm 1 of the batch's own, in their places
     status: Status
     excess: float = 0.0
 
 
 def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
     """The leader's shift, then the nearest outputs that keep every pooled row, and the batch's own if asked to."""
-    raw, cell, box, targets = batch.raw, batch.cell, batch.box, batch.targets
-    account, plan, shift = ledger.account, ledger.book.plan, ledger.leader.shift()
-    view = ledger.view(cell)
-    lower, upper = view.limits(settings.tolerances)
-    out = np.empty_like(raw)
+    account, plan, raw, box = ledger.account, ledger.book.plan, batch.raw, batch.box
+    shift, tolerances = ledger.leader.shift(), np.array(settings.tolerances)[plan.owner]
+    cells, local, count = localised(batch.cell, len(account))
+    known = batch.targets if plan.any_residual and batch.targets is not None else _NONE
+    entries = (plan.start, plan.statistic, plan.share)
+    so_far = history(*entries, plan.residual, account.cells["sums"], account.cells["error"])
+    family = np.stack([plan.kind, plan.ratio, -tolerances, tolerances])
+    rows = Rows(*_parts(plan, *pooled_rows(
+        *entries, plan.residual, so_far, cells, count, target_sums(known, local, len(cells)), plan.first, family
+    )))  # fmt: skip
+    if settings.each_batch:
+        rows = _with_batch_rows(rows, plan, cells, count, target_sums(known, local, len(cells)), family)
+    led = raw - shift[batch.cell]
+    sides = tuple(side.astype(np.float64) for side in (box.lo, box.hi))
+    single, out = raw.dtype == np.float32, np.empty(len(raw))
     unit = float(np.finfo(raw.dtype).eps) / 2
-    known = targets if plan.any_residual and targets is not None else np.empty(0)
-    outcome, hold, multipliers, rows, least, most = ledger_step(
-        raw, cell, box.lo, box.hi, unit, known, account.cells["sums"], plan.membership, plan.residual, view.plus,
-        view.minus, lower, upper, shift, settings.each_batch, out,
-    )  # fmt: skip
-    if outcome == DONE and hold:
-        return Outcome(out, multipliers, Status.OPTIMAL)
+
+    def attempt(wanted: Rows, allowed: float) -> tuple[Any, ...]:
+        return solve_loops(led, local, _NONE, count, count, *sides, wanted, _NONE, allowed, single, out)
+
+    outcome, nu, _, _, missed, _, absolute = attempt(rows, unit)
+    nu = nu[: len(plan.residual)]
+    if outcome == DONE and (missed <= 0.0).all():
+        return Outcome(out.astype(raw.dtype), nu, Status.OPTIMAL)
     # No exact solution was found. For mean parity the overall mean for everyone is one.
+    promised = np.resize([settings.rules.constraints[owner].always_feasible for owner in plan.owner], len(rows.kind))
+    constant = _constant(account, box, raw)
+    if promised.all() and _holds(constant, local, rows, not account.count.any()):
+        return Outcome(constant, np.zeros(len(nu)), Status.OPTIMAL)
+    if outcome == DONE:
+        return Outcome(out.astype(raw.dtype), nu, Status.ROUNDED)
+    # Whatever else must give way, what can always be kept is.
+    scale = float(statistic_scale(rows, absolute).max())
+    least, most = (count * float(side[0]) for side in sides)
+    excess, _ = least_excess(rows, least, most, scale, ~promised)
+    for wider, wide in widened(rows, excess, scale, ~promised):
+        outcome, nu, _, _, missed, _, _ = attempt(wide, unit)
+        if outcome == DONE and (missed[promised] <= 0.0).all():
+            status = Status.RELAXED if excess > 1e-9 * scale else Status.ROUNDED
+            return Outcome(out.astype(raw.dtype), np.zeros(len(plan.residual)), status, wider)
+    return Outcome(constant, np.zeros(len(plan.residual)), Status.RELAXED, _excess(constant, local, rows))
+
+
+_NONE = np.zeros(0)
+
+
+def _parts(plan: RowPlan, start: Any, statistic: Any, value: Any, offset: Any, present: Any, family: Any) -> tuple:
+    return start, statistic, value, offset, present, plan.first, family
+
+
+def _with_batch_rows(
+    rows: Rows, plan: RowPlan, cells: np.ndarray, count: np.ndarray, targets: np.ndarray, family: np.ndarray
+) -> Rows:
+    """`rows`, followed by those of the batch alone: the same comparisons, of means within it."""
+    alone = pooled_rows(
+        plan.start, plan.statistic, plan.share, plan.residual, np.zeros((4, len(plan.residual))), cells, count, targets,
+        plan.first, family,
+    )  # fmt: skip
+    batch, K = Rows(*_parts(plan, *alone)), len(plan.residual)
+    widths = np.diff(rows.start)
+    # The entries of a cell stand together: first those of the pooled rows, then those of its own.
+    order = np.argsort(np.concatenate([np.repeat(np.arange(len(cells)), widths)] * 2), kind="stable")
+    return Rows(
+        2 * rows.start,
+        np.concatenate([rows.statistic, batch.statistic + K])[order],
+        np.concatenate([rows.value, batch.value])[order],
+        np.concatenate([rows.offset, batch.offset]),
+        np.concatenate([rows.present, batch.present]),
+        np.concatenate([rows.first, rows.first[1:] + K]),
+        np.concatenate([rows.family, batch.family], axis=1),
+    )
+
+
+def _constant(account: CellSums, box: Box, raw: np.ndarray) -> np.ndarray:
+    """The overall mean so far, for everyone."""
     samples = account.count.sum()
     middle = account.total.sum() / samples if samples else float(raw.mean())
-    constant = np.empty_like(raw)
-    if constant_step(cell, min(max(middle, box.lowest), box.highest), rows, constant):
-        return Outcome(constant, np.zeros(len(view.plus)), Status.OPTIMAL)
-    if outcome == DONE:
-        return Outcome(out, multipliers, Status.ROUNDED)
-    led = raw.astype(np.float64) - shift[cell]
-    return _least_violation(led, cell, box, rows, (least, most), out, len(view.plus))
+    return np.full_like(raw, min(max(middle, box.lowest), box.highest))
 
 
-def _least_violation(
-    led: np.ndarray,
-    cell: np.ndarray,
-    box: Box,
-    rows: Rows,
-    extremes: tuple[np.ndarray, np.ndarray],
-    out: np.ndarray,
-    size: int,
-) -> Outcome:
-    """Widen the rows by as little as makes them feasible."""
-    excess, _ = least_excess(rows, *extremes)
-    count = np.bincount(cell, minlength=len(extremes[0])).astype(np.float64)
-    reach, magnitude = reach_and_magnitude(float(led.min()), float(led.max()), box.lowest, box.highest)
-    unit = float(np.finfo(out.dtype).eps) / 2
-    for wider, wide in widened(rows, excess, magnitude):  # noqa: B007
-        end = solve_fused(
-            led, cell, np.empty(0), count, count, box.lo, box.hi, *extremes, reach, magnitude, unit, wide, out
-        )
-        if end[0] == DONE:
-            break
-    else:
-        out[:] = np.clip(led, box.lo, box.hi)
-    status = Status.RELAXED if is_contradiction(excess, magnitude) else Status.ROUNDED
-    return Outcome(out, np.zeros(size), status, wider)
+def _holds(value: np.ndarray, local: np.ndarray, rows: Rows, first: bool) -> bool:
+    """Whether outputs keep the rows. first: there is nothing before them, so that equal outputs have equal means."""
+    return first or _excess(value, local, rows) <= 0.0
+
+
+def _excess(value: np.ndarray, local: np.ndarray, rows: Rows) -> float:
+    """By how much outputs may miss their rows."""
+    S, error, missed = np.zeros(len(rows.start) - 1), np.zeros(len(rows.start) - 1), np.zeros(len(rows.kind))
+    exact_sums(value.astype(np.float64), local, _NONE, S, error)
+    shortfalls(rows, S, error, missed)
+    return float(missed.max(initial=-np.inf))
 
 
 def primal_dual(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
@@ -104,14 +151,15 @@ def primal_dual(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
     if n >= settings.b_tau:
         solution = project(batch.raw, constraints=settings.rules, bounds=settings.bounds, infeasible="relax", **data)
         gap = float(np.abs(solution.gaps).max()) if len(solution.gaps) else float("nan")
-        multipliers = _placed(pooled, solution.rows, solution.multipliers)
-        outcome = Outcome(solution.value, multipliers, solution.status, solution.excess)
+        facts: Any = solution.facts
+        nu = _placed(pooled, facts.view.plan.labels, facts.nu)
+        outcome = Outcome(solution.value, nu, solution.status, solution.excess)
     else:
         system = bind(settings.rules, n, **data)
         softened = soft_step(batch.raw, system, batch.box, 0.5 * numbers["multiplier"] * n)
         gap = softened.gap
-        multipliers = _placed(pooled, system.view.names, softened.multipliers)
-        outcome = Outcome(softened.value, multipliers, Status.OPTIMAL)
+        nu = _placed(pooled, system.view.plan.labels, softened.nu)
+        outcome = Outcome(softened.value, nu, Status.OPTIMAL)
         if not np.isnan(gap):  # a batch that lacks a group has no gap, and makes no step
             numbers["soft_steps"] += 1
             step = settings.eta / np.sqrt(numbers["soft_steps"])
@@ -124,10 +172,10 @@ def primal_dual(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
     return outcome
 
 
-def _placed(pooled: View, names: Sequence[str], multipliers: np.ndarray) -> np.ndarray:
-    """Multipliers of a batch's own rows in the places of the pooled ones."""
-    known = dict(zip(names, multipliers.tolist(), strict=True))
-    return np.array([known.get(name, 0.0) for name in pooled.names])
+def _placed(pooled: PresentRows, labels: Sequence[str], nu: np.ndarray) -> np.ndarray:
+    """Multipliers of a batch's own statistics in the places of the pooled ones."""
+    known = dict(zip(labels, nu.tolist(), strict=True))
+    return np.array([known.get(label, 0.0) for label in pooled.plan.labels])
 
 
 POLICIES: dict[str, Callable[..., Outcome]] = {"ledger": keep_ledger, "primal-dual": primal_dual}

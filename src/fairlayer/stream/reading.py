@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairlayer.constraints import as_numpy
+from fairlayer.arrays import as_numpy
 from fairlayer.errors import InputError
 
 MOST = 1e140  # whose squares a stream can add up for ever

@@ -80,7 +80,7 @@ def read_settings(
 ) -> Settings:
     """What a user asks for, checked."""
     rules = ConstraintSet(constraints)
-    if not rules.constraints or rules.affine:
+    if not rules.constraints or rules.matrices:
         raise InputError("constraints of a stream must be fairness constraints, at least one; Affine is not.")
     if policy not in POLICY_NAMES:
         raise InputError(f"policy must be one of {list(POLICY_NAMES)}; got {policy!r}.")

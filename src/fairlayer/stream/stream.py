@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from fairlayer.binding.bounds import read_bounds
-from fairlayer.binding.groups import Label, Name
 from fairlayer.constraints import Constraint
+from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError, StoreError
 from fairlayer.solution import RecordedFacts, Solution, Status
 from fairlayer.stream.certificate import Certificate, certify

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fairlayer.cli.options import Attribute
 from fairlayer.errors import InputError
+from fairlayer.tables.attribute import Attribute
 from fairlayer.tables.duckdb_table import MISSING, Table, number, quote, text
-from fairlayer.tables.schema import MISSING_MARKS
+from fairlayer.tables.entries import MISSING_MARKS
 from fairlayer.tables.table_io import Source, connect, named, plain_errors
 
 

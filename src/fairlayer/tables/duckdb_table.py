@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fairlayer.errors import InputError
+from fairlayer.extras import needs
 
 Parameters = Sequence[Any] | Mapping[str, Any]  # of a query: for every `?`, or by name for `$name`
 
@@ -178,8 +179,6 @@ def _first_line(error: Exception) -> str:
 
 def driver() -> Any:
     """DuckDB, or a sentence on how to get it."""
-    try:
+    with needs("Reading a file", "duckdb"):
         import duckdb
-    except ImportError as error:
-        raise InputError("Files are read with DuckDB: pip install 'fairlayer[files]'.") from error
     return duckdb

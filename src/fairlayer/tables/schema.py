@@ -12,21 +12,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fairlayer.cli.options import Attribute
 from fairlayer.errors import InputError
+from fairlayer.tables.attribute import Attribute
+from fairlayer.tables.doubts import danger, no_feature
 from fairlayer.tables.duckdb_table import MISSING
+from fairlayer.tables.entries import is_number, numbers, text_labels, without_missing
 from fairlayer.tables.table_io import Source
 
-# What pandas takes for a missing entry in a CSV file; among numbers, "?" as well.
-# fmt: off
-MISSING_MARKS = frozenset([
-    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
-    "NULL", "NaN", "None", "n/a", "nan", "null",
-])
-# fmt: on
 OTHER = "other"  # the label of groups that were joined
 MOST_LABELS = 50  # of a protected attribute
-ALL_DIFFER = 30  # rows from which on a column of text that never repeats is taken to name them, and left out
 
 Task = Literal["classification", "regression"]
 
@@ -51,6 +45,7 @@ class Schema:
     numbers: tuple[str, ...]
     categories: tuple[str, ...]
     labels: tuple[Labels, ...]
+    decimal_commas: bool = False  # in the file it was inferred from
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -93,70 +88,6 @@ class Schema:
         return cls(**{**data, **names, "labels": labels})
 
 
-def without_missing(column: Any, *more: str) -> Any:
-    """A column with None for whatever marks a missing entry."""
-    if column.dtype.kind in "biufcmM":
-        return column
-    text = column.astype(object)
-    return text.where(text.notna() & ~text.isin(MISSING_MARKS | set(more)), None)
-
-
-def _number_text(column: Any) -> Any:
-    """The same for a column that may hold numbers, which blanks around them do not change."""
-    if column.dtype.kind in "biufcmM":
-        return column
-    bare = column.astype(object).map(lambda value: value.strip() if isinstance(value, str) else value)
-    return without_missing(bare, "?")
-
-
-def is_number(column: Any) -> bool:
-    """Whether every entry that is not missing is a number, and there is one."""
-    import pandas as pd
-
-    if column.dtype.kind in "iuf":
-        return True
-    if column.dtype.kind == "b":  # a truth value is a category, as it is in a CSV file
-        return False
-    present = _number_text(column).dropna()
-    if not len(present) or column.dtype.kind in "mM":
-        return False
-    if any(isinstance(value, bool) for value in present):
-        return False
-    return bool(pd.to_numeric(present, errors="coerce").notna().all())
-
-
-def numbers(column: Any, name: str) -> Any:
-    """A column as float64, NaN where an entry is missing."""
-    import pandas as pd
-
-    clean = _number_text(column)
-    values = pd.to_numeric(clean, errors="coerce").astype("float64")
-    wrong = values.isna() & clean.notna()
-    if wrong.any():
-        row = int(np.flatnonzero(wrong.to_numpy())[0])
-        raise InputError(
-            f"Column {name!r} holds {clean.iloc[row]!r} in row {row + 1}: it must hold numbers. Correct it, or leave "
-            "the entry empty."
-        )
-    return values.replace([np.inf, -np.inf], np.nan)
-
-
-def text_labels(column: Any) -> np.ndarray:
-    """Labels as text: whole numbers without a point, truth values in lower case, `missing` where there is none."""
-
-    def label(value: Any) -> str:
-        if value is None:
-            return MISSING
-        if str(value) in ("True", "False", "TRUE", "FALSE"):
-            return str(value).lower()
-        if isinstance(value, float | np.floating) and float(value).is_integer():
-            return str(int(value))
-        return str(value)
-
-    clean = without_missing(column).astype(object)
-    return np.array([label(value) for value in clean.where(clean.notna(), None).tolist()], dtype=object)
-
-
 def group_labels(frame: Any, attribute: Attribute) -> np.ndarray:
     """The group of every row."""
     column = frame[attribute.column]
@@ -181,6 +112,28 @@ def _categories(column: Any) -> Any:
     return pd.Series(text_labels(column), index=column.index, dtype=object)
 
 
+@dataclass(frozen=True)
+class Inferred:
+    """A schema, the rows of the table that have a target, and what a user should know of how columns were read."""
+
+    schema: Schema
+    frame: Any
+    notes: tuple[str, ...]  # on rows and groups
+    left_out: dict[str, str]  # columns that are no features, and why
+    doubtful: dict[str, str]  # features that may not be what they seem, and why
+
+    @property
+    def lines(self) -> list[str]:
+        """All of it, a sentence or a list each."""
+        schema = self.schema
+        kinds = {"numbers": schema.numbers, "categories": schema.categories}
+        read = [f"Read as {kind}: {', '.join(names)}." for kind, names in kinds.items() if names]
+        if schema.decimal_commas:
+            read.append("Commas are read as decimal commas, and points between digits as separators of thousands.")
+        out = [f"{name} is left out: {why}." for name, why in self.left_out.items()]
+        return [*read, *out, *(f"Look at {name}: {why}" for name, why in self.doubtful.items()), *self.notes]
+
+
 def infer(
     frame: Any,
     source: Source,
@@ -193,10 +146,11 @@ def infer(
     task: Task | None = None,
     positive: str | None = None,
     merge_rare: int = 0,
-) -> tuple[Schema, Any, list[str]]:
-    """The schema of a table, the rows of it that have a target, and notes on what was inferred.
+    decimal_commas: bool = False,
+) -> Inferred:
+    """What the columns of a table mean.
 
-    keep: columns that must be among the features.
+    keep: columns that must be among the features. decimal_commas: whether the file had them; the frame does not.
     """
     notes: list[str] = []
     have = without_missing(frame[target]).notna().to_numpy()
@@ -207,27 +161,37 @@ def infer(
         raise InputError(f"--target: column {target!r} of {source.path} has no entries.")
     task, positive, negative = _task(frame[target], target, task, positive)
     labels = [_labels(frame, attribute, merge_rare, notes) for attribute in attributes]
-    left_out = {target, *ignore}
+    protected = {attribute.column for attribute in attributes}
+    left_out = dict.fromkeys(ignore, "as --ignore asks")
     if hide_protected:
-        left_out |= {attribute.column for attribute in attributes} - set(keep)
-    numbers_, categories = [], []
+        left_out |= dict.fromkeys(sorted(protected - set(keep) - set(ignore)), "as --hide-protected asks")
+    answer = target_values(frame[target], task, positive)
+    kinds: dict[str, list[str]] = {"numbers": [], "categories": []}
+    doubtful: dict[str, str] = {}
     for name in source.columns:
-        if name in left_out:
+        if name == target or name in left_out:
             continue
-        column = without_missing(frame[name])
-        distinct = column.nunique()
-        if name not in keep and distinct == 0:
-            notes.append(f"{name}: left out, it has no entries.")
-        elif is_number(frame[name]):
-            numbers_.append(name)
-        elif name not in keep and len(frame) >= ALL_DIFFER and distinct == len(frame):
-            notes.append(f"{name}: left out, every entry is different.")
-        else:
-            categories.append(name)
-    if not numbers_ and not categories:
+        column = frame[name]
+        why = None if name in keep else no_feature(column)
+        if why is not None:
+            left_out[name] = why
+            continue
+        kinds["numbers" if is_number(column) else "categories"].append(name)
+        doubt = None if name in protected else danger(column, answer, target)
+        if doubt is not None:
+            doubtful[name] = f"{doubt}? --ignore {name} leaves it out."
+    if not kinds["numbers"] and not kinds["categories"]:
         raise InputError(f"{source.path} has no column to predict {target!r} from.")
-    schema = Schema(target, task, positive, negative, tuple(numbers_), tuple(categories), tuple(labels))
-    return schema, frame, notes
+    features = (tuple(kinds["numbers"]), tuple(kinds["categories"]))
+    schema = Schema(target, task, positive, negative, *features, tuple(labels), decimal_commas)
+    return Inferred(schema, frame, tuple(notes), left_out, doubtful)
+
+
+def target_values(column: Any, task: Task, positive: str | None) -> np.ndarray:
+    """Targets as numbers: 1 for the class predicted and 0 for the rest, or as they are."""
+    if task == "classification":
+        return (text_labels(column) == positive).astype(np.float64)
+    return numbers(column, str(column.name)).to_numpy()
 
 
 def _task(column: Any, name: str, task: Task | None, positive: str | None) -> tuple[Task, str | None, str | None]:

@@ -14,11 +14,11 @@ import numpy as np
 
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.system import System, bind
-from fairlayer.cli.options import Attribute
 from fairlayer.constraints import ConditionalParity, EqualizedOdds, GroupConstraint
 from fairlayer.errors import InputError
+from fairlayer.tables.attribute import Attribute
 from fairlayer.tables.duckdb_table import MISSING, number, quote, text
-from fairlayer.tables.schema import MISSING_MARKS
+from fairlayer.tables.entries import MISSING_MARKS
 from fairlayer.tables.table_io import Source, connect, named, plain_errors
 
 MOST_LABELS = 1000

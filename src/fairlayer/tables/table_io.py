@@ -7,17 +7,18 @@ command does not change can be written again as it was.
 from __future__ import annotations
 
 import csv
-import difflib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fairlayer.errors import InputError
+from fairlayer.nearest import nearest
 from fairlayer.tables.duckdb_table import connect as open_database
 from fairlayer.tables.duckdb_table import driver, literal, separator
 
@@ -38,6 +39,7 @@ class Source:
 
     path: Path
     columns: dict[str, str]  # name -> DuckDB's type; text for those of a CSV file, unless others are asked for
+    repeated: dict[str, str] = field(default_factory=dict)  # stands for a column whose name another has -> its name
 
     @property
     def relation(self) -> str:
@@ -65,11 +67,10 @@ class Source:
 
 def _nearest(name: str, known: Iterable[str]) -> str:
     """Did you mean ...?"""
-    lower = {entry.lower(): entry for entry in known}
-    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
-    if close:
-        return f"Did you mean {lower[close[0]]!r}?"
-    listed = list(lower.values())
+    listed = list(known)
+    near = nearest(name, listed)
+    if near is not None:
+        return f"Did you mean {near!r}?"
     more = f" and {len(listed) - 12} more" if len(listed) > 12 else ""
     return f"It has {', '.join(map(repr, listed[:12]))}{more}."
 
@@ -124,11 +125,12 @@ def plain_errors(path: Path) -> Iterator[None]:
         raise InputError(f"{path} cannot be read: {' '.join(lines[:3])}") from error
 
 
-def open_source(path: Path, *, as_text: bool = True) -> Source:
+def open_source(path: Path, *, as_text: bool = True, may_repeat: Callable[[str], bool] = lambda _: False) -> Source:
     """Look at a file: that it is there, that it is a table, and which columns it has.
 
     as_text: take every entry of a CSV file as text, so that it can be written again as it was; otherwise numbers and
-    dates get their types.
+    dates get their types. may_repeat: whether nobody asks for a column, so that several may have its name in a CSV
+    file; they go by others, see `Source.repeated`.
     """
     check_format(path)
     if path.is_dir():
@@ -140,27 +142,43 @@ def open_source(path: Path, *, as_text: bool = True) -> Source:
     if path.stat().st_size == 0:
         raise InputError(f"{path} is empty: it needs a header and rows.")
     with plain_errors(path), connect() as connection:
-        source = Source(path, _columns(path, as_text, connection))
+        source = Source(path, *_columns(path, as_text, connection, may_repeat))
         sql = f"SELECT count(*) FROM (SELECT 1 FROM {source.relation} LIMIT 1)"
         if not connection.execute(sql, source.parameters).fetchone()[0]:
             raise InputError(f"{path} has a header but no rows.")
     return source
 
 
-def _columns(path: Path, as_text: bool, connection: Any) -> dict[str, str]:
-    """Names and types of the columns."""
+def _columns(
+    path: Path, as_text: bool, connection: Any, may_repeat: Callable[[str], bool]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Names and types of the columns, and which of them are repeated."""
+    repeated: dict[str, str] = {}
     if is_csv(path):
-        _check_names(path, _header(path))
-    if is_csv(path) and as_text:
-        return dict.fromkeys(_header(path), "VARCHAR")
+        names, repeated = _told_apart(_header(path), may_repeat)
+        _check_names(path, names)
+        if as_text:
+            return dict.fromkeys(names, "VARCHAR"), repeated
     relation = _PARQUET
     if is_csv(path):  # types are those of all rows, and words such as "yes" and "no" stay what they are
         kinds = "['BIGINT', 'DOUBLE', 'DATE', 'TIMESTAMP', 'VARCHAR']"
         relation = f"read_csv($path, {_dialect(path)}, sample_size=-1, auto_type_candidates={kinds})"
     described = connection.execute(f"DESCRIBE SELECT * FROM {relation}", {"path": literal(path)}).fetchall()
-    names = _header(path) if is_csv(path) else [row[0] for row in described]
+    names = names if is_csv(path) else [row[0] for row in described]
     _check_names(path, names)
-    return dict(zip(names, [row[1] for row in described], strict=True))
+    return dict(zip(names, [row[1] for row in described], strict=True)), repeated
+
+
+def _told_apart(names: list[str], may_repeat: Callable[[str], bool]) -> tuple[list[str], dict[str, str]]:
+    """Names, with another one for every column that nobody asks for and that has the name of another column."""
+    lower = Counter(name.lower() for name in names)
+    told, repeated = [], {}
+    for place, name in enumerate(names, 1):
+        if lower[name.lower()] > 1 and may_repeat(name):
+            repeated[f"{name} (column {place})"] = name
+            name = f"{name} (column {place})"
+        told.append(name)
+    return told, repeated
 
 
 def _check_names(path: Path, names: list[str]) -> None:
@@ -180,8 +198,8 @@ def _neighbour(path: Path) -> str:
     if not folder.is_dir():
         return f"There is no folder {folder}."
     names = [entry.name for entry in folder.iterdir() if entry.is_file()]
-    close = difflib.get_close_matches(path.name, names, n=1)
-    return f"Did you mean {folder / close[0]}?" if close else ""
+    near = nearest(path.name, names)
+    return f"Did you mean {folder / near}?" if near is not None else ""
 
 
 def read_frame(source: Source) -> Any:

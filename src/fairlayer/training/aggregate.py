@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from fairlayer.arrays import as_numpy
 from fairlayer.binding.groups import read_groups
-from fairlayer.constraints import as_numpy
 from fairlayer.errors import InputError
 from fairlayer.training.batches import as_batch
 from fairlayer.training.stratified import count_samples, hard_column, label_of

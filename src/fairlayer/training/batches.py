@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from fairlayer.binding.groups import Label, SoftGroup, read_groups
+from fairlayer.binding.groups import SoftGroup, read_groups
+from fairlayer.constraints.plain_data import Label
 from fairlayer.errors import InputError
 from fairlayer.training.stratified import StratifiedBatches, Tiny
 

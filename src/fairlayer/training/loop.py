@@ -29,7 +29,7 @@ from fairlayer.training.methods import Method
 
 Record = dict[str, float]
 Monitor = str | Callable[[Record], float] | None
-Stopped = Literal["epochs", "patience", "interrupted", "callback"]
+Stopped = Literal["epochs", "patience", "time", "callback"]
 
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
@@ -97,6 +97,7 @@ def fit(
     learning_rate: float = 1e-3,
     scheduler: Any = None,
     patience: int | None = None,
+    max_minutes: float | None = None,
     min_delta: float = 0.0,
     monitor: Monitor = None,
     restore: Literal["best", "last"] = "best",
@@ -122,7 +123,8 @@ def fit(
     monitor: a column of the history, or a function of an epoch's record; lower is better. By default the objective,
     which is the loss plus the method's penalty, on the validation data, or on the training data where there are none.
     patience: stop after so many epochs in a row that improved the best by no more than min_delta; None to go on.
-    restore: the weights to end with. An interrupt from the keyboard ends training the same way.
+    max_minutes: stop after the epoch in which so much time is up; None to go on.
+    restore: the weights to end with, also where an error or an interrupt from the keyboard ends training.
 
     device: where to train, "auto" for a GPU where there is one, None for where the model is. seed: of all global random
     generators. checkpoint: a file written after every `checkpoint_every` epochs; with resume=True a run goes on from it
@@ -131,6 +133,8 @@ def fit(
     """
     if restore not in ("best", "last"):
         raise InputError(f"restore must be 'best' or 'last'; got {restore!r}.")
+    if max_minutes is not None and not max_minutes > 0:
+        raise InputError(f"max_minutes must be above 0, or None for no limit; got {max_minutes!r}.")
     if resume and checkpoint is None:
         raise InputError("resume=True needs a checkpoint to resume from.")
     place = _read_device(device)
@@ -148,6 +152,7 @@ def fit(
         _resume(checkpoints.load(checkpoint), model, optimiser, schedule, fitted, best, train)
 
     bar = _Progress(epochs, fitted.epochs) if progress else None
+    end = math.inf if max_minutes is None else time.monotonic() + 60.0 * max_minutes
     try:
         for epoch in range(fitted.epochs, epochs):
             if patience is not None and best.waited >= patience:
@@ -168,10 +173,9 @@ def fit(
             if on_epoch is not None and on_epoch(record) is True:
                 fitted.stopped = "callback"
                 break
-    except KeyboardInterrupt:
-        fitted.stopped = "interrupted"
-        whole = min(map(len, fitted.history.values()), default=0)  # it may have come in the midst of bookkeeping
-        fitted.history = {name: column[:whole] for name, column in fitted.history.items()}
+            if time.monotonic() >= end and epoch + 1 < epochs:
+                fitted.stopped = "time"
+                break
     finally:
         if bar is not None:
             bar.close()

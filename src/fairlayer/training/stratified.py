@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 from torch.utils.data import Sampler
 
+from fairlayer.arrays import as_numpy
 from fairlayer.binding.groups import Column, SoftGroup, read_groups
-from fairlayer.constraints import as_numpy
 from fairlayer.errors import InputError
 
 Tiny = Literal["spread", "repeat"]

@@ -1,0 +1,106 @@
+"""Families: the groups that a constraint compares with each other, over the cells of a batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlayer.binding.conditions import Key, parts
+from fairlayer.binding.rows import DIFFERENCE, EACH
+from fairlayer.constraints.constraint import GroupConstraint
+from fairlayer.constraints.plain_data import Label, Name
+
+NO_LABEL = "\0no label"  # marks an integer that a column ranges over but does not hold
+MOST_LISTED = 1024  # combinations of labels up to which those that nobody has are named as absent
+KINDS = {"difference": DIFFERENCE, "each": EACH}
+
+
+class GridColumn(NamedTuple):
+    """One of the columns that cells are made of."""
+
+    labels: tuple[Label, ...]
+    digits: np.ndarray  # (G,) the position of each cell's label; or (G, labels), with what probability it has each
+
+
+Grid = Mapping[Key, GridColumn]
+
+
+class Family(NamedTuple):
+    """Groups that are compared with each other, or each by itself, in one part of the batch."""
+
+    prefix: str  # how its rows are named
+    groups: tuple[tuple[Label, ...], ...]  # labels of each, one per attribute
+    member: np.ndarray  # (G,) the group that each cell belongs to, -1 for none; or (G, groups), how much
+    residual: bool  # means of y - t rather than of y
+    kind: int
+    owner: int  # position of the constraint that states it
+
+    def labels(self) -> list[str]:
+        """The name of each group."""
+        names = [" & ".join(map(str, labels)) for labels in self.groups]
+        occurrences = Counter(names)
+        return [
+            name if occurrences[name] == 1 else " & ".join(map(repr, labels))  # such as 1 and "1"
+            for name, labels in zip(names, self.groups, strict=True)
+        ]
+
+
+def list_families(
+    constraint: GroupConstraint,
+    owner: int,
+    groupings: Sequence[tuple[Name, ...]],
+    grid: Grid,
+    known: np.ndarray | None = None,  # (G,) cells whose targets are known, where some are not
+) -> Iterator[Family]:
+    """One family per grouping, and per part of the batch within which groups are compared."""
+    residual = constraint.quantity == "residual"
+    for condition, region in _parts(constraint, grid):
+        within = region if known is None or not residual else known if region is None else known & region
+        for grouping in groupings:
+            groups, member = _members([grid["group", name] for name in grouping])
+            if within is not None:
+                member = np.where(within, member, -1) if member.ndim == 1 else member * within[:, None]
+            prefix = f"{constraint.name or constraint.title}, {' & '.join(map(str, grouping))}{condition}"
+            yield Family(prefix, groups, member, residual, KINDS[constraint.comparison], owner)
+
+
+def _parts(constraint: GroupConstraint, grid: Grid) -> Iterator[tuple[str, np.ndarray | None]]:
+    if not constraint.conditions:
+        yield "", None
+    for condition in constraint.conditions:
+        column = grid[condition.key]
+        for text, met in parts(condition, column.labels):
+            yield text, met[column.digits]
+
+
+def _members(columns: Sequence[GridColumn]) -> tuple[tuple[tuple[Label, ...], ...], np.ndarray]:
+    """The combinations of labels of some attributes, and the cells that have them."""
+    if any(column.digits.ndim == 2 for column in columns):
+        return _soft_members(columns)
+    labels = [column.labels for column in columns]
+    sizes = [len(known) for known in labels]
+    code = np.ravel_multi_index(tuple(column.digits for column in columns), sizes) if all(sizes) else np.zeros(0, int)
+    total = int(np.prod(sizes, dtype=np.float64))
+    if len(columns) == 1 or total <= MOST_LISTED:
+        combinations = list(product(*labels))
+        occurring = np.array([NO_LABEL not in one for one in combinations], dtype=bool)
+    else:  # the combinations that somebody has
+        found, member = np.unique(code, return_inverse=True)
+        digits = np.stack(np.unravel_index(found, sizes), axis=1).tolist()
+        return tuple(tuple(known[d] for known, d in zip(labels, one, strict=True)) for one in digits), member
+    if occurring.all():
+        return tuple(combinations), code.astype(np.int64)
+    place = np.where(occurring, np.cumsum(occurring) - 1, -1)
+    return tuple(one for one, there in zip(combinations, occurring, strict=True) if there), place[code]
+
+
+def _soft_members(columns: Sequence[GridColumn]) -> tuple[tuple[tuple[Label, ...], ...], np.ndarray]:
+    member = np.ones((len(columns[0].digits), 1))
+    for column in columns:
+        share = column.digits if column.digits.ndim == 2 else column.digits[:, None] == np.arange(len(column.labels))
+        member = (member[:, :, None] * share[:, None, :]).reshape(len(member), -1)
+    return tuple(product(*(column.labels for column in columns))), member

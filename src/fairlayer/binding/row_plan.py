@@ -1,0 +1,260 @@
+"""A plan: the rows of constraints over cells, before it is known how many samples each cell has.
+
+What depends only on the constraints and on the labels is worked out once and kept. What a user reads of it, a name for
+every row of every family, is made when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from fairlayer.binding.families import Family
+from fairlayer.binding.rows import COEFFICIENT, DIFFERENCE, EACH, KIND, LOWER, UPPER, Rows
+from fairlayer.constraints.affine import Affine
+
+
+class RowPlan:
+    """Rows over cells. Every statistic has a place, whether its group has samples or not."""
+
+    def __init__(self, families: Sequence[Family], size: int, matrices: Mapping[int, Affine] | None = None):
+        """size: number of cells; matrices: by position, the constraints that bring a matrix over samples instead."""
+        self.matrices = matrices or {}
+        blocks = [*families, *(_matrix_family(position, c) for position, c in self.matrices.items())]
+        blocks.sort(key=lambda family: family.owner)
+        taken: set[str] = set()
+        self.families = [family._replace(prefix=_distinct(family.prefix, taken)) for family in blocks]
+        self.size = size
+        widths = [len(family.groups) for family in self.families]
+        self.begin = np.cumsum([0, *widths])  # of each family's statistics
+        self.start, self.statistic, self.share = _entries(self.families, self.begin, size)
+        self.residual = np.repeat([family.residual for family in self.families], widths).astype(bool)
+        self.any_residual = bool(self.residual.any())
+        self.is_matrix = np.repeat([family.owner in self.matrices for family in self.families], widths).astype(bool)
+        first: list[int] = [0]
+        owner: list[int] = []
+        kind: list[int] = []
+        for family, begin, width in zip(self.families, self.begin.tolist(), widths, strict=False):
+            steps = range(begin + 1, begin + width + 1) if family.kind == EACH else (begin + width,)
+            first += steps
+            owner += [family.owner] * len(steps)
+            kind += [family.kind] * len(steps)
+        self.first, self.owner, self.kind = (np.array(each, dtype=np.int64) for each in (first, owner, kind))
+        self.ratio = np.ones(len(kind))
+        self.no_offset = np.zeros(len(self.residual))
+        self._views: dict[bytes, PresentRows] = {}
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """The name of each statistic."""
+        return [f"{family.prefix}: {label}" for family in self.families for label in family.labels()]
+
+    @cached_property
+    def membership(self) -> np.ndarray:
+        """(G, K): how much each cell counts towards each statistic."""
+        member = np.zeros((self.size, len(self.residual)))
+        member[np.repeat(np.arange(self.size), np.diff(self.start)), self.statistic] = self.share
+        return member
+
+    def totals(self, of_cell: np.ndarray) -> np.ndarray:
+        """(K,) sum over the cells of each statistic."""
+        weights = self.share * np.repeat(of_cell, np.diff(self.start))
+        return np.bincount(self.statistic, weights=weights, minlength=len(self.residual))
+
+    def means(self, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Entries of M that make means of cell sums, and which statistics have any weight."""
+        total = self.totals(weight)
+        present = total > 0
+        if not self.matrices:
+            return self.share / np.where(present, total, 1.0)[self.statistic], present
+        # Rows of a matrix apply to outputs, not to weighted sums.
+        of_entry = np.where(
+            self.is_matrix[self.statistic], np.repeat(weight, np.diff(self.start)), total[self.statistic]
+        )
+        return self.share / np.where(of_entry > 0, of_entry, 1.0), present | self.is_matrix
+
+    def rows(
+        self, value: np.ndarray, present: np.ndarray, offset: np.ndarray, lower: np.ndarray, upper: np.ndarray
+    ) -> Rows:
+        """Rows with these entries, offsets and bounds."""
+        family = np.empty((4, len(lower)))
+        family[KIND], family[COEFFICIENT], family[LOWER], family[UPPER] = self.kind, self.ratio, lower, upper
+        return Rows(self.start, self.statistic, value, offset, present, self.first, family)
+
+    def view(self, present: np.ndarray) -> PresentRows:
+        """The rows between statistics that are `present`."""
+        key = present.tobytes()
+        if key not in self._views:
+            if len(self._views) > 256:
+                self._views.clear()
+            self._views[key] = PresentRows(self, present)
+        return self._views[key]
+
+
+def _matrix_family(position: int, constraint: Affine) -> Family:
+    names = tuple((f"row {j}",) for j in range(len(constraint.A)))
+    return Family(constraint.name or "affine", names, constraint.A.T, False, EACH, position)
+
+
+def _entries(families: Sequence[Family], begin: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where each cell's entries start, and the statistic and the share of each."""
+    hard = [family.member for family in families]
+    if all(member.ndim == 1 for member in hard):
+        table = np.stack(hard, axis=1) if hard else np.zeros((size, 0), dtype=np.int64)
+        used = table >= 0
+        start = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
+        statistic = (table + begin[:-1])[used]
+        return start.astype(np.int64), np.ascontiguousarray(statistic, dtype=np.int64), np.ones(len(statistic))
+    cell, statistic, share = [], [], []
+    for family, first in zip(families, begin.tolist(), strict=False):
+        member = family.member
+        if member.ndim == 1:
+            member = member[:, None] == np.arange(len(family.groups))
+        where, which = np.nonzero(member)
+        cell.append(where)
+        statistic.append(which + first)
+        share.append(member[where, which])
+    cells = np.concatenate(cell)
+    order = np.argsort(cells, kind="stable")
+    start = np.concatenate([[0], np.cumsum(np.bincount(cells, minlength=size))]).astype(np.int64)
+    return start, np.concatenate(statistic)[order].astype(np.int64), np.concatenate(share)[order].astype(np.float64)
+
+
+def _distinct(prefix: str, taken: set[str]) -> str:
+    """The prefix, numbered if need be: rows and statistics are known by their names, so these must differ."""
+    text, number = prefix, 1
+    while text in taken:
+        number += 1
+        text = f"{prefix} ({number})"
+    taken.add(text)
+    return text
+
+
+class PresentRows:
+    """The rows of a plan whose groups have samples, listed: what a user reads. Made when it is asked for."""
+
+    def __init__(self, plan: RowPlan, present: np.ndarray):
+        self.plan = plan
+        self.present = present
+
+    @cached_property
+    def _pairs(self) -> tuple[list[int], list[int], list[int], list[str]]:
+        plus: list[int] = []
+        minus: list[int] = []
+        owner: list[int] = []
+        names: list[str] = []
+        for family, begin in zip(self.plan.families, self.plan.begin.tolist(), strict=False):
+            label = family.labels()
+            here = [k for k in range(len(label)) if self.present[begin + k]]
+            if family.kind == DIFFERENCE:
+                listed = list(combinations(here, 2))
+                plus += [begin + a for a, _ in listed]
+                minus += [begin + b for _, b in listed]
+                names += [f"{family.prefix}: {label[a]} - {label[b]}" for a, b in listed]
+            else:
+                listed = [(a, -1) for a in here]
+                plus += [begin + a for a in here]
+                minus += [-1] * len(here)
+                names += [f"{family.prefix}: {label[a]}" for a in here]
+            owner += [family.owner] * len(listed)
+        return plus, minus, owner, names
+
+    @cached_property
+    def plus(self) -> np.ndarray:
+        """(m,) the first statistic of each row."""
+        return np.array(self._pairs[0], dtype=np.int64)
+
+    @cached_property
+    def minus(self) -> np.ndarray:
+        """(m,) the second, -1 where there is none."""
+        return np.array(self._pairs[1], dtype=np.int64)
+
+    @cached_property
+    def owner(self) -> np.ndarray:
+        """(m,) the position of the constraint that states the row."""
+        return np.array(self._pairs[2], dtype=np.int64)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The name of each row."""
+        return tuple(self._pairs[3])
+
+    @cached_property
+    def family(self) -> np.ndarray:
+        """(m,) the solver's family that each row belongs to."""
+        return np.searchsorted(self.plan.first, self.plus, side="right") - 1
+
+    @cached_property
+    def vacuous(self) -> tuple[str, ...]:
+        """What cannot be said because groups have no samples."""
+        if self.present.all() and (np.diff(self.plan.first)[self.plan.kind != EACH] > 1).all():
+            return ()
+        missing: list[str] = []
+        for family, begin in zip(self.plan.families, self.plan.begin.tolist(), strict=False):
+            there = self.present[begin : begin + len(family.groups)]
+            label = family.labels()
+            missing += [f"{family.prefix}: {label[k]} is absent" for k in np.flatnonzero(~there).tolist()]
+            if family.kind != EACH and there.sum() == 1:
+                missing.append(f"{family.prefix}: only {label[int(there.argmax())]} is present")
+        return tuple(dict.fromkeys(missing))
+
+    def values(self, q: Any) -> Any:
+        """(m,) value of each row at statistics q, an array or a tensor of shape (K,)."""
+        first, second = q[self.plus], q[self.minus]
+        return first - (second if (self.minus >= 0).all() else second * _like(q, self.minus >= 0))
+
+    def limits(self, tolerances: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+        """(m,) bounds of -tolerance and tolerance on every row; tolerances: of each constraint."""
+        upper = np.array(tolerances, dtype=np.float64)[self.owner]
+        return -upper, upper
+
+    def largest(self, q: np.ndarray, constraints: int) -> list[float]:
+        """The largest |row| of each constraint at statistics q, 0 where it has none. No row is listed for it."""
+        found = [0.0] * constraints
+        for family, begin in zip(self.plan.families, self.plan.begin.tolist(), strict=False):
+            here = q[begin : begin + len(family.groups)][self.present[begin : begin + len(family.groups)]]
+            if family.kind == EACH and len(here):
+                found[family.owner] = max(found[family.owner], float(np.abs(here).max()))
+            elif len(here) > 1:
+                found[family.owner] = max(found[family.owner], float(here.max() - here.min()))
+        return found
+
+    def multipliers(self, nu: np.ndarray) -> np.ndarray:
+        """(m,) multipliers of the rows, made of those of the statistics: of a family, they are carried from the
+        statistics pushed down to those pushed up, in order."""
+        of_row = np.zeros(len(self.plus))
+        place = {(a, b): j for j, (a, b) in enumerate(zip(self._pairs[0], self._pairs[1], strict=True))}
+        for f, (begin, end) in enumerate(zip(self.plan.first[:-1].tolist(), self.plan.first[1:].tolist(), strict=True)):
+            if self.plan.kind[f] == EACH:
+                if nu[begin] != 0.0:
+                    of_row[place[begin, -1]] = nu[begin]
+                continue
+            for a, b, amount in carried(nu, range(begin, end)):
+                of_row[place[min(a, b), max(a, b)]] += amount if a < b else -amount
+        return of_row
+
+
+def carried(nu: np.ndarray, members: range) -> list[tuple[int, int, float]]:
+    """Pairs (a, b, amount) whose amounts add up to nu: a is pushed down by them, b up."""
+    down = [(k, float(nu[k])) for k in members if nu[k] > 0.0]
+    up = [(k, float(-nu[k])) for k in members if nu[k] < 0.0]
+    pairs = []
+    while down and up:
+        (a, left), (b, right) = down.pop(), up.pop()
+        amount = min(left, right)
+        pairs.append((a, b, amount))
+        if left > amount:
+            down.append((a, left - amount))
+        if right > amount:
+            up.append((b, right - amount))
+    return pairs
+
+
+def _like(q: Any, mask: np.ndarray) -> Any:
+    if isinstance(q, np.ndarray):
+        return mask
+    return q.new_tensor(mask.astype(np.float64))

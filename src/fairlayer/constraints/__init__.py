@@ -1,0 +1,22 @@
+"""The constraints: what is to be equal, or bounded, between whom. Declarations only, with no data in them."""
+
+from fairlayer.constraints.affine import Affine
+from fairlayer.constraints.constraint import Constraint, GroupConstraint, read_constraint
+from fairlayer.constraints.odds import EqualizedOdds
+from fairlayer.constraints.parity import ConditionalParity, MeanParity
+from fairlayer.constraints.regions import Condition, Region
+from fairlayer.constraints.residuals import EqualizedResiduals, ResidualMean
+
+__all__ = [
+    "Affine",
+    "Condition",
+    "ConditionalParity",
+    "Constraint",
+    "EqualizedOdds",
+    "EqualizedResiduals",
+    "GroupConstraint",
+    "MeanParity",
+    "Region",
+    "ResidualMean",
+    "read_constraint",
+]

@@ -1,0 +1,163 @@
+"""What a constraint is: a declaration that describes itself, with nothing of the data in it.
+
+Every constraint is affine in the outputs. Notation: y_i is the output and t_i the target of sample i, w_i its weight
+(1 by default), and for a set of samples g
+
+    mean(y | g) = sum of w_i y_i over g / sum of w_i over g.
+
+A constraint says which *quantity* the mean is taken of, which *groups* have one, within which *conditions*, and how the
+means are *compared*. That is all that the rest of the library knows of it: a new constraint is one class.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import torch
+
+from fairlayer.constraints.plain_data import Name, from_plain, to_plain
+from fairlayer.constraints.regions import Condition
+from fairlayer.errors import InputError
+
+Over = Name | tuple[Name, ...] | list[Any] | None
+Quantity = Literal["output", "residual"]
+Comparison = Literal["difference", "each"]
+
+_KINDS: dict[str, type[Constraint]] = {}  # by name: all that data and commands can name
+
+
+class Constraint:
+    """Something that outputs must satisfy. The `needs_...` say what a batch must bring."""
+
+    needs_groups: ClassVar[bool] = False
+    needs_targets: ClassVar[bool] = False
+    needs_features: ClassVar[bool] = False
+    name: str | None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _KINDS[cls.__name__] = cls
+
+    @property
+    def key(self) -> Any:
+        """What the rows depend on, apart from the data and the tolerance."""
+        return self
+
+    def to_data(self) -> dict[str, Any]:
+        """Its kind and its settings, as JSON has them; `read_constraint` makes it anew."""
+        return {"kind": type(self).__name__, **{name: to_plain(value, name) for name, value in self.settings().items()}}
+
+    def settings(self) -> dict[str, Any]:
+        """What it was made with."""
+        raise TypeError(f"{type(self).__name__} does not say what it was made with.")
+
+
+@dataclass(frozen=True, eq=False)
+class GroupConstraint(Constraint):
+    """Common to all fairness constraints: a tolerance, the groups compared, and a name for messages.
+
+    over: None for every attribute by itself; a name for that attribute; a tuple of names for their intersection; a
+    list of these for several.
+    """
+
+    tolerance: Any
+    over: Over = None
+    name: str | None = None
+
+    title: ClassVar[str]  # its name in rows, where it was given none
+    quantity: ClassVar[Quantity] = "output"  # what means are taken of
+    comparison: ClassVar[Comparison] = "difference"  # of every two groups; or each group by itself
+    needs_groups: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tolerance", read_tolerance(self.tolerance))
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What tells the parts of a batch apart within which groups are compared; none for all of it."""
+        return ()
+
+    @property
+    def always_feasible(self) -> bool:
+        """Whether equal outputs for everyone satisfy it, whatever was emitted before."""
+        return self.comparison == "difference" and self.quantity == "output" and not self.conditions
+
+    @cached_property
+    def key(self) -> str:
+        """Everything but the tolerance."""
+        return json.dumps({name: value for name, value in self.to_data().items() if name != "tolerance"})
+
+    def settings(self) -> dict[str, Any]:
+        """The fields."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def groupings(self, names: Sequence[Name]) -> list[tuple[Name, ...]]:
+        """The groupings compared, each a tuple of attributes to intersect, given the attributes there are."""
+        if self.over is None:
+            return [(name,) for name in names]
+        wanted = self.over if isinstance(self.over, list) else [self.over]
+        groupings = [entry if isinstance(entry, tuple) else (entry,) for entry in wanted]
+        if not groupings or not all(groupings):
+            raise InputError(f"over is {self.over!r}, which names no attribute: name some, or pass None for all.")
+        for name in (name for grouping in groupings for name in grouping):
+            if name not in names:
+                raise InputError(f"over names attribute {name!r}, which groups does not have; it has {list(names)}.")
+        return groupings
+
+
+def read_tolerance(value: Any) -> Any:
+    """A float, or the tensor it is; refuse what is not a single non-negative number."""
+    number = value.detach() if isinstance(value, torch.Tensor) else value
+    try:
+        ok = math.isfinite(number) and float(number) >= 0
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        ok = False
+    if not ok:
+        raise InputError(f"tolerance must be one finite number, at least 0; got {value!r}.")
+    return value if isinstance(value, torch.Tensor) else float(value)
+
+
+def read_constraint(data: Any) -> Constraint:
+    """A constraint from its data, or from words such as 'MeanParity(0.05, over="sex")'."""
+    if isinstance(data, str):
+        return _from_words(data)
+    try:
+        settings = {name: from_plain(value) for name, value in data.items() if name != "kind"}
+        kind = data["kind"]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"this is not the data of a constraint: {data!r} ({error}).") from error
+    return _make(kind, (), settings)
+
+
+def _from_words(words: str) -> Constraint:
+    form = f"write a constraint as in Python, such as MeanParity(0.05); there are {', '.join(sorted(_public()))}"
+    try:
+        call = ast.parse(words.strip(), mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            raise SyntaxError("no call of a constraint")
+        arguments = [ast.literal_eval(argument) for argument in call.args]
+        settings = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise InputError(f"{words!r} cannot be read as a constraint ({error}): {form}.") from error
+    if call.func.id not in _public():
+        raise InputError(f"{words!r} names no constraint: {form}.")
+    return _make(call.func.id, arguments, settings)
+
+
+def _public() -> dict[str, type[Constraint]]:
+    return {name: kind for name, kind in _KINDS.items() if kind is not GroupConstraint}
+
+
+def _make(kind: Any, arguments: Sequence[Any], settings: dict[str, Any]) -> Constraint:
+    if kind not in _public():
+        raise InputError(f"there is no constraint {kind!r}; there are {', '.join(sorted(_public()))}.")
+    try:
+        return _public()[kind](*arguments, **settings)
+    except TypeError as error:
+        raise InputError(f"{kind} cannot be made with {[*arguments]} and {settings}: {error}.") from error

@@ -1,0 +1,163 @@
+"""The solve, once for all who take sums: aim, ask for sums, write, certify, widen.
+
+A pass over the samples is asked for, not made: whoever holds the samples (compiled loops, tensors on a device, a file)
+answers four requests, filling rows of `search.cell`, and calls `proceed` after each until it is FINISHED.
+
+    MEASURE   sums S of the outputs as they are (within their bounds), of their slopes D, ABSOLUTE values and SQUAREs
+    SUMS      sums S of the outputs and D of the slopes at the SHIFT
+    WRITE     write the output at the SHIFT, in its own dtype; sums S of what was written, a bound on their ERROR, and D
+    EXACT     the sums S of what was written again, exactly, and their ERROR
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlayer.binding.exact_sums import UNIT
+from fairlayer.binding.rows import LOWER, UPPER, Rows
+from fairlayer.compiled import compiled
+from fairlayer.solve.certify import all_hold, first_margins, newton_tolerance, shortfalls, widen_margins
+from fairlayer.solve.newton import (
+    ABSOLUTE,
+    COUNT,
+    DONE,
+    ERROR,
+    EVALUATE,
+    LEAST,
+    MOST,
+    NUMBERS,
+    REACH,
+    SQUARE,
+    TOLERANCE,
+    TRIAL,
+    WEIGHT,
+    S,
+    Search,
+    advance,
+    place_at,
+    restart,
+)
+
+FINISHED, MEASURE, SUMS, WRITE, EXACT = 0, 1, 2, 3, 4
+MOST_REPAIRS = 12
+_EAGER = 3  # repairs after which the aim moves inside by more than was missed
+
+# Places in Search.number, behind those of the search.
+_REQUEST, _REPAIRS, OUTCOME, _LAST, _LEAST_MISSED, _UNIT = range(14, 20)
+_BEST = 4  # place in Search.statistic: multipliers of the output that missed its rows least
+MARGIN, MISSED = 0, 1  # places in Solve.family
+
+
+class Solve(NamedTuple):
+    """A solve under way."""
+
+    rows: Rows
+    aim: np.ndarray  # (4, F) the families of the rows, their bounds moved inside
+    family: np.ndarray  # (2, F) by how much they are, and by how much the output written last may miss each
+    search: Search
+
+
+@compiled
+def begin(rows, count, weight, least, most, reach, start, unit):
+    """A solve that asks for its first pass.
+
+    count, weight: (G,) samples and weight of each cell; least, most: (G,) what its sum can be within the bounds; reach:
+    shift beyond which every sample rests on a bound; start: multipliers to begin with, or empty; unit: relative
+    rounding error of the output's dtype, 0 where the output may exceed the rows by its rounding.
+    """
+    K = rows.offset.size
+    cell = np.zeros((12, count.size))
+    for c in range(count.size):
+        cell[COUNT, c], cell[WEIGHT, c], cell[LEAST, c], cell[MOST, c] = count[c], weight[c], least[c], most[c]
+    number = np.zeros(NUMBERS)
+    number[REACH], number[_UNIT] = reach, unit
+    number[_REQUEST], number[OUTCOME], number[_LEAST_MISSED] = MEASURE, DONE, np.inf
+    search = Search(np.zeros((5, K)), cell, number)
+    if start.size > 0:
+        place_at(rows, search, start)
+    return Solve(rows, rows.family.copy(), np.zeros((2, rows.family.shape[1])), search)
+
+
+@compiled(inline=True)
+def _aim(solve):
+    for f in range(solve.aim.shape[1]):
+        solve.aim[UPPER, f] = solve.rows.family[UPPER, f] - solve.family[MARGIN, f]
+        solve.aim[LOWER, f] = solve.rows.family[LOWER, f] + solve.family[MARGIN, f]
+
+
+@compiled(inline=True)
+def _search(solve):
+    """One step of the method: ask for sums again, or have the output written."""
+    rows = solve.rows
+    aim = Rows(rows.start, rows.statistic, rows.value, rows.offset, rows.present, rows.first, solve.aim)
+    outcome = advance(aim, solve.search)
+    request = SUMS
+    if outcome != EVALUATE:
+        solve.search.number[OUTCOME] = outcome
+        request = WRITE if outcome == DONE else FINISHED
+    return request
+
+
+@compiled(inline=True)
+def _judge(solve):
+    """What to do about an output that was written and checked."""
+    number, statistic, missed = solve.search.number, solve.search.statistic, solve.family[MISSED]
+    request = FINISHED
+    if number[_UNIT] != 0.0 and number[_LAST] == 0.0 and not all_hold(missed):
+        worst = -np.inf
+        for f in range(missed.size):
+            worst = max(worst, missed[f])
+        if worst < number[_LEAST_MISSED]:
+            number[_LEAST_MISSED] = worst
+            for k in range(statistic.shape[1]):
+                statistic[_BEST, k] = statistic[TRIAL, k]
+        eager = number[_REPAIRS] >= _EAGER
+        if number[_REPAIRS] < MOST_REPAIRS and widen_margins(
+            solve.rows, solve.family[MARGIN], missed, statistic[TOLERANCE], eager
+        ):
+            number[_REPAIRS] += 1
+            _aim(solve)
+            restart(solve.search)
+            request = SUMS
+        elif worst > number[_LEAST_MISSED]:
+            number[_LAST] = 1.0
+            place_at(solve.rows, solve.search, statistic[_BEST])
+            request = WRITE
+    return request
+
+
+@compiled
+def proceed(solve):
+    """Take the answer to the last request; return the next, or FINISHED."""
+    rows, number, cell, statistic = solve.rows, solve.search.number, solve.search.cell, solve.search.statistic
+    request, searches = int(number[_REQUEST]), number[_REQUEST] == SUMS
+    if request == MEASURE:
+        # Without a shift nothing is rounded: these are the sums of the output itself, should it need no change.
+        newton_tolerance(rows, cell[ABSOLUTE], cell[COUNT], statistic[TOLERANCE])
+        for c in range(cell.shape[1]):
+            cell[ERROR, c] = (cell[COUNT, c] + 4.0) * UNIT * cell[ABSOLUTE, c]
+    if not searches:
+        shortfalls(rows, cell[S], cell[ERROR], solve.family[MISSED])
+    if request == MEASURE:
+        placed = False
+        for k in range(statistic.shape[1]):
+            placed = placed or statistic[TRIAL, k] != 0.0
+        if all_hold(solve.family[MISSED]):
+            for k in range(statistic.shape[1]):
+                statistic[_BEST, k] = 0.0
+            place_at(rows, solve.search, statistic[_BEST])
+            request = WRITE
+        else:
+            first_margins(rows, cell[ABSOLUTE], cell[SQUARE], number[_UNIT], statistic[TOLERANCE], solve.family[MARGIN])
+            _aim(solve)
+            request, searches = SUMS, not placed
+    elif request == WRITE and not all_hold(solve.family[MISSED]):
+        request = EXACT
+    elif not searches:
+        request = _judge(solve)
+    if searches:
+        request = _search(solve)
+    number[_REQUEST] = request
+    return request

@@ -1,0 +1,299 @@
+"""The CPU path: every pass over the samples is a compiled loop, and the whole solve is one call.
+
+Where all samples have the same weight and bounds, as a rule, the outputs are first laid out cell by cell: then a pass
+is a plain sum over a stretch of memory, many samples at a time. Loops have no branches, as which samples rest on a
+bound cannot be predicted.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlayer.binding.exact_sums import UNIT, exact_sums
+from fairlayer.compiled import compiled
+from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, begin, proceed
+from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, shifts, solve_active, statistics
+
+NOT_FINITE, TOO_LARGE = 8, 9  # ends of a solve before its start
+MOST_SUM = 1e300  # of |z|: the rest of float64's range is left to differences and error bounds
+
+
+@compiled
+def largest_magnitude(z):
+    """The largest absolute value; infinite or NaN where a value is.
+
+    Without its sign bit a float orders as the integer of the same bits, and integers are compared many at a time.
+    """
+    if z.itemsize == 4:
+        narrow = np.zeros(1, dtype=np.int32)
+        for bits in z.view(np.int32):
+            narrow[0] = max(narrow[0], bits & np.int32(0x7FFFFFFF))
+        return float(narrow.view(np.float32)[0])
+    wide = np.zeros(1, dtype=np.int64)
+    for bits in z.view(np.int64):
+        wide[0] = max(wide[0], bits & np.int64(0x7FFFFFFFFFFFFFFF))
+    return wide.view(np.float64)[0]
+
+
+@compiled(inline=True)
+def _bound(side, i):
+    return side[i] if side.size > 1 else side[0]
+
+
+@compiled(inline=True)
+def _weight(weight, i):
+    return weight[i] if weight.size > 0 else 1.0
+
+
+class Samples(NamedTuple):
+    """The samples of a batch; also laid out cell by cell where all have the same weight and bounds."""
+
+    z: np.ndarray  # (n,)
+    cell: np.ndarray  # (n,)
+    weight: np.ndarray  # (n,), or empty where all are 1
+    lo: np.ndarray  # (n,) or (1,)
+    hi: np.ndarray  # (n,) or (1,)
+    ordered: np.ndarray  # (n,) z cell by cell, or empty
+    start: np.ndarray  # (G + 1,) where each cell starts
+    single: bool  # outputs are rounded to float32, whatever the dtype of z
+
+
+@compiled
+def gather(z, cell, weight, lo, hi, count, single):
+    """Samples of which `count` are in each cell."""
+    start = np.zeros(count.size + 1, dtype=np.int64)
+    if weight.size > 0 or lo.size > 1 or hi.size > 1:
+        return Samples(z, cell, weight, lo, hi, np.empty(0, dtype=z.dtype), start, single)
+    for c in range(count.size):
+        start[c + 1] = start[c] + int(count[c])
+    place = start.copy()
+    ordered = np.empty(z.size, dtype=z.dtype)
+    for i in range(z.size):
+        c = cell[i]
+        ordered[place[c]] = z[i]
+        place[c] += 1
+    return Samples(z, cell, weight, lo, hi, ordered, start, single)
+
+
+@compiled(inline=True)
+def start_solve(samples, rows, count, cell_weight, start, unit):
+    """A solve of these samples."""
+    lo, hi = samples.lo, samples.hi
+    least, most = np.zeros(cell_weight.size), np.zeros(cell_weight.size)
+    low, high = np.inf, -np.inf
+    for i in range(lo.size):
+        low = min(low, float(lo[i]))
+    for i in range(hi.size):
+        high = max(high, float(hi[i]))
+    if lo.size > 1 or hi.size > 1:
+        for i in range(samples.z.size):
+            w = _weight(samples.weight, i)
+            if w > 0.0:  # what has no weight adds nothing, even where its bound is infinite
+                least[samples.cell[i]] += w * float(_bound(lo, i))
+                most[samples.cell[i]] += w * float(_bound(hi, i))
+    else:
+        for c in range(cell_weight.size):
+            if cell_weight[c] > 0.0:
+                least[c], most[c] = cell_weight[c] * low, cell_weight[c] * high
+    total = 0.0
+    for c in range(cell_weight.size):
+        total += cell_weight[c]
+    largest, reach = largest_magnitude(samples.z), np.inf
+    if low > -np.inf and high < np.inf:
+        reach = 2.0 * max(largest - low, high + largest, 0.0)
+    solve = begin(rows, count, cell_weight, least, most, reach, start, unit)
+    if not np.isfinite(largest):
+        solve.search.number[OUTCOME] = NOT_FINITE
+    elif not largest * max(total, 1.0) <= MOST_SUM:
+        solve.search.number[OUTCOME] = TOO_LARGE
+    return solve
+
+
+@compiled(reorder=True, inner=True)
+def _stretch(z, start, stop, shift, low, high):
+    """Sum of outputs and slopes over a stretch of samples with the same shift."""
+    total, inside = 0.0, 0
+    for i in range(start, stop):
+        raw = z[i] - shift
+        y = min(max(raw, low), high)
+        total += y
+        inside += 1 if y == raw else 0
+    return total, float(inside)
+
+
+@compiled(reorder=True, inner=True)
+def _rounded_stretch(z, start, stop, shift, low, high):
+    """The same, each output rounded to z's dtype as it will be written; and the sum of absolute values."""
+    rounded = z.dtype.type
+    total, absolute, inside = 0.0, 0.0, 0
+    for i in range(start, stop):
+        raw = rounded(z[i] - shift)
+        y = min(max(raw, low), high)
+        total += y
+        absolute += abs(y)
+        inside += 1 if y == raw else 0
+    return total, absolute, float(inside)
+
+
+@compiled(reorder=True, inner=True)
+def _measured_stretch(z, start, stop, low, high):
+    """Without a shift: sums of outputs, slopes, absolute values and squares."""
+    total, absolute, square, inside = 0.0, 0.0, 0.0, 0
+    for i in range(start, stop):
+        raw = float(z[i])
+        y = min(max(raw, low), high)
+        total += y
+        absolute += abs(y)
+        square += y * y
+        inside += 1 if y == raw else 0
+    return total, absolute, square, float(inside)
+
+
+@compiled
+def measure(samples, S, D, absolute, square):
+    """Cell sums of the outputs as they are, of slopes, absolute values and squares."""
+    lo, hi = samples.lo, samples.hi
+    if samples.ordered.size > 0:
+        start = samples.start
+        for c in range(S.size):
+            S[c], absolute[c], square[c], D[c] = _measured_stretch(
+                samples.ordered, start[c], start[c + 1], float(lo[0]), float(hi[0])
+            )
+        return
+    for c in range(S.size):
+        S[c] = D[c] = absolute[c] = square[c] = 0.0
+    for i in range(samples.z.size):
+        c, w = samples.cell[i], _weight(samples.weight, i)
+        raw = float(samples.z[i])
+        y = min(max(raw, float(_bound(lo, i))), float(_bound(hi, i)))
+        S[c] += w * y
+        D[c] += w if y == raw else 0.0
+        absolute[c] += w * abs(y)
+        square[c] += w * w * y * y
+
+
+@compiled
+def take_sums(samples, shift, S, D):
+    """Cell sums of outputs and slopes at the given shifts; nothing is written per sample."""
+    lo, hi = samples.lo, samples.hi
+    if samples.ordered.size > 0:
+        start = samples.start
+        for c in range(S.size):
+            S[c], D[c] = _stretch(samples.ordered, start[c], start[c + 1], shift[c], float(lo[0]), float(hi[0]))
+        return
+    for c in range(S.size):
+        S[c] = D[c] = 0.0
+    for i in range(samples.z.size):
+        c, w = samples.cell[i], _weight(samples.weight, i)
+        raw = samples.z[i] - shift[c]
+        y = min(max(raw, float(_bound(lo, i))), float(_bound(hi, i)))
+        S[c] += w * y
+        D[c] += w if y == raw else 0.0
+
+
+@compiled
+def write(samples, shift, out, S, D, error):
+    """Write the output in its own dtype; cell sums of what was written, with an error bound, and of the slopes."""
+    z, cell, lo, hi, start = samples.z, samples.cell, samples.lo, samples.hi, samples.start
+    rounded = out.dtype.type
+    if samples.ordered.size > 0 and not samples.single:
+        low, high = lo[0], hi[0]
+        for i in range(z.size):
+            raw = rounded(z[i] - shift[cell[i]])
+            out[i] = min(max(raw, low), high)
+        for c in range(S.size):
+            S[c], error[c], D[c] = _rounded_stretch(samples.ordered, start[c], start[c + 1], shift[c], low, high)
+    else:
+        for c in range(S.size):
+            S[c] = D[c] = error[c] = 0.0
+        for i in range(z.size):
+            c, w = cell[i], _weight(samples.weight, i)
+            raw = rounded(z[i] - shift[c])
+            if samples.single:
+                raw = rounded(np.float32(raw))
+            y = min(max(raw, _bound(lo, i)), _bound(hi, i))
+            out[i] = y
+            S[c] += w * y
+            D[c] += w if y == raw else 0.0
+            error[c] += w * abs(y)
+    for c in range(S.size):
+        error[c] *= UNIT * (z.size + 8.0)
+
+
+@compiled
+def solve_loops(z, cell, weight, count, cell_weight, lo, hi, rows, start, unit, single, out):
+    """Project z into `out`; (outcome, multipliers of statistics, shifts, slopes, missed, statistics, |y| by cell).
+
+    weight: (n,), or empty where all are 1; count, cell_weight: (G,) samples and weight per cell; lo, hi: (n,) or (1,);
+    start: (K,) multipliers to begin with, or empty; unit: as in `driver.begin`; single: round to float32 in any case.
+    """
+    samples = gather(z, cell, weight, lo, hi, count, single)
+    solve = start_solve(samples, rows, count, cell_weight, start, unit)
+    of_cell = solve.search.cell
+    request = MEASURE if solve.search.number[OUTCOME] == DONE else FINISHED
+    while request != FINISHED:
+        if request == SUMS:
+            take_sums(samples, of_cell[SHIFT], of_cell[S], of_cell[D])
+        elif request == MEASURE:
+            measure(samples, of_cell[S], of_cell[D], of_cell[ABSOLUTE], of_cell[SQUARE])
+        elif request == EXACT:
+            exact_sums(out.astype(np.float64), cell, weight, of_cell[S], of_cell[ERROR])
+        else:
+            write(samples, of_cell[SHIFT], out, of_cell[S], of_cell[D], of_cell[ERROR])
+        request = proceed(solve)
+    return (
+        int(solve.search.number[OUTCOME]),
+        solve.search.statistic[TRIAL],
+        of_cell[SHIFT],
+        of_cell[D],
+        solve.family[MISSED],
+        statistics(rows, of_cell[S]),
+        of_cell[ABSOLUTE],
+    )
+
+
+@compiled
+def pull_back(gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, out):
+    """Vector-Jacobian product of the projection, into `out`.
+
+    With A the active rows and D the slopes, it is rho_z (g - A'v), v = (A D A')^+ A D g: one pass for the cell sums of
+    D g, one small solve, one pass to write. Which samples rest on a bound is decided in their own dtype, as it was when
+    the output was written.
+    """
+    n = z.size
+    rounded, zero = out.dtype.type, out.dtype.type(0)
+    bank = np.zeros((4, shift.size))  # four in turn, so that samples of one cell need not wait for each other
+    plain = weight.size == 0 and lo.size == 1 and hi.size == 1
+    low, high = lo[0], hi[0]
+    whole = n - n % 4 if plain else 0
+    for i in range(0, whole, 4):
+        for k in range(4):
+            c, g = cell[i + k], gradient[i + k]
+            raw = rounded(z[i + k] - shift[c])
+            y = min(max(raw, low), high)
+            bank[k, c] += g if y == raw else zero
+    for i in range(whole, n):
+        c, g = cell[i], gradient[i]
+        raw = rounded(z[i] - shift[c])
+        y = min(max(raw, _bound(lo, i)), _bound(hi, i))
+        bank[i & 3, c] += g if y == raw else zero
+    correction = np.empty(shift.size)
+    for c in range(shift.size):
+        bank[0, c] = (bank[0, c] + bank[1, c]) + (bank[2, c] + bank[3, c])
+    shifts(rows, solve_active(rows, nu, slopes, bank[0]), correction)
+    if plain:
+        for i in range(n):
+            c = cell[i]
+            raw = rounded(z[i] - shift[c])
+            y = min(max(raw, low), high)
+            g = rounded(gradient[i] - correction[c])
+            out[i] = g if y == raw else zero
+    else:
+        for i in range(n):
+            c = cell[i]
+            raw = rounded(z[i] - shift[c])
+            y = min(max(raw, _bound(lo, i)), _bound(hi, i))
+            g = rounded(gradient[i] - _weight(weight, i) * correction[c])
+            out[i] = g if y == raw else zero

@@ -1,0 +1,221 @@
+"""The same small programme for many groups, by guessing the side of every statistic.
+
+Of a family of differences let c be the middle of its range: every statistic is held at c + tolerance / 2, at
+c - tolerance / 2, or lies between. Given which, multipliers and middles solve one linear system, whose matrix is as
+sparse as the groups are disjoint; and the solution says which sides were guessed wrong. For one attribute a few guesses
+suffice, whatever the number of groups. Where the guesses go round in circles, `active_set` takes over.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairlayer.binding.rows import COEFFICIENT, DIFFERENCE, EACH, KIND, LOWER, UPPER
+from fairlayer.compiled import compiled
+from fairlayer.solve.families import extremes
+
+FEW = 24  # statistics up to which the active-set method is quicker
+_MOST_GUESSES = 40
+
+
+@compiled(inner=True)
+def _sparse_factor(H):
+    """Cholesky factor in place, passing over zeros; False where a pivot vanishes."""
+    n = H.shape[0]
+    below = np.empty(n, dtype=np.int64)
+    for k in range(n):
+        if not H[k, k] > 0.0:
+            return False
+        root = np.sqrt(H[k, k])
+        H[k, k] = root
+        size = 0
+        for i in range(k + 1, n):
+            if H[i, k] != 0.0:
+                H[i, k] /= root
+                below[size] = i
+                size += 1
+        for x in range(size):
+            i = below[x]
+            for y in range(x + 1):
+                j = below[y]
+                H[i, j] -= H[i, k] * H[j, k]
+    return True
+
+
+@compiled(inner=True)
+def _sparse_solve(L, x):
+    """x <- (L L')^-1 x."""
+    n = x.size
+    for k in range(n):
+        x[k] /= L[k, k]
+        if x[k] != 0.0:
+            for i in range(k + 1, n):
+                if L[i, k] != 0.0:
+                    x[i] -= L[i, k] * x[k]
+    for k in range(n - 1, -1, -1):
+        total = x[k]
+        for i in range(k + 1, n):
+            if L[i, k] != 0.0:
+                total -= L[i, k] * x[i]
+        x[k] = total / L[k, k]
+
+
+@compiled(inline=True)
+def _middle_share(rows, f, side):
+    """How much a statistic held on a side moves with the middle of its family."""
+    if rows.family[KIND, f] == EACH:
+        return 0.0
+    if rows.family[KIND, f] == DIFFERENCE or side < 0:
+        return 1.0
+    return 1.0 / rows.family[COEFFICIENT, f]
+
+
+@compiled(inline=True)
+def _held_at(rows, f, side):
+    """Where a statistic is held on a side, from its family's middle."""
+    if rows.family[KIND, f] == EACH:
+        return rows.family[UPPER, f] if side > 0 else rows.family[LOWER, f]
+    if rows.family[KIND, f] == DIFFERENCE:
+        return 0.5 * side * rows.family[UPPER, f]
+    return rows.family[UPPER, f] / rows.family[COEFFICIENT, f] if side > 0 else 0.0
+
+
+@compiled(inner=True)
+def solve_sides(H, rows, family, side, want, nu, middle):
+    """Multipliers of the statistics held on a side: H nu + (share of the middle) = want there, and families add up.
+
+    Fills `nu` and `middle`; False where the system is singular.
+    """
+    held, n = np.empty(nu.size, dtype=np.int64), 0
+    for k in range(nu.size):
+        nu[k] = 0.0
+        if side[k] != 0:
+            held[n] = k
+            n += 1
+    if n == 0:
+        return True
+    L = np.empty((n, n))
+    x = np.empty(n)
+    for a in range(n):
+        for b in range(n):
+            L[a, b] = H[held[a], held[b]]
+        L[a, a] *= 1.0 + 1e-13
+        x[a] = want[held[a]]
+    if not _sparse_factor(L):
+        return False
+    _sparse_solve(L, x)
+    # Families with a middle, each a column of shares.
+    number = np.zeros(rows.family.shape[1], dtype=np.int64) - 1
+    count = 0
+    for a in range(n):
+        f = family[held[a]]
+        if rows.family[KIND, f] != EACH and number[f] < 0:
+            number[f] = count
+            count += 1
+    columns = np.zeros((count, n))
+    shares = np.zeros(n)
+    for a in range(n):
+        f = family[held[a]]
+        shares[a] = _middle_share(rows, f, side[held[a]])
+        if number[f] >= 0:
+            columns[number[f], a] = shares[a]
+    schur, right = np.zeros((count, count)), np.zeros(count)
+    for g in range(count):
+        _sparse_solve(L, columns[g])
+    for a in range(n):
+        g = number[family[held[a]]]
+        if g >= 0:
+            right[g] += shares[a] * x[a]
+            for h in range(count):
+                schur[g, h] += shares[a] * columns[h, a]
+    for g in range(count):
+        schur[g, g] *= 1.0 + 1e-13
+    if not _sparse_factor(schur):
+        return False
+    _sparse_solve(schur, right)
+    for a in range(n):
+        total = x[a]
+        for g in range(count):
+            total -= right[g] * columns[g, a]
+        nu[held[a]] = total
+    for f in range(rows.family.shape[1]):
+        if number[f] >= 0:
+            middle[f] = right[number[f]]
+    return True
+
+
+@compiled(inline=True)
+def family_of(rows):
+    """(K,) the family of each statistic."""
+    family = np.empty(rows.offset.size, dtype=np.int64)
+    for f in range(rows.family.shape[1]):
+        for k in range(rows.first[f], rows.first[f + 1]):
+            family[k] = f
+    return family
+
+
+@compiled(inner=True)
+def guess_sides(H, b, rows, tolerance, start, nu):
+    """Fill `nu` with the solution of the small programme; False where no guess proved right.
+
+    start: multipliers whose sides are the first guess.
+    """
+    K, F = b.size, rows.family.shape[1]
+    family = family_of(rows)
+    side, want, middle = np.zeros(K, dtype=np.int64), np.empty(K), np.zeros(F)
+    for k in range(K):
+        side[k] = 1 if start[k] > 0.0 else -1 if start[k] < 0.0 else 0
+    q = b.copy()
+    for guess in range(_MOST_GUESSES):
+        if guess > 0:
+            for k in range(K):
+                want[k] = b[k] - _held_at(rows, family[k], side[k])
+            if not solve_sides(H, rows, family, side, want, nu, middle):
+                return False
+            for k in range(K):
+                total = b[k]
+                for i in range(K):
+                    if side[i] != 0:
+                        total -= H[k, i] * nu[i]
+                q[k] = total
+        changed = guess == 0
+        for f in range(F):
+            begin, end = rows.first[f], rows.first[f + 1]
+            if rows.family[KIND, f] != EACH:
+                up, down = False, False
+                for k in range(begin, end):
+                    up, down = up or side[k] > 0, down or side[k] < 0
+                if guess == 0 and up and down:
+                    continue
+                if not (up and down):  # nobody says where the middle is: take that of the extremes
+                    greatest, least = extremes(rows, q, f)
+                    range_ = rows.family[COEFFICIENT, f] * q[greatest] - q[least]
+                    allowed = rows.family[UPPER, f] + tolerance[greatest] + tolerance[least]
+                    if greatest == least or range_ <= allowed:
+                        for k in range(begin, end):
+                            changed = changed or side[k] != 0
+                            side[k] = 0
+                        continue
+                    if rows.family[KIND, f] == DIFFERENCE:
+                        middle[f] = 0.5 * (q[greatest] + q[least])
+                    else:
+                        middle[f] = 0.5 * (rows.family[COEFFICIENT, f] * q[greatest] + q[least])
+            for k in range(begin, end):
+                if not rows.present[k]:
+                    continue
+                above = q[k] - _middle_share(rows, f, 1) * middle[f] - _held_at(rows, f, 1)
+                below = _middle_share(rows, f, -1) * middle[f] + _held_at(rows, f, -1) - q[k]
+                now = side[k]
+                if side[k] != 0:
+                    if guess > 0 and nu[k] * side[k] <= 0.0:
+                        now = 0
+                elif above > tolerance[k]:
+                    now = 1
+                elif below > tolerance[k]:
+                    now = -1
+                if now != side[k]:
+                    side[k] = now
+                    changed = True
+        if not changed:
+            return True
+    return False

@@ -1,0 +1,129 @@
+"""Entries of a table as numbers, labels, or missing: how text in a file is read.
+
+Text is kept as it stands in the file until it is read here, so that what a command does not change can be written again
+as it was.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from fairlayer.errors import InputError
+from fairlayer.tables.duckdb_table import MISSING, separator
+from fairlayer.tables.table_io import Source
+
+# What pandas takes for a missing entry in a CSV file; among numbers, "?" as well.
+# fmt: off
+MISSING_MARKS = frozenset([
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null",
+])
+# fmt: on
+# 1.234,5 and 12,5 and 1.234 and 12; points part thousands.
+_DECIMAL_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?([eE][+-]?\d+)?")
+
+
+def without_missing(column: Any, *more: str) -> Any:
+    """A column with None for whatever marks a missing entry."""
+    if column.dtype.kind in "biufcmM":
+        return column
+    text = column.astype(object)
+    return text.where(text.notna() & ~text.isin(MISSING_MARKS | set(more)), None)
+
+
+def _number_text(column: Any) -> Any:
+    """The same for a column that may hold numbers, which blanks around them do not change."""
+    if column.dtype.kind in "biufcmM":
+        return column
+    bare = column.astype(object).map(lambda value: value.strip() if isinstance(value, str) else value)
+    return without_missing(bare, "?")
+
+
+def is_number(column: Any) -> bool:
+    """Whether every entry that is not missing is a number, and there is one."""
+    import pandas as pd
+
+    if column.dtype.kind in "iuf":
+        return True
+    if column.dtype.kind == "b":  # a truth value is a category, as it is in a CSV file
+        return False
+    present = _number_text(column).dropna()
+    if not len(present) or column.dtype.kind in "mM":
+        return False
+    if any(isinstance(value, bool) for value in present):
+        return False
+    return bool(pd.to_numeric(present, errors="coerce").notna().all())
+
+
+def numbers(column: Any, name: str) -> Any:
+    """A column as float64, NaN where an entry is missing."""
+    import pandas as pd
+
+    clean = _number_text(column)
+    values = pd.to_numeric(clean, errors="coerce").astype("float64")
+    wrong = values.isna() & clean.notna()
+    if wrong.any():
+        row = int(np.flatnonzero(wrong.to_numpy())[0])
+        raise InputError(
+            f"Column {name!r} holds {clean.iloc[row]!r} in row {row + 1}: it must hold numbers. Correct it, or leave "
+            "the entry empty."
+        )
+    return values.replace([np.inf, -np.inf], np.nan)
+
+
+def text_labels(column: Any) -> np.ndarray:
+    """Labels as text: whole numbers without a point, truth values in lower case, `missing` where there is none."""
+
+    def label(value: Any) -> str:
+        if value is None:
+            return MISSING
+        if str(value) in ("True", "False", "TRUE", "FALSE"):
+            return str(value).lower()
+        if isinstance(value, float | np.floating) and float(value).is_integer():
+            return str(int(value))
+        return str(value)
+
+    clean = without_missing(column).astype(object)
+    return np.array([label(value) for value in clean.where(clean.notna(), None).tolist()], dtype=object)
+
+
+def has_decimal_commas(frame: Any, source: Source, expected: bool = False) -> bool:
+    """Whether a file writes numbers as 1.234,5, which it can where commas do not part its columns.
+
+    expected: what to take it for where no number has a decimal.
+    """
+    if not source.is_csv or separator(source.path) == ",":
+        return False
+    return expected or any(is_decimal_comma(frame[name]) for name in frame.columns)
+
+
+def with_decimal_points(frame: Any) -> Any:
+    """The frame of a file with decimal commas, with points in place of them."""
+    return frame.assign(**{name: _with_points(frame[name]) for name in frame.columns if _are_numbers(frame[name])})
+
+
+def is_decimal_comma(column: Any) -> bool:
+    """Whether every entry is a number where commas are decimal commas, and one of them has one."""
+    return _are_numbers(column) and any("," in entry for entry in _present(column))
+
+
+def _are_numbers(column: Any) -> bool:
+    """Whether every entry is a number where decimals are written with commas."""
+    present = _present(column)
+    return bool(present) and all(isinstance(e, str) and _DECIMAL_COMMA.fullmatch(e) for e in present)
+
+
+def _present(column: Any) -> list[Any]:
+    """The entries that are not missing; none of a column that holds no text."""
+    return [] if column.dtype.kind in "biufcmM" else _number_text(column).dropna().tolist()
+
+
+def _with_points(column: Any) -> Any:
+    def point(entry: Any) -> Any:
+        is_text = isinstance(entry, str) and _DECIMAL_COMMA.fullmatch(entry.strip())
+        return entry.replace(".", "").replace(",", ".") if is_text else entry
+
+    return column.map(point)

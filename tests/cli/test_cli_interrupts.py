@@ -1,0 +1,144 @@
+"""Ctrl-C, sent to real processes: one line, exit code 130, and everything as it was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+from people import FIT, people, write
+
+LINE = "fairlayer: interrupted; nothing was written."
+
+# Python runs it when it starts: the process interrupts itself when it imports, or opens, what the environment names.
+AT = """
+import os, signal, sys
+
+name, times = os.environ["INTERRUPT_AT"], int(os.environ.get("INTERRUPT_TIMES", "1"))
+
+def interrupt(event, arguments):
+    global times
+    if event in ("import", "open") and times and name in str(arguments[0]):
+        times -= 1
+        os.kill(os.getpid(), signal.SIGINT)
+
+sys.addaudithook(interrupt)
+"""
+
+
+@pytest.fixture
+def place(tmp_path, classifier):
+    """A folder with a table and a model, and what is in it."""
+    write(people(300), tmp_path / "people.csv")
+    shutil.copytree(classifier, tmp_path / "model")
+    return tmp_path
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def start(folder, *arguments, **environment):
+    command = [sys.executable, "-m", "fairlayer", *map(str, arguments)]
+    where = {"cwd": folder, "env": {**os.environ, "OMP_NUM_THREADS": "1", **environment}}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **where)
+
+
+def fit(*more):
+    asked = ["--target", "approved", "--ignore", "amount", *FIT[:-1], "100000", "-o", "model", *more]
+    return ["fit", "people.csv", *asked]
+
+
+def predict(*more):
+    return ["predict", "model", "people.csv", "-o", "out.csv", "--mode", "stream", "--state", "new.db", *more]
+
+
+PROJECT = [*("project", "people.csv", "--score", "amount", "--protected", "sex", "--parity", "1"), "-o", "out.csv"]
+
+
+@pytest.mark.parametrize("more", [[], ["--compare"]])
+def test_an_interrupt_while_training(place, more):
+    before = contents(place)
+    process = start(place, *fit(*more))
+    told = []
+    for line in process.stderr:
+        told.append(line)
+        if line.startswith("Training:"):
+            break
+    else:
+        pytest.fail("".join(told))
+    process.send_signal(signal.SIGINT)
+    out, rest = process.communicate(timeout=300)
+    assert (process.returncode, rest, out) == (130, LINE + "\n", "")
+    assert contents(place) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    [
+        (["--help"], "fairlayer.cli.app"),
+        (["--help"], "typer"),
+        (fit(), "torch._C"),
+        (fit(), "pandas.core"),
+        (fit(), "numba.core"),
+        (fit(), "sklearn.utils"),
+        (fit(), "torch.optim"),
+        (fit("--epochs", "1"), "jinja2.environment"),
+        (fit("--epochs", "1"), ".model."),  # the temporary folder
+        (predict(), "safetensors"),
+        (predict(), ".out.csv."),
+        (PROJECT, "scipy.optimize"),
+        (PROJECT, ".fairlayer-"),
+    ],
+    ids=str,
+)
+def test_an_interrupt_at(place, tmp_path_factory, arguments, where):
+    hook = tmp_path_factory.mktemp("hook")
+    (hook / "sitecustomize.py").write_text(AT)
+    before = contents(place)
+    path = os.pathsep.join([str(hook), os.environ.get("PYTHONPATH", "")])
+    process = start(place, *arguments, PYTHONPATH=path, INTERRUPT_AT=where)
+    out, told = process.communicate(timeout=300)
+    assert process.returncode == 130, out + told
+    assert [line for line in told.splitlines() if line.startswith("fairlayer: ")] == [LINE]
+    assert "Traceback" not in told
+    assert "Exception ignored" not in told
+    assert contents(place) == before
+
+
+def test_an_interrupt_while_compiling(place, tmp_path_factory):
+    cache = tmp_path_factory.mktemp("cache")
+    hook = tmp_path_factory.mktemp("hook")
+    (hook / "sitecustomize.py").write_text(AT)
+    before = contents(place)
+    path = os.pathsep.join([str(hook), os.environ.get("PYTHONPATH", "")])
+    process = start(place, *PROJECT, PYTHONPATH=path, INTERRUPT_AT=str(cache), NUMBA_CACHE_DIR=str(cache))
+    _, told = process.communicate(timeout=300)
+    assert (process.returncode, told) == (130, LINE + "\n")
+    assert contents(place) == before
+
+
+def test_interrupts_in_a_row_do_not_break_off_the_tidying(place):
+    before = contents(place)
+    process = start(place, *fit())
+    while not process.stderr.readline().startswith("Training:"):
+        assert process.poll() is None
+    for _ in range(5):
+        process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=300)
+    assert (process.returncode, rest) == (130, LINE + "\n")
+    assert contents(place) == before
+
+
+def test_who_starts_a_command_may_have_it_ignore_interrupts(place):
+    """As a shell does for what runs in the background."""
+    code = (
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); from fairlayer.cli import main; "
+        "sys.argv = ['fairlayer', '--version']; os.kill(os.getpid(), signal.SIGINT); main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stdout.startswith("fairlayer ")

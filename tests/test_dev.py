@@ -1,0 +1,125 @@
+"""`./dev` finds a Python that is new enough, and installs no more than a command needs.
+
+Installing takes minutes, so here Python is a script that notes what it is asked for; `./dev` itself is the real one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PYTHON = f"""#!/bin/sh
+case "$1 ${{2:-}}" in
+"-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+"-c "*) exec {sys.executable} "$@" ;;
+*) echo "$(basename "$0") $*" >>asked ;;
+esac
+"""
+OLD = "#!/bin/sh\nexit 1\n"  # as a Python says that is too old, or a shim with nothing behind it
+
+
+class Checkout:
+    """A folder with what `./dev` reads, and a PATH with the Pythons that are named."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.path = folder / "checkout", folder / "bin"
+        self.folder.mkdir()
+        self.path.mkdir()
+        for name in ("dev", "pyproject.toml", "constraints.txt"):
+            shutil.copy(ROOT / name, self.folder)
+
+    def has(self, *names: str, script: str = PYTHON) -> None:
+        for name in names:
+            (self.path / name).write_text(script)
+            (self.path / name).chmod(0o755)
+
+    def run(self, *arguments: str, expect: int = 0, **variables: str) -> str:
+        environment = {"PATH": f"{self.path}{os.pathsep}/usr/bin{os.pathsep}/bin", **variables}
+        command = [shutil.which("sh"), "dev", *arguments]
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == expect, done.stderr
+        return done.stderr
+
+    def asked(self) -> list[str]:
+        """What the environment's Python was asked for since the last time."""
+        file = self.folder / "asked"
+        lines = file.read_text().splitlines() if file.exists() else []
+        file.unlink(missing_ok=True)
+        return lines
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+def installed(lines: list[str]) -> list[str]:
+    return [line.split()[-1] for line in lines if " -m pip install " in line]
+
+
+def test_the_demo_installs_the_command_line_and_the_tests_add_the_rest(checkout: Checkout) -> None:
+    checkout.has("python3.11")
+    assert "1.6 GB" in checkout.run("demo", "-o", "elsewhere")
+    asked = checkout.asked()
+    assert installed(asked) == ["torch", ".[cli]"]
+    assert asked[-1] == "python -m fairlayer demo -o elsewhere"
+    assert checkout.run("demo") == ""
+    assert installed(checkout.asked()) == []
+    assert "2.4 GB" in checkout.run("test", "tests/cli")
+    asked = checkout.asked()
+    assert installed(asked) == ["torch", ".[dev]"]
+    assert asked[-1].endswith(" tests/cli")
+    for command in ("demo", "test"):  # the larger one serves both
+        checkout.run(command)
+        assert installed(checkout.asked()) == []
+
+
+def test_what_is_installed_follows_the_pins(checkout: Checkout) -> None:
+    checkout.has("python3.11")
+    checkout.run("test")
+    checkout.asked()
+    (checkout.folder / "constraints.txt").write_text("torch==0\n")
+    checkout.run("demo")
+    assert installed(checkout.asked()) == ["torch", ".[cli]"]
+    checkout.run("test")
+    assert installed(checkout.asked()) == ["torch", ".[dev]"]
+
+
+@pytest.mark.parametrize("name", ["python3.12", "python3.13", "python3"])
+def test_any_python_that_is_new_enough_will_do(checkout: Checkout, name: str) -> None:
+    checkout.has("python3.11", "python3.12", "python3.13", "python3", script=OLD)
+    checkout.has(name)
+    checkout.run("python", "--version")
+    assert checkout.asked()[-1] == "python --version"
+
+
+def test_without_such_a_python_it_says_what_it_needs(checkout: Checkout) -> None:
+    checkout.has("python3.11", "python3.12", "python3.13", "python3", script=OLD)
+    assert "needs Python 3.11 or newer" in checkout.run("test", expect=2)
+    assert not (checkout.folder / ".venv").exists()
+
+
+def test_a_python_that_is_named_is_the_one(checkout: Checkout) -> None:
+    checkout.has("python3.11", script=OLD)
+    checkout.has("mine")
+    checkout.run("python", PYTHON="mine")
+    checkout.run("python", PYTHON="mine")  # the environment has that version
+    other = PYTHON.replace(f"exec {sys.executable}", "echo 2.7; exit; #")
+    checkout.has("other", script=other)
+    assert "remove it to use other" in checkout.run("python", expect=2, PYTHON="other")
+
+
+def test_every_python_that_the_package_names_is_looked_for_and_tested() -> None:
+    named = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text()
+    assert re.search(r"python: \[(.+)\]", workflow)[1] == ", ".join(f'"{version}"' for version in named)
+    assert "run: .ci/run" in workflow
+    candidates = " ".join(f"python{version}" for version in named)
+    assert f"${{PYTHON:-{candidates} python3}}" in (ROOT / "dev").read_text()
