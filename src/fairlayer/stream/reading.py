@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -37,9 +37,15 @@ def read_outputs(z: Any) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
 
 
 def read_labels(groups: Any) -> Any:
-    """Groups as they came, a table of them in the layout that compiled functions are ready for."""
+    """Groups as they came, arrays of them in the layout that compiled functions are ready for."""
+    if isinstance(groups, Mapping):
+        return {name: read_labels(labels) for name, labels in groups.items()}
     if isinstance(groups, torch.Tensor):
         return groups.contiguous()
+    if getattr(getattr(groups, "columns", None), "is_unique", False):  # a frame, whose columns share their memory
+        return {name: read_labels(groups[name]) for name in groups.columns}
+    if isinstance(getattr(groups, "dtype", None), np.dtype) and groups.dtype.kind == "i":
+        return _in_one_layout(np.asarray(groups))
     return _in_one_layout(groups) if isinstance(groups, np.ndarray) else groups
 
 
