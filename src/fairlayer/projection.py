@@ -198,8 +198,8 @@ def _read_weights(weights: Any, n: int) -> np.ndarray:
     if len(some) and (least < _LEAST_WEIGHT or most / least > _WIDEST_WEIGHTS):
         raise InputError(
             f"weights range from {least:g} to {most:g}: the least must be at least {_LEAST_WEIGHT:g}, and the greatest "
-            f"at most {_WIDEST_WEIGHTS:g} times as much. Only their ratios matter: scale them, and leave out who hardly "
-            "counts."
+            f"at most {_WIDEST_WEIGHTS:g} times as much. Only their ratios matter: scale them, and leave out those who "
+            "hardly count."
         )
     return values
 
