@@ -146,7 +146,10 @@ BAD_CALLS = {
     "unknown policy for absent groups": ({"absent": "ignore"}, "absent must be one of.*'ignore'"),
     "unknown policy for conflicts": ({"infeasible": "ignore"}, "infeasible must be one of.*'ignore'"),
     "unknown path": ({"path": "gpu"}, "path must be one of.*'gpu'"),
-    "fused in half precision": ({"z": torch.zeros(N).half(), "path": "compiled"}, "path='compiled' takes float32 or float64"),
+    "fused in half precision": (
+        {"z": torch.zeros(N).half(), "path": "compiled"},
+        "path='compiled' takes float32 or float64",
+    ),
     "unknown discrepancy": ({"discrepancy": "cubed"}, r"'cubed' is unknown; there are \['squared'"),
     "no discrepancy": ({"discrepancy": 3}, "discrepancy must be a name.*got 3"),
 }

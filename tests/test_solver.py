@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from fairlayer.solve.fused import largest_magnitude, reach_and_magnitude
 from scipy.optimize import linprog, minimize
 
 from exact import exact_dot
@@ -16,7 +17,6 @@ from fairlayer.binding.rows import Rows
 from fairlayer.solve.active_set import CONFLICT, SOLVED, solve_small
 from fairlayer.solve.certify import aimed, all_hold, first_margins, shortfalls, widen_margins
 from fairlayer.solve.feasibility import least_excess
-from fairlayer.solve.fused import largest_magnitude, reach_and_magnitude
 from fairlayer.solve.newton import DONE, EVALUATE, INFEASIBLE, advance, new_search, proves_contradiction, solve_active
 from formulas import Problem
 from oracle import matrix_form, project_reference

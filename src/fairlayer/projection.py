@@ -197,8 +197,9 @@ def _read_weights(weights: Any, n: int) -> np.ndarray:
     least, most = some.min(initial=np.inf), some.max(initial=0.0)
     if len(some) and (least < _LEAST_WEIGHT or most / least > _WIDEST_WEIGHTS):
         raise InputError(
-            f"weights range from {least:g} to {most:g}: the least must be at least {_LEAST_WEIGHT:g}, and the greatest at "
-            f"most {_WIDEST_WEIGHTS:g} times as much. Only their ratios matter: scale them, and leave out who hardly counts."
+            f"weights range from {least:g} to {most:g}: the least must be at least {_LEAST_WEIGHT:g}, and the greatest "
+            f"at most {_WIDEST_WEIGHTS:g} times as much. Only their ratios matter: scale them, and leave out those who "
+            "hardly count."
         )
     return values
 
@@ -236,4 +237,4 @@ def _project_each(z: Tensor, rules: ConstraintSet, options: ProjectOptions, weig
             )
     solutions = [alone(b) for b in range(len(z))]
     value = torch.stack([solution.value for solution in solutions]) if solutions else z.clone()
-    return Solution(value, BatchFacts([solution.facts for solution in solutions]))
+    return Solution(value, BatchFacts([solution.facts for solution in solutions]))  # type: ignore[misc]

@@ -145,10 +145,10 @@ def certificate(
         verification = stream.verify()
         drawn = stream.certificate()
         text = f"{drawn}\n  {verification}"
-        if output is not None:
-            written = _write(stream, drawn, verification, text, output)
-            note(f"Wrote {', '.join(map(str, written))}.")
+        written = [] if output is None else _write(stream, drawn, verification, text, output)
     say(text)
+    if written:
+        note(f"Wrote {', '.join(map(str, written))}.")
     return 0 if drawn.satisfied and verification else 1
 
 

@@ -279,10 +279,11 @@ def advance(rows, search):
     """
     number, cell, tolerance = search.number, search.cell, search.statistic[TOLERANCE]
     q = statistics(rows, cell[S])
-    for c in range(cell.shape[1]):  # outputs may have grown, and with them the rounding of their sums
+    for c in range(cell.shape[1]):  # outputs may have grown, or be small differences of large numbers
+        size = abs(cell[S, c]) + cell[D, c] * abs(cell[SHIFT, c])
         for e in range(rows.start[c], rows.start[c + 1]):
             k = rows.statistic[e]
-            tolerance[k] = max(tolerance[k], 8.0 * UNIT * abs(rows.value[e] * cell[S, c]))
+            tolerance[k] = max(tolerance[k], 8.0 * UNIT * abs(rows.value[e]) * size)
     number[_EVALUATIONS] += 1
     residual = _residual(rows, search, q)
     number[_RESIDUAL] = residual
