@@ -57,6 +57,8 @@ def list_families(
     known: np.ndarray | None = None,  # (G,) cells whose targets are known, where some are not
 ) -> Iterator[Family]:
     """One family per grouping, and per part of the batch within which groups are compared."""
+    if not groupings:  # as of a stream before its first batch: nobody is compared, and the grid has no columns yet
+        return
     residual = constraint.quantity == "residual"
     for condition, region in _parts(constraint, grid):
         within = region if known is None or not residual else known if region is None else known & region
