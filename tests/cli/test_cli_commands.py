@@ -16,7 +16,7 @@ from fairlayer.errors import InputError
 from fairlayer.nearest import nearest
 
 COMMAND = typer.main.get_command(app)
-NAMES = ["fit", "predict", "audit", "project", "datasets", "demo", "reproduce", "bench", "stream"]
+NAMES = ["fit", "predict", "audit", "project", "datasets", "demo", "reproduce", "bench", "warm-up", "stream"]
 
 
 def test_the_commands():
