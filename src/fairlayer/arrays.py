@@ -10,6 +10,11 @@ import torch
 from fairlayer.errors import InputError
 
 
+def is_dense(values: torch.Tensor) -> bool:
+    """Whether a tensor holds all its values, one after the other."""
+    return values.layout == torch.strided and not values.is_meta
+
+
 def as_numpy(values: Any) -> np.ndarray:
     """Any column as an array on the CPU."""
     if not isinstance(values, torch.Tensor):
@@ -18,7 +23,7 @@ def as_numpy(values: Any) -> np.ndarray:
         except ValueError as error:
             raise InputError(f"a column must have one entry per sample, all of one kind: {error}.") from error
     else:
-        if values.layout != torch.strided or values.is_meta:
+        if not is_dense(values):
             kind = "meta" if values.is_meta else "sparse"
             raise InputError(f"a column is a {kind} tensor: pass a dense one that holds its values.")
         values = values.detach().cpu()

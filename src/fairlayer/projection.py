@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.arrays import as_numpy
+from fairlayer.arrays import as_numpy, is_dense
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import is_missing
@@ -109,6 +109,8 @@ def _check(z: Tensor, rules: ConstraintSet, targets: Any, options: ProjectOption
     """Refuse what cannot be projected, before any work."""
     if z.dtype not in _DTYPES:
         raise InputError(f"z must hold floats of 16, 32 or 64 bits; got a tensor of {z.dtype}.")
+    if torch._C._functorch.is_functorch_wrapped_tensor(z):
+        raise InputError("z is inside a transform of torch.func, which cannot look into the solver: use y.backward().")
     if z.layout != torch.strided or z.is_meta:
         kind = "meta" if z.is_meta else "sparse"
         raise InputError(f"z is a {kind} tensor: pass a dense one that holds its values.")
@@ -171,7 +173,7 @@ def _project_one(
 
 
 def _read_targets(targets: Any, n: int) -> Any:
-    flat = targets.reshape(-1) if isinstance(targets, Tensor) else as_numpy(targets).reshape(-1)
+    flat = targets.reshape(-1) if isinstance(targets, Tensor) and is_dense(targets) else as_numpy(targets).reshape(-1)
     if len(flat) != n:
         raise InputError(f"targets has {len(flat)} entries for {n} outputs: pass one per output.")
     values = as_numpy(flat)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fairlayer.arrays import as_numpy
 from fairlayer.errors import InputError
 
 
@@ -78,8 +79,7 @@ def _side(side: Any, default: float, n: int, what: str) -> tuple[np.ndarray, tor
         return np.array([default]), None
     tensor = side if isinstance(side, torch.Tensor) and side.requires_grad else None
     try:
-        plain = side.detach().double().cpu().numpy() if isinstance(side, torch.Tensor) else side
-        array = np.asarray(plain, dtype=np.float64)
+        array = as_numpy(side).astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{what} must be a number, one per output, or None for an open side; got {side!r}.") from error
     if array.ndim == 0:

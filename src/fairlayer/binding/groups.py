@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairlayer.arrays import as_numpy
+from fairlayer.arrays import as_numpy, is_dense
 from fairlayer.compiled import compiled
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
@@ -76,6 +76,18 @@ class CodedGroups:
 
     def __getitem__(self, rows: Any) -> CodedGroups:
         return CodedGroups({name: _rows_of(column, rows) for name, column in self.attributes.items()})
+
+    @classmethod
+    def joined(cls, parts: Sequence[CodedGroups]) -> CodedGroups:
+        """The rows of several, taken from the same groups."""
+        attributes: Attributes = {}
+        for name, column in parts[0].attributes.items():
+            same: list[Any] = [part.attributes[name] for part in parts]
+            if isinstance(column, SoftGroup):
+                attributes[name] = SoftGroup(np.concatenate([one.probabilities for one in same]), column.labels)
+            else:
+                attributes[name] = Column(name, np.concatenate([as_numpy(one.values) for one in same]), column.labels)
+        return cls(attributes)
 
     @property
     def names(self) -> tuple[Name, ...]:
@@ -148,6 +160,8 @@ def _columns(groups: Any) -> dict[Name, Any]:
             twice = [name for name in groups.columns if list(groups.columns).count(name) > 1]
             raise InputError(f"groups has several columns named {twice[0]!r}: give each a name of its own.")
         return {name: groups[name] for name in groups.columns}
+    if isinstance(groups, torch.Tensor) and not is_dense(groups):
+        raise InputError("groups is a sparse or meta tensor: pass a dense one that holds its labels.")
     dimensions = groups.ndim if isinstance(groups, torch.Tensor) else 0
     if not isinstance(groups, str | torch.Tensor):
         dimensions = getattr(groups, "ndim", None) or as_numpy(groups).ndim
@@ -171,7 +185,7 @@ def read_column(name: Name, values: Any, n: int, levels: Sequence[Label] | None 
     kind = type(values)
     if kind is np.ndarray and values.dtype == np.int64 and levels is None and values.shape == (n,):
         return Column(name, values)
-    if kind is torch.Tensor and levels is None and values.shape == (n,) and _whole(values):
+    if kind is torch.Tensor and levels is None and values.shape == (n,) and _whole(values) and is_dense(values):
         values = values.long()
         return Column(name, values.numpy() if values.device.type == "cpu" else values)
     if not hasattr(values, "__len__") or isinstance(values, str):

@@ -155,7 +155,7 @@ def _public() -> dict[str, type[Constraint]]:
 
 
 def _make(kind: Any, arguments: Sequence[Any], settings: dict[str, Any]) -> Constraint:
-    if kind not in _public():
+    if not isinstance(kind, str) or kind not in _public():
         raise InputError(f"there is no constraint {kind!r}; there are {', '.join(sorted(_public()))}.")
     try:
         return _public()[kind](*arguments, **settings)

@@ -19,12 +19,12 @@ from fairlayer.binding.rows import Rows
 from fairlayer.binding.system import System
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
 from fairlayer.solve.certify import scales
-from fairlayer.solve.dense import dense_multipliers
 from fairlayer.solve.discrepancy import Discrepancy, Squared
 from fairlayer.solve.exact import exact_shortfalls, search_grid
 from fairlayer.solve.extremes import cell_extremes
 from fairlayer.solve.families import largest_excess
 from fairlayer.solve.feasibility import least_excess, widened
+from fairlayer.solve.interior import interior_multipliers
 from fairlayer.solve.loops import MOST_SUM, NOT_FINITE, TOO_LARGE, solve_loops
 from fairlayer.solve.newton import DONE, statistics
 from fairlayer.solve.result import Result
@@ -70,7 +70,7 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
     _refuse(task, result)
     rows, extremes = task.system.rows, cell_extremes(task.system, task.box)
     if task.discrepancy.name == "squared":
-        start = dense_multipliers(as_numpy(task.z).astype(np.float64), task.system, rows, task.box)
+        start = interior_multipliers(as_numpy(task.z).astype(np.float64), task.system, rows, task.box)
         if start is not None:
             again = _attempt(task, rows, unit, start)
             if again.outcome == DONE:

@@ -16,6 +16,7 @@ from fairlayer.solve.families import extremes
 
 FEW = 24  # statistics up to which the active-set method is quicker
 _MOST_GUESSES = 40
+_MORE, _MOST_ROUNDS = 1e-8, 8  # a little more on the diagonal, and rounds of refinement that take it back
 
 
 @compiled(inner=True)
@@ -86,7 +87,8 @@ def _held_at(rows, f, side):
 def solve_sides(H, rows, family, side, want, nu, middle):
     """Multipliers of the statistics held on a side: H nu + (share of the middle) = want there, and families add up.
 
-    Fills `nu` and `middle`; False where the system is singular.
+    Fills `nu` and `middle`; False where that has no solution. Groups of several attributes depend on each other, so H
+    is made definite by a little more on its diagonal, which a few rounds of refinement take back.
     """
     held, n = np.empty(nu.size, dtype=np.int64), 0
     for k in range(nu.size):
@@ -96,50 +98,72 @@ def solve_sides(H, rows, family, side, want, nu, middle):
             n += 1
     if n == 0:
         return True
-    L = np.empty((n, n))
-    x = np.empty(n)
-    for a in range(n):
-        for b in range(n):
-            L[a, b] = H[held[a], held[b]]
-        x[a] = want[held[a]]
-    if not _sparse_factor(L):
-        return False
-    _sparse_solve(L, x)
     # Families with a middle, each a column of shares.
-    number = np.zeros(rows.family.shape[1], dtype=np.int64) - 1
-    count = 0
+    number, count = np.zeros(rows.family.shape[1], dtype=np.int64) - 1, 0
     for a in range(n):
         f = family[held[a]]
         if rows.family[KIND, f] != EACH and number[f] < 0:
             number[f] = count
             count += 1
-    columns = np.zeros((count, n))
-    shares = np.zeros(n)
+    L, shares, columns = np.empty((n, n)), np.empty(n), np.zeros((count, n))
     for a in range(n):
+        for b in range(n):
+            L[a, b] = H[held[a], held[b]]
+        L[a, a] *= 1.0 + _MORE
         f = family[held[a]]
         shares[a] = _middle_share(rows, f, side[held[a]])
         if number[f] >= 0:
             columns[number[f], a] = shares[a]
-    schur, right = np.zeros((count, count)), np.zeros(count)
+    if not _sparse_factor(L):
+        return False
+    schur = np.zeros((count, count))
     for g in range(count):
         _sparse_solve(L, columns[g])
     for a in range(n):
         g = number[family[held[a]]]
         if g >= 0:
-            right[g] += shares[a] * x[a]
             for h in range(count):
                 schur[g, h] += shares[a] * columns[h, a]
     if not _sparse_factor(schur):
         return False
-    _sparse_solve(schur, right)
-    for a in range(n):
-        total = x[a]
+    x, right, total, level = np.empty(n), np.empty(count), np.zeros(n), np.zeros(count)
+    for _ in range(_MOST_ROUNDS):
+        size, left = 0.0, 0.0
         for g in range(count):
-            total -= right[g] * columns[g, a]
-        nu[held[a]] = total
+            right[g] = 0.0
+        for a in range(n):
+            g = number[family[held[a]]]
+            x[a] = want[held[a]]
+            size = max(size, abs(x[a]))
+            for b in range(n):
+                if total[b] != 0.0:
+                    x[a] -= H[held[a], held[b]] * total[b]
+            if g >= 0:
+                x[a] -= shares[a] * level[g]
+                right[g] += shares[a] * total[a]
+            left = max(left, abs(x[a]))
+        if left <= 1e-14 * size:
+            break
+        _sparse_solve(L, x)
+        for a in range(n):
+            g = number[family[held[a]]]
+            if g >= 0:
+                right[g] += shares[a] * x[a]
+        _sparse_solve(schur, right)
+        for g in range(count):
+            level[g] += right[g]
+        for a in range(n):
+            total[a] += x[a]
+            for g in range(count):
+                if right[g] != 0.0:
+                    total[a] -= right[g] * columns[g, a]
+    if not left <= 1e-9 * size:
+        return False
+    for a in range(n):
+        nu[held[a]] = total[a]
     for f in range(rows.family.shape[1]):
         if number[f] >= 0:
-            middle[f] = right[number[f]]
+            middle[f] = level[number[f]]
     return True
 
 

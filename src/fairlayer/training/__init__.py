@@ -7,7 +7,7 @@ evaluate(model, test).gap
 """
 
 from fairlayer.training.aggregate import AggregateBound, aggregate_bound
-from fairlayer.training.batches import Batch, Labels, PlainBatches, as_batch, batches
+from fairlayer.training.batches import Batch, PlainBatches, as_batch, batches
 from fairlayer.training.evaluation import Evaluation, evaluate
 from fairlayer.training.loop import Fitted, fit
 from fairlayer.training.methods import (
@@ -28,7 +28,6 @@ __all__ = [
     "Batch",
     "Evaluation",
     "Fitted",
-    "Labels",
     "Method",
     "Penalty",
     "PlainBatches",

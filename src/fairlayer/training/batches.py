@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from fairlayer.binding.groups import SoftGroup, read_groups
-from fairlayer.constraints.plain_data import Label
+from fairlayer.binding.groups import CodedGroups, SoftGroup, code_groups
 from fairlayer.errors import InputError
 from fairlayer.training.stratified import StratifiedBatches, Tiny
 
@@ -48,30 +47,6 @@ def as_batch(item: Any) -> Batch:
     )
 
 
-class Labels:
-    """One label per sample, stored as integers, with all labels of the table: none vanishes from a small batch."""
-
-    def __init__(self, codes: np.ndarray, categories: np.ndarray):
-        self.codes = codes
-        self.categories = categories
-
-    @classmethod
-    def of(cls, codes: np.ndarray, labels: Sequence[Label]) -> Labels:
-        """From integers and what they stand for."""
-        categories = np.empty(len(labels), dtype=object)
-        categories[:] = list(labels)
-        return cls(codes, categories)
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def __getitem__(self, index: Any) -> Labels:
-        return Labels(self.codes[index], self.categories)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self.categories[self.codes], dtype=dtype)
-
-
 def take(values: Any, index: Any) -> Any:
     """The samples at `index`, a slice or an array of integers, of a column or a collection of columns."""
     if values is None:
@@ -80,8 +55,6 @@ def take(values: Any, index: Any) -> Any:
         return {name: take(column, index) for name, column in values.items()}
     if hasattr(values, "iloc"):
         return values.iloc[index]
-    if isinstance(values, SoftGroup):
-        return SoftGroup(values.probabilities[index], values.labels)
     if isinstance(values, list | tuple):
         return values[index] if isinstance(index, slice) else [values[i] for i in index]
     if isinstance(values, Tensor) and not isinstance(index, slice):
@@ -96,8 +69,8 @@ def join(parts: Sequence[Any]) -> Any:
         return None
     if isinstance(first, Tensor):
         return torch.cat(list(parts))
-    if isinstance(first, Labels) and all(part.categories is first.categories for part in parts):
-        return Labels(np.concatenate([part.codes for part in parts]), first.categories)
+    if isinstance(first, CodedGroups):
+        return CodedGroups.joined(parts)
     if isinstance(first, SoftGroup):
         return SoftGroup(np.concatenate([part.probabilities for part in parts]), first.labels)
     if isinstance(first, Mapping) or hasattr(first, "columns"):
@@ -189,9 +162,7 @@ def batches(
     inputs = _numbers(x)
     first = next(iter(inputs.values())) if isinstance(inputs, Mapping) else inputs
     n = len(first)
-    whole = Batch(
-        inputs, _numbers(targets), None if groups is None else _encoded(groups, n), features, _numbers(weights)
-    )
+    whole = Batch(inputs, _numbers(targets), _coded(groups), features, _numbers(weights))
     for name, part in zip(Batch._fields, whole, strict=True):
         for column in part.values() if isinstance(part, Mapping) else [part]:
             if column is not None and len(column) != n:
@@ -222,18 +193,6 @@ def _numbers(values: Any) -> Any:
     return torch.tensor(values, dtype=torch.get_default_dtype())
 
 
-def _encoded(groups: Any, n: int) -> Any:
-    """Attributes as integers, once for all batches; labels keep their meaning."""
-    if isinstance(groups, Tensor):
-        return groups
-    columns: dict[Any, Any] = {}
-    for name, column in read_groups(groups, n).items():
-        if isinstance(column, SoftGroup):
-            columns[name] = column
-        elif column.labels is None:
-            columns[name] = torch.tensor(np.asarray(column.values))
-        else:
-            columns[name] = Labels.of(np.asarray(column.values), column.labels)
-    if isinstance(groups, np.ndarray) and groups.ndim == 2 and all(isinstance(c, Tensor) for c in columns.values()):
-        return torch.stack(list(columns.values()), dim=1)
-    return columns
+def _coded(groups: Any) -> Any:
+    """Labels as integers, once for all batches. Tensors stay as they are."""
+    return groups if groups is None or isinstance(groups, Tensor) else code_groups(groups)
