@@ -56,7 +56,9 @@ def draw(seed: int, number: int) -> tuple[Any, torch.dtype, dict[str, Any]]:
         "per sample": (scale * rng.uniform(-1.0, 0.3, n), scale * rng.uniform(0.7, 2.0, n)),
     }[box]
     tolerance = 0.0 if rng.random() < 0.1 else scale * 10 ** rng.uniform(-8, 0)
-    kind = str(rng.choice(["parity", "intersection", "residuals", "residual mean", "odds"], p=[0.6, 0.1, 0.1, 0.1, 0.1]))
+    kind = str(
+        rng.choice(["parity", "intersection", "residuals", "residual mean", "odds"], p=[0.6, 0.1, 0.1, 0.1, 0.1])
+    )
     constraint: Any = {
         "parity": lambda: MeanParity(tolerance),
         "intersection": lambda: MeanParity(tolerance, over=tuple(range(k))),

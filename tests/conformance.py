@@ -139,7 +139,9 @@ WEIGHTS: dict[str, Callable[[np.random.Generator, int], Any]] = {
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 FUSED = (torch.float64, torch.float32)
-VARIANTS = [(dtype, path) for dtype, path in product(DTYPES, ("compiled", "tensor")) if path == "tensor" or dtype in FUSED]
+VARIANTS = [
+    (dtype, path) for dtype, path in product(DTYPES, ("compiled", "tensor")) if path == "tensor" or dtype in FUSED
+]
 
 # Distance to the optimum, relative to the spread of z. Half precision has room of a few roundings only.
 ACCURACY = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}

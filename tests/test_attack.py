@@ -259,7 +259,9 @@ class TestNothingStrange:
         with pytest.raises(InputError, match="no value lies"):
             EqualizedOdds(0.1, regions=[region])
 
-    @pytest.mark.parametrize("constraint", [ResidualMean(0.1), EqualizedOdds(0.1), EqualizedOdds(0.1, regions=[(0, 1)])])
+    @pytest.mark.parametrize(
+        "constraint", [ResidualMean(0.1), EqualizedOdds(0.1), EqualizedOdds(0.1, regions=[(0, 1)])]
+    )
     @pytest.mark.parametrize("missing", [None, float("nan")])
     @pytest.mark.parametrize("as_objects", [True, False])
     def test_missing_targets(self, constraint, missing, as_objects):
@@ -308,7 +310,9 @@ class TestGrowth:
 
 
 HARD = json.loads((Path(__file__).parent / "data" / "hard_problems.json").read_text())
-CLASSES = {kind.__name__: kind for kind in (ConditionalParity, EqualizedOdds, EqualizedResiduals, MeanParity, ResidualMean)}
+CLASSES = {
+    kind.__name__: kind for kind in (ConditionalParity, EqualizedOdds, EqualizedResiduals, MeanParity, ResidualMean)
+}
 
 
 def stored_problem(name: str) -> tuple[Problem, torch.dtype]:
@@ -421,7 +425,9 @@ def test_odd_inputs_are_refused_by_name(kind):
         project(**{"z": Z4, "groups": SEX4, "constraints": MeanParity(0.1), **call})
 
 
-@pytest.mark.parametrize("tolerance", [10**400, -(10**400), 1j, "0.1", [0.1], Decimal("sNaN"), Decimal("NaN"), b"1", {}])
+@pytest.mark.parametrize(
+    "tolerance", [10**400, -(10**400), 1j, "0.1", [0.1], Decimal("sNaN"), Decimal("NaN"), b"1", {}]
+)
 def test_odd_tolerances(tolerance):
     with pytest.raises(InputError, match="tolerance"):
         MeanParity(tolerance)
