@@ -18,9 +18,13 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from fairlayer.arrays import as_numpy
+from fairlayer.binding.bounds import Box
 from fairlayer.binding.rows import EACH, Rows, dense
+from fairlayer.constraints.affine import Affine
 from fairlayer.errors import InputError
 from fairlayer.solve import Task
+from fairlayer.solve.batch import Ends, Matrices, pull_back_batch, solve_batch
 from fairlayer.solve.families import MINUS, PLUS, P, active_rows
 from fairlayer.solve.families import M as COEFFICIENT
 from fairlayer.solve.loops import pull_back
@@ -173,3 +177,69 @@ def _to_bound(gradient: Tensor, bound: Tensor | None) -> Tensor | None:
     if bound is None:
         return None
     return (gradient if bound.ndim else gradient.sum()).to(bound.dtype).to(bound.device)
+
+
+def stacked(constraints: Sequence[Affine], box: Box, weights: np.ndarray | None) -> Matrices:
+    """The rows of several constraints, of every problem of a batch."""
+    problems = max((c.problems or 1 for c in constraints), default=1)
+
+    def rows(part: np.ndarray, single: int) -> np.ndarray:
+        values = as_numpy(part)
+        values = values if values.ndim > single else values[None]
+        return np.broadcast_to(values, (problems if len(constraints) > 1 else len(values), *values.shape[1:]))
+
+    return Matrices(
+        *(
+            np.ascontiguousarray(np.concatenate([rows(getattr(c, name), single) for c in constraints], axis=1), float)
+            for name, single in (("A", 2), ("lower", 1), ("upper", 1))
+        ),
+        np.empty(0) if weights is None else weights,
+        box.lo,
+        box.hi,
+    )
+
+
+def project_batch(z: Tensor, matrices: Matrices) -> tuple[Tensor, Ends]:
+    """Project every row of z, (B, n); the value is a function of z."""
+    out = torch.empty_like(z, memory_format=torch.contiguous_format)
+    plain = z.detach().contiguous()
+    ends = solve_batch(plain.numpy(), matrices, torch.finfo(z.dtype).eps / 2, out.numpy())
+    if has_tangent(z):
+        raise InputError("z carries a forward-mode tangent, which would be lost: use reverse mode, y.backward().")
+    return (_BatchProjection.apply(out, z, matrices, ends) if torch.is_grad_enabled() else out), ends
+
+
+class _BatchProjection(torch.autograd.Function):
+    """A batch of projections as a function of z, each linear where it is differentiable."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, z: Tensor, matrices: Matrices, ends: Ends) -> Tensor:
+        ctx.save_for_backward(z)
+        ctx.solved = (matrices, ends)
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        (z,) = ctx.saved_tensors
+        return None, _PullBack.apply(gradient, z.detach(), *ctx.solved), None, None
+
+
+class _PullBack(torch.autograd.Function):
+    """The vector-Jacobian product, itself linear in the vector: its derivative is the Jacobian again."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, z: Tensor, matrices: Matrices, ends: Ends) -> Tensor:
+        ctx.save_for_backward(z)
+        ctx.solved = (matrices, ends)
+        out = torch.empty_like(z, memory_format=torch.contiguous_format)
+        pull_back_batch(gradient.contiguous().numpy(), z.contiguous().numpy(), matrices, ends, out.numpy())
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        (z,) = ctx.saved_tensors
+        matrices, ends = ctx.solved
+        # With weights J is not symmetric: J = W^-1 J' W.
+        weight = torch.from_numpy(matrices.weight).to(z.dtype) if len(matrices.weight) else None
+        back = _PullBack.apply(gradient if weight is None else gradient * weight, z, matrices, ends)
+        return (back if weight is None else back / weight), None, None, None

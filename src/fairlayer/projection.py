@@ -18,15 +18,18 @@ from torch import Tensor
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.groups import is_missing
+from fairlayer.binding.row_plan import RowPlan
 from fairlayer.binding.system import bind
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.eager import eager
 from fairlayer.errors import AbsentGroupError, InputError
-from fairlayer.gradient import Solved, attach_gradient
+from fairlayer.gradient import Solved, attach_gradient, project_batch, stacked
 from fairlayer.solution import BatchFacts, Facts, Solution
 from fairlayer.solve import Task, is_compiled, solve
 from fairlayer.solve.discrepancy import Discrepancy, find_discrepancy
+from fairlayer.solve.newton import DONE
 
 Absent = Literal["vacuous", "raise"]
 Infeasible = Literal["raise", "relax"]
@@ -168,14 +171,14 @@ def _project_one(
 
 
 def _read_targets(targets: Any, n: int) -> Any:
-    flat = targets.reshape(-1) if isinstance(targets, Tensor) else np.asarray(targets).reshape(-1)
+    flat = targets.reshape(-1) if isinstance(targets, Tensor) else as_numpy(targets).reshape(-1)
     if len(flat) != n:
         raise InputError(f"targets has {len(flat)} entries for {n} outputs: pass one per output.")
     values = as_numpy(flat)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise InputError(f"targets[{int(np.flatnonzero(~np.isfinite(values))[0])}] is not finite.")
     if values.dtype == object:
-        missing = [i for i, value in enumerate(values.tolist()) if value is None or value != value]
+        missing = [i for i, value in enumerate(values.tolist()) if is_missing(value)]
         if missing:
             raise InputError(f"targets[{missing[0]}] is missing: leave such samples out, or fill their targets in.")
     return flat
@@ -197,13 +200,36 @@ def _read_weights(weights: Any, n: int) -> np.ndarray:
 
 
 def _project_each(z: Tensor, rules: ConstraintSet, options: ProjectOptions, weights: Any) -> Solution:
-    """Project a batch of independent problems, z of shape (B, n), one after the other."""
+    """Project a batch of independent problems, z of shape (B, n)."""
     for constraint in rules.matrices:
         if constraint.problems not in (None, len(z)):
             raise InputError(f"A holds {constraint.problems} problems, z holds {len(z)}: their numbers must agree.")
-    solutions = [
-        _project_one(z[b], ConstraintSet([c.problem(b) for c in rules.matrices]), options, weights=weights)
-        for b in range(len(z))
-    ]
+        if constraint.A.shape[-1] != z.shape[1]:
+            raise InputError(f"A has shape {constraint.A.shape}, which does not fit {z.shape[1]} outputs.")
+    box = read_bounds(options.bounds, z.shape[1], _DTYPES[z.dtype])
+    if weights is not None:
+        weights = _read_weights(weights, z.shape[1])
+        if not (weights > 0).all():
+            raise InputError("weights has zeros: Affine rows need a positive weight for every output.")
+    sides = [side for constraint in rules.matrices for side in (constraint.lower, constraint.upper)]
+    plain = is_compiled(z, options.discrepancy) and options.path != "tensor" and not box.wants_gradient
+    plain = plain and len(z) > 0 and not any(isinstance(side, Tensor) and side.requires_grad for side in sides)
+
+    def alone(b: int) -> Solution:
+        problem = ConstraintSet([constraint.problem(b) for constraint in rules.matrices])
+        return _project_one(z[b], problem, options, weights=weights)
+
+    if plain:
+        matrices = stacked(rules.matrices, box, weights)
+        value, ends = project_batch(z, matrices)
+        # Whoever needs a closer look gets it: a contradiction, or a tolerance finer than the dtype.
+        doubtful = np.flatnonzero(ends.outcome != DONE).tolist()
+        if not doubtful:
+            plan = RowPlan([], z.shape[1], {p: c.problem(0) for p, c in rules.matrix_at.items()})
+            view = plan.view(np.ones(len(plan.residual), dtype=bool))
+            return Solution(
+                value, BatchFacts([Facts(view, *end) for end in zip(ends.value, ends.nu, ends.missed, strict=True)])
+            )
+    solutions = [alone(b) for b in range(len(z))]
     value = torch.stack([solution.value for solution in solutions]) if solutions else z.clone()
-    return Solution(value, BatchFacts([solution.facts for solution in solutions]))  # type: ignore[misc]
+    return Solution(value, BatchFacts([solution.facts for solution in solutions]))

@@ -53,6 +53,9 @@ def read_bounds(bounds: Any, n: int, dtype: np.dtype[Any] | type | torch.dtype) 
         raise InputError(
             f"bounds must be a pair (lo, hi), either of them None for an open side; got {bounds!r}."
         ) from error
+    for side in (low, high):
+        if isinstance(side, int) and abs(side) > 1e308:
+            raise InputError(f"bounds has a number beyond the range of floats: {str(side)[:20]}... Use None instead.")
     if isinstance(low, float | int | None) and isinstance(high, float | int | None):
         return _scalar_box(-np.inf if low is None else float(low), np.inf if high is None else float(high), dtype)
     lo, lo_tensor = _side(low, -np.inf, n, "bounds[0]")

@@ -148,7 +148,9 @@ def _columns(groups: Any) -> dict[Name, Any]:
             twice = [name for name in groups.columns if list(groups.columns).count(name) > 1]
             raise InputError(f"groups has several columns named {twice[0]!r}: give each a name of its own.")
         return {name: groups[name] for name in groups.columns}
-    dimensions = np.ndim(groups) if not isinstance(groups, str) else 0
+    dimensions = groups.ndim if isinstance(groups, torch.Tensor) else 0
+    if not isinstance(groups, str | torch.Tensor):
+        dimensions = getattr(groups, "ndim", None) or as_numpy(groups).ndim
     if dimensions == 1:
         return {getattr(groups, "name", None) or 0: groups}
     if dimensions != 2:
@@ -218,7 +220,7 @@ def _coded_array(name: Name, array: np.ndarray) -> Column:
         codes = np.fromiter(map(codes_of.__getitem__, array.tolist()), np.int64, len(array))
     except TypeError as error:
         raise InputError(f"groups[{name!r}] holds labels that cannot be told apart ({error}): use words.") from error
-    _refuse_missing(name, sum(map(_is_missing, codes_of)))
+    _refuse_missing(name, sum(map(is_missing, codes_of)))
     return _sorted(name, list(codes_of), codes)
 
 
@@ -290,7 +292,7 @@ def _number_words(letters):
     return codes, first[:filled]
 
 
-def _is_missing(label: Label) -> bool:
+def is_missing(label: Label) -> bool:
     """None, NaN, or what a frame has in their place."""
     try:
         return label is None or bool(label != label)
@@ -330,6 +332,8 @@ def _soft_with_levels(name: Name, group: SoftGroup, levels: tuple[Label, ...]) -
 def _level_codes(name: Name, labels: Iterable[Label], levels: tuple[Label, ...]) -> dict[Label, int]:
     """The position of each level; labels that are none are refused."""
     code = {level: position for position, level in enumerate(levels)}
+    if len(code) < len(levels):
+        raise InputError(f"levels of {name!r} lists a label twice: {list(levels)}. Name each once.")
     unknown = [label for label in dict.fromkeys(labels) if label not in code]
     if unknown:
         raise InputError(

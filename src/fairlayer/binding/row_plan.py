@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fairlayer.binding.exact_sums import exact_sums
 from fairlayer.binding.families import Family
 from fairlayer.binding.rows import COEFFICIENT, DIFFERENCE, EACH, KIND, LOWER, UPPER, Rows
 from fairlayer.constraints.affine import Affine
@@ -34,6 +35,7 @@ class RowPlan:
         self.start, self.statistic, self.share = _entries(self.families, self.begin, size)
         self.residual = np.repeat([family.residual for family in self.families], widths).astype(bool)
         self.any_residual = bool(self.residual.any())
+        self.whole = bool((self.share == 1.0).all())
         self.is_matrix = np.repeat([family.owner in self.matrices for family in self.families], widths).astype(bool)
         first: list[int] = [0]
         owner: list[int] = []
@@ -62,8 +64,12 @@ class RowPlan:
 
     def totals(self, of_cell: np.ndarray) -> np.ndarray:
         """(K,) sum over the cells of each statistic."""
-        weights = self.share * np.repeat(of_cell, np.diff(self.start))
-        return np.bincount(self.statistic, weights=weights, minlength=len(self.residual))
+        of_entry = np.repeat(of_cell, np.diff(self.start))
+        if self.whole and not (of_entry % 1.0).any():  # counts add up without rounding
+            return np.bincount(self.statistic, weights=of_entry, minlength=len(self.residual))
+        total, error = np.empty(len(self.residual)), np.empty(len(self.residual))
+        exact_sums(self.share, self.statistic.astype(np.int32), of_entry, total, error)
+        return total
 
     def means(self, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Entries of M that make means of cell sums, and which statistics have any weight."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box
+from fairlayer.binding.exact_sums import exact_sums
 from fairlayer.binding.row_plan import PresentRows
 from fairlayer.binding.rows import Rows
 from fairlayer.binding.system import System
@@ -25,7 +26,7 @@ from fairlayer.solve.extremes import cell_extremes
 from fairlayer.solve.families import largest_excess
 from fairlayer.solve.feasibility import least_excess, widened
 from fairlayer.solve.loops import MOST_SUM, NOT_FINITE, TOO_LARGE, solve_loops
-from fairlayer.solve.newton import DONE
+from fairlayer.solve.newton import DONE, statistics
 from fairlayer.solve.result import Result
 from fairlayer.solve.tensors import solve_tensors
 
@@ -57,7 +58,15 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
     unit = torch.finfo(task.z.dtype).eps / 2
     result = _attempt(task, task.system.rows, unit)
     if result.outcome == DONE:
-        return (result, 0.0) if (result.missed <= 0.0).all() else (_settled(task, result), 0.0)
+        if (result.missed <= 0.0).all():
+            return result, 0.0
+        result = _settled(task, result)
+        if (result.missed <= 0.0).all() or result.nu.any():
+            return result, 0.0
+        # Nothing was moved, as it looked as if nothing had to be.
+        result = _attempt(task, task.system.rows, unit, np.zeros(len(result.nu)))
+        if result.outcome == DONE:
+            return _settled(task, result), 0.0
     _refuse(task, result)
     rows, extremes = task.system.rows, cell_extremes(task.system, task.box)
     if task.discrepancy.name == "squared":
@@ -67,14 +76,14 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
             if again.outcome == DONE:
                 return _settled(task, again), 0.0
     scale = statistic_scale(rows, result.absolute)
-    excess, push = least_excess(rows, *extremes, float(scale.max()))
+    excess, push = least_excess(rows, *extremes, scale)
     if not np.isfinite(excess):
         raise FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
     contradiction = excess > 1e-9 * scale[push != 0].max(initial=0.0)
     if contradiction and not relax:
         raise infeasible(task.system.view, rows, excess, push)
-    for _, wide in widened(rows, excess, float(scale.max())):
-        result = _attempt(task, wide, 0.0)
+    for _, wide in widened(rows, excess, scale):
+        result = _attempt(task, wide, 0.0, np.zeros(len(scale)))
         if result.outcome == DONE:
             if contradiction:
                 return result, max(float(largest_excess(rows, result.statistics)), excess)
@@ -122,16 +131,22 @@ def _attempt(task: Task, rows: Rows, unit: float, start: np.ndarray = _NO_START)
 
 def _settled(task: Task, result: Result) -> Result:
     """A result whose rows are known to hold, or known to be missed: by rational arithmetic, and a search."""
-    value = as_numpy(result.value)
-    missed = exact_shortfalls(value.astype(np.float64), task.system, result.missed)
+    if not np.isfinite(result.statistics).all():
+        raise InputError(
+            f"z would have to be moved beyond the range of {task.z.dtype}: scale z, targets and bounds down, or use "
+            "float64."
+        )
+    missed = exact_shortfalls(as_numpy(result.value).astype(np.float64), task.system, result.missed)
     if (missed <= 0.0).all():
         return result._replace(missed=missed)
-    found = search_grid(value, task.system, task.box.lo, task.box.hi) if value.dtype.kind == "f" else None
+    found = search_grid(result.value, task.system, task.box)
     if found is not None:
-        better = exact_shortfalls(found.astype(np.float64), task.system, missed)
+        exact = as_numpy(found).astype(np.float64)
+        better = exact_shortfalls(exact, task.system, missed)
         if max(better) < max(missed):
-            tensor = torch.from_numpy(found).to(dtype=task.z.dtype, device=task.z.device)
-            return result._replace(value=tensor, missed=better)
+            sums, error = np.empty(len(task.system.weight)), np.empty(len(task.system.weight))
+            exact_sums(exact, as_numpy(task.system.cell).astype(np.int32), task.system.weights, sums, error)
+            return result._replace(value=found, missed=better, statistics=statistics(task.system.rows, sums))
     return result._replace(missed=missed)
 
 

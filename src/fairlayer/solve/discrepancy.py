@@ -34,9 +34,6 @@ class Discrepancy(Protocol):
     def sensitivity(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
         """d rho / d z."""
 
-    def reach(self, least: float, greatest: float, low: float, high: float) -> float:
-        """A shift beyond which every z from least to greatest rests on a bound; infinite if there is none."""
-
 
 class Squared:
     """d(y, z) = (y - z)^2 / 2, the paper's choice: the response is clip(z - s, lo, hi)."""
@@ -58,7 +55,7 @@ class Squared:
         return self.slope(z, s, lo, hi)
 
     def reach(self, least: float, greatest: float, low: float, high: float) -> float:
-        """From the furthest output to the further bound, twice."""
+        """A shift beyond which every z from least to greatest rests on a bound. A discrepancy may leave it out."""
         largest = max(abs(least), abs(greatest))
         return 2.0 * max(largest - low, high + largest, 0.0) if math.isfinite(high - low) else math.inf
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlayer.binding.exact_sums import UNIT
+from fairlayer.binding.exact_sums import TINY, UNIT
 from fairlayer.binding.rows import LOWER, UPPER, Rows
 from fairlayer.compiled import compiled
 from fairlayer.solve.certify import all_hold, first_margins, newton_tolerance, shortfalls, widen_margins
@@ -45,7 +45,7 @@ MOST_REPAIRS = 12
 _EAGER = 3  # repairs after which the aim moves inside by more than was missed
 
 # Places in Search.number, behind those of the search.
-_REQUEST, _REPAIRS, OUTCOME, _LAST, _LEAST_MISSED, _UNIT = range(14, 20)
+_REQUEST, _REPAIRS, OUTCOME, _LAST, _LEAST_MISSED, _UNIT, _FORCED = range(14, 21)
 _BEST = 4  # place in Search.statistic: multipliers of the output that missed its rows least
 MARGIN, MISSED = 0, 1  # places in Solve.family
 
@@ -64,7 +64,8 @@ def begin(rows, count, weight, least, most, reach, start, unit):
     """A solve that asks for its first pass.
 
     count, weight: (G,) samples and weight of each cell; least, most: (G,) what its sum can be within the bounds; reach:
-    shift beyond which every sample rests on a bound; start: multipliers to begin with, or empty; unit: relative
+    shift beyond which every sample rests on a bound; start: multipliers to begin with, or empty for none, and for
+    outputs to be left as they are where they all but satisfy the rows; unit: relative
     rounding error of the output's dtype, 0 where the output may exceed the rows by its rounding.
     """
     K = rows.offset.size
@@ -76,6 +77,7 @@ def begin(rows, count, weight, least, most, reach, start, unit):
     number[_REQUEST], number[OUTCOME], number[_LEAST_MISSED] = MEASURE, DONE, np.inf
     search = Search(np.zeros((5, K)), cell, number)
     if start.size > 0:
+        number[_FORCED] = 1.0
         place_at(rows, search, start)
     return Solve(rows, rows.family.copy(), np.zeros((2, rows.family.shape[1])), search)
 
@@ -93,10 +95,13 @@ def _search(solve):
     rows = solve.rows
     aim = Rows(rows.start, rows.statistic, rows.value, rows.offset, rows.present, rows.first, solve.aim)
     outcome = advance(aim, solve.search)
-    request = SUMS
+    number, request = solve.search.number, SUMS
     if outcome != EVALUATE:
-        solve.search.number[OUTCOME] = outcome
         request = WRITE if outcome == DONE else FINISHED
+        if outcome != DONE and number[_REPAIRS] > 0.0:  # what was written before is the best there is
+            outcome, request, number[_LAST] = DONE, WRITE, 1.0
+            place_at(rows, solve.search, solve.search.statistic[_BEST])
+        number[OUTCOME] = outcome
     return request
 
 
@@ -137,14 +142,21 @@ def proceed(solve):
         # Without a shift nothing is rounded: these are the sums of the output itself, should it need no change.
         newton_tolerance(rows, cell[ABSOLUTE], cell[COUNT], statistic[TOLERANCE])
         for c in range(cell.shape[1]):
-            cell[ERROR, c] = (cell[COUNT, c] + 4.0) * UNIT * cell[ABSOLUTE, c]
+            cell[ERROR, c] = (cell[COUNT, c] + 4.0) * UNIT * cell[ABSOLUTE, c] + cell[COUNT, c] * TINY
     if not searches:
         shortfalls(rows, cell[S], cell[ERROR], solve.family[MISSED])
     if request == MEASURE:
         placed = False
         for k in range(statistic.shape[1]):
             placed = placed or statistic[TRIAL, k] != 0.0
-        if all_hold(solve.family[MISSED]):
+        near = number[_FORCED] == 0.0
+        for f in range(rows.family.shape[1]):
+            allowed = 0.0
+            for k in range(rows.first[f], rows.first[f + 1]):
+                allowed = max(allowed, 16.0 * statistic[TOLERANCE, k])
+            near = near and solve.family[MISSED, f] <= allowed
+        if near:  # it holds, or misses its rows by so little that only rational arithmetic can tell
+            number[_LAST] = 1.0
             for k in range(statistic.shape[1]):
                 statistic[_BEST, k] = 0.0
             place_at(rows, solve.search, statistic[_BEST])

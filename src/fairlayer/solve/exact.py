@@ -7,13 +7,17 @@ over the cells says by how many steps of the grid each cell sum must move.
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
+import torch
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
+from torch import Tensor
 
 from fairlayer.arrays import as_numpy
+from fairlayer.binding.bounds import Box
 from fairlayer.binding.exact_sums import exact_cell_sums
 from fairlayer.binding.rows import DIFFERENCE, EACH
 from fairlayer.binding.system import System
@@ -65,41 +69,53 @@ def _signed(value: Fraction) -> float:
     return np.nextafter(0.0, 1.0) if number == 0.0 and value > 0 else number
 
 
-def search_grid(value: np.ndarray, system: System, lo: np.ndarray, hi: np.ndarray) -> np.ndarray | None:
+def search_grid(value: Tensor, system: System, box: Box) -> Tensor | None:
     """Outputs near `value`, in its dtype and within bounds, whose group means are equal to the last digit; or None.
 
     For samples of equal weight whose outputs, not residuals, are compared.
     """
-    rows, plan = system.rows, system.view.plan
-    if len(system.weights) or plan.any_residual or plan.matrices or len(system.weight) > _MOST_CELLS:
+    rows, plan, n = system.rows, system.view.plan, len(value)
+    exact = as_numpy(value).astype(np.float64)
+    largest = np.abs(exact).max(initial=0.0)
+    if len(system.weights) or plan.any_residual or plan.matrices or len(system.weight) > _MOST_CELLS or not largest:
         return None
-    if (rows.kind != DIFFERENCE).any() or (plan.share != 1.0).any() or not np.abs(value).max(initial=0.0):
+    if (rows.kind != DIFFERENCE).any() or (plan.share != 1.0).any():
         return None
+    # The grid of the largest output; coarser where sums of its steps would not be whole numbers in float64.
+    bits = min(-math.log2(torch.finfo(value.dtype).eps), 50.0 - math.ceil(math.log2(n)))
+    step = 2.0 ** (math.frexp(largest)[1] - 1 - bits)
+    most = 2.0 ** (bits + 1)
+    low, high = (np.broadcast_to(side.astype(np.float64) / step, n) for side in (box.lo, box.hi))
+    low, high = np.ceil(np.maximum(low, -most)), np.floor(np.minimum(high, most))
+    if (low > high).any():
+        return None
+    whole = np.clip(np.round(exact / step), low, high)
     cell = as_numpy(system.cell)
-    step = float(np.spacing(np.abs(value).max()))
-    low, high = (np.broadcast_to(side.astype(np.float64) / step, len(value)) for side in (lo, hi))
-    low, high = np.ceil(np.maximum(low, -(2.0**52))), np.floor(np.minimum(high, 2.0**52))
-    whole = np.clip(np.round(value.astype(np.float64) / step), low, high)
-    middle = np.round(whole.mean())
-    sums = np.bincount(cell, weights=whole - middle, minlength=len(system.weight))
-    room_down = np.bincount(cell, weights=whole - low, minlength=len(sums))
-    room_up = np.bincount(cell, weights=high - whole, minlength=len(sums))
-    move = _moves(system, sums, room_down, room_up)
-    if move is None:
+    move = _moves(system, cell, whole, low, high)
+    if move is None or np.abs(move).max(initial=0.0) > 16.0 * n:
         return None
     for c in np.flatnonzero(move):
         _spread(whole, np.flatnonzero(cell == c), int(move[c]), low, high)
-    return (whole * step).astype(value.dtype)
+    return torch.from_numpy(whole * step).to(dtype=value.dtype, device=value.device)
 
 
-def _moves(system: System, sums: np.ndarray, down: np.ndarray, up: np.ndarray) -> np.ndarray | None:
-    """By how many steps each cell sum must move for all groups to have the same mean: as few as can be."""
-    rows, G = system.rows, len(sums)
+def _moves(system: System, cell: np.ndarray, whole: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray | None:
+    """By how many steps each cell sum must move for all groups of a family to have the same mean: as few as can be."""
+    rows, G = system.rows, len(system.weight)
+
+    def sums(values: np.ndarray) -> np.ndarray:
+        return np.bincount(cell, weights=values, minlength=G)
+
     at = np.repeat(np.arange(G), np.diff(rows.start))
-    member = csr_array((np.ones(len(at)), (rows.statistic, at)), shape=(len(rows.offset), G))[rows.present.nonzero()[0]]
-    needed = -(member @ sums)
+    member = csr_array((np.ones(len(at)), (rows.statistic, at)), shape=(len(rows.offset), G))
+    count, total = member @ system.samples, member @ sums(whole)
+    needed = np.zeros(len(total))
+    for begin, end in zip(rows.first[:-1].tolist(), rows.first[1:].tolist(), strict=True):
+        if count[begin:end].sum():
+            middle = np.round(total[begin:end].sum() / count[begin:end].sum())
+            needed[begin:end] = middle * count[begin:end] - total[begin:end]
     both = csr_array(np.hstack([member.toarray(), -member.toarray()]))  # up and down
-    limit = np.concatenate([np.minimum(up, 2.0**30), np.minimum(down, 2.0**30)])
+    limit = np.minimum(np.concatenate([sums(high - whole), sums(whole - low)]), 2.0**30)
     answer = milp(
         np.ones(2 * G),
         constraints=LinearConstraint(both, needed, needed),

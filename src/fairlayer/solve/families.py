@@ -89,13 +89,30 @@ def add_pair(nu, pairs, j, amount):
 
 
 @compiled(inline=True)
-def price(rows, f, above):
-    """What a unit of a statistic's multiplier costs, if that is positive (`above`) or negative."""
+def held_at(rows, f, above, middle):
+    """Where a statistic is held whose multiplier is positive (`above`) or negative: what a unit of that costs.
+
+    middle: of the family's range; of ratios, the least. As the multipliers of a family balance, any will do, but the
+    nearer to the statistics, the less is lost to rounding.
+    """
     if rows.family[KIND, f] == EACH:
-        return rows.family[UPPER, f] if above else rows.family[LOWER, f]
-    if rows.family[KIND, f] == DIFFERENCE:
-        return rows.family[UPPER, f] if above else 0.0
-    return 0.0 if above else -rows.family[UPPER, f]
+        place = rows.family[UPPER, f] if above else rows.family[LOWER, f]
+    elif rows.family[KIND, f] == DIFFERENCE:
+        place = middle + (0.5 if above else -0.5) * rows.family[UPPER, f]
+    else:
+        place = (middle + rows.family[UPPER, f]) / rows.family[COEFFICIENT, f] if above else middle
+    return place
+
+
+@compiled(inline=True)
+def middle_of(rows, q, f):
+    """The middle of a family's range; of ratios, the least."""
+    middle = 0.0
+    if rows.family[KIND, f] != EACH:
+        greatest, least = extremes(rows, q, f)
+        if greatest >= 0:
+            middle = 0.5 * (q[greatest] + q[least]) if rows.family[KIND, f] == DIFFERENCE else q[least]
+    return middle
 
 
 @compiled

@@ -17,22 +17,29 @@ from fairlayer.binding.rows import EACH, Rows
 
 
 def least_excess(
-    rows: Rows, least: np.ndarray, most: np.ndarray, scale: float, gives: np.ndarray | None = None
+    rows: Rows, least: np.ndarray, most: np.ndarray, scale: np.ndarray, gives: np.ndarray | None = None
 ) -> tuple[float, np.ndarray]:
     """The smallest amount by which all rows must be widened to be feasible, and what stands in the way.
 
-    scale: the size of the numbers at hand; gives: (F,) the families that may give way, all if None. The second is (K,):
-    positive for statistics that would have to be lower, negative for those that would have to be higher.
+    scale: (K,) the size of the numbers that each statistic is made of; gives: (F,) the families that may give way, all
+    if None. The second is (K,): positive for statistics that would have to be lower, negative for those that would have
+    to be higher.
     """
     G, K, F = len(least), len(rows.offset), len(rows.kind)
-    # In units of the numbers at hand, and every cell sum from the nearer of its bounds.
+    family = np.repeat(np.arange(F), np.diff(rows.first))
+    unit = np.maximum.reduceat(scale, rows.first[:-1])[family]  # every family in units of its own numbers
+    excess_unit = float(unit[rows.present].min(initial=unit.max(initial=1.0)))
+    # Every cell sum from the nearer of its bounds, in units of what lies between them.
     origin = np.where(np.isfinite(least), least, np.where(np.isfinite(most), most, 0.0))
     reach = np.where(np.isfinite(most - least), most - least, 0.0)
-    width = np.where(reach > 0, reach, scale)
     cell = np.repeat(np.arange(G), np.diff(rows.start))
-    entries = csr_array((rows.value * width[cell] / scale, (rows.statistic, cell)), shape=(K, G))
+    largest = np.zeros(G)
+    np.maximum.at(largest, cell, np.abs(rows.value) / unit[rows.statistic])
+    width = np.where(reach > 0, reach, 1.0 / np.where(largest > 0, largest, 1.0))
+    entries = csr_array(
+        (rows.value * width[cell] / unit[rows.statistic], (rows.statistic, cell)), shape=(K, G), dtype=np.float64
+    )
     constant = np.bincount(rows.statistic, weights=rows.value * origin[cell], minlength=K) - rows.offset
-    family = np.repeat(np.arange(F), np.diff(rows.first))
     kind, ratio = rows.kind[family], rows.ratio[family]
     # EACH: lower - e <= q <= upper + e. Otherwise, c the least: q >= c, and ratio q <= c + upper + e.
     up = np.where(kind == EACH, 1.0, ratio)
@@ -40,14 +47,14 @@ def least_excess(
     middle = csr_array((np.where(kind == EACH, 0.0, 1.0), (np.arange(K), family)), shape=(K, F))
     above = np.flatnonzero(rows.present & np.isfinite(upper))
     below = np.flatnonzero(rows.present & np.isfinite(lower))
-    soft = np.ones(K) if gives is None else gives[family].astype(np.float64)
+    soft = (np.ones(K) if gives is None else gives[family].astype(np.float64)) * excess_unit / unit
     inequality = vstack(
         [
             hstack([(entries * up[:, None])[above], -middle[above], csr_array(-soft[above, None])]),
             hstack([-entries[below], middle[below], csr_array(-(soft * (kind == EACH))[below, None])]),
         ]
     )
-    limit = np.concatenate([(upper - up * constant)[above], (constant - lower)[below]]) / scale
+    limit = np.concatenate([((upper - up * constant) / unit)[above], ((constant - lower) / unit)[below]])
     low = np.where(np.isfinite(least), 0.0, -np.inf)
     high = np.where(np.isfinite(most), np.where(np.isfinite(least), reach / width, 0.0), np.inf)
     answer = linprog(
@@ -67,12 +74,15 @@ def least_excess(
     price[price <= 1e-9] = 0.0
     np.add.at(push, above, price[: len(above)])
     np.subtract.at(push, below, price[len(above) :])
-    return max(float(answer.x[-1]) * scale, 0.0), push
+    return max(float(answer.x[-1]) * excess_unit, 0.0), push
 
 
-def widened(rows: Rows, excess: float, scale: float, gives: np.ndarray | None = None) -> Iterator[tuple[float, Rows]]:
+def widened(
+    rows: Rows, excess: float, scale: np.ndarray, gives: np.ndarray | None = None
+) -> Iterator[tuple[float, Rows]]:
     """Rows wider by what makes them feasible and a hair more, so that the solver has room; ever more until it does."""
     soft = 1.0 if gives is None else gives.astype(np.float64)
-    for room in (1e-13, 1e-12, 1e-11, 1e-10, 1e-8, 1e-6, 1e-4):
-        wider = excess * (1.0 + room) + room * scale
-        yield wider, rows.between(rows.lower - soft * wider, rows.upper + soft * wider)
+    unit = np.maximum.reduceat(scale, rows.first[:-1])
+    for room in (0.0, 1e-13, 1e-12, 1e-11, 1e-10, 1e-8, 1e-6, 1e-4):
+        wider = soft * (excess * (1.0 + room) + room * unit)
+        yield float(np.max(wider, initial=0.0)), rows.between(rows.lower - wider, rows.upper + wider)

@@ -60,9 +60,9 @@ def project_chunks(chunks: Chunks, system: System, bounds: Any = None) -> Shifts
         passes.answer(request, of_cell)
         request = proceed(solve)
     if solve.search.number[OUTCOME] != DONE:
-        scale = float(statistic_scale(rows, of_cell[ABSOLUTE]).max())
+        scale = statistic_scale(rows, of_cell[ABSOLUTE])
         excess, push = least_excess(rows, *extremes, scale)
-        if excess > 1e-9 * scale:
+        if excess > 1e-9 * scale[push != 0].max(initial=0.0):
             raise infeasible(system.view, rows, excess, push)
         raise FairlayerError("The solver did not converge on this table; please report it with the table.")
     facts = Facts(system.view, statistics(rows, of_cell[S]), solve.search.statistic[TRIAL], solve.family[MISSED])

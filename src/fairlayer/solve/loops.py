@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlayer.binding.exact_sums import UNIT, exact_sums
+from fairlayer.binding.exact_sums import TINY, UNIT, exact_sums
 from fairlayer.compiled import compiled
 from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, begin, proceed
 from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, shifts, solve_active, statistics
@@ -219,7 +219,7 @@ def write(samples, shift, out, S, D, error):
             D[c] += w if y == raw else 0.0
             error[c] += w * abs(y)
     for c in range(S.size):
-        error[c] *= UNIT * (z.size + 8.0)
+        error[c] = UNIT * (z.size + 8.0) * error[c] + z.size * TINY
 
 
 @compiled

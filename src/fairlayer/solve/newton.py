@@ -28,9 +28,10 @@ from fairlayer.solve.families import (
     active_rows,
     add_pair,
     extremes,
+    held_at,
+    middle_of,
     pair_gram,
     pair_value,
-    price,
 )
 from fairlayer.solve.sides import FEW, family_of, guess_sides, solve_sides
 
@@ -116,12 +117,13 @@ def _slope(rows, search, q, ahead):
     """
     total = 0.0
     for f in range(rows.family.shape[1]):
+        middle = middle_of(rows, q, f)
         for k in range(rows.first[f], rows.first[f + 1]):
             d = search.statistic[DIRECTION, k]
             if d != 0.0:
                 nu = search.statistic[TRIAL, k]
                 above = nu > 0.0 or (nu == 0.0 and (d > 0.0) == ahead)
-                total += d * (price(rows, f, above) - q[k])
+                total += d * (held_at(rows, f, above, middle) - q[k])
     return total
 
 
@@ -164,7 +166,7 @@ def proves_contradiction(rows, nu, least, most):
     for f in range(rows.family.shape[1]):
         for k in range(rows.first[f], rows.first[f + 1]):
             if nu[k] != 0.0:
-                cost = (price(rows, f, nu[k] > 0.0) + rows.offset[k]) * nu[k]
+                cost = (held_at(rows, f, nu[k] > 0.0, 0.0) + rows.offset[k]) * nu[k]
                 total -= cost
                 size += abs(cost) + abs(rows.offset[k] * nu[k])
     for c in range(least.size):

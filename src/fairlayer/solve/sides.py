@@ -20,11 +20,13 @@ _MOST_GUESSES = 40
 
 @compiled(inner=True)
 def _sparse_factor(H):
-    """Cholesky factor in place, passing over zeros; False where a pivot vanishes."""
+    """Cholesky factor in place, passing over zeros; False where a pivot all but vanishes."""
     n = H.shape[0]
-    below = np.empty(n, dtype=np.int64)
+    below, own = np.empty(n, dtype=np.int64), np.empty(n)
     for k in range(n):
-        if not H[k, k] > 0.0:
+        own[k] = H[k, k]
+    for k in range(n):
+        if not H[k, k] > 1e-9 * own[k]:
             return False
         root = np.sqrt(H[k, k])
         H[k, k] = root
@@ -99,7 +101,6 @@ def solve_sides(H, rows, family, side, want, nu, middle):
     for a in range(n):
         for b in range(n):
             L[a, b] = H[held[a], held[b]]
-        L[a, a] *= 1.0 + 1e-13
         x[a] = want[held[a]]
     if not _sparse_factor(L):
         return False
@@ -128,8 +129,6 @@ def solve_sides(H, rows, family, side, want, nu, middle):
             right[g] += shares[a] * x[a]
             for h in range(count):
                 schur[g, h] += shares[a] * columns[h, a]
-    for g in range(count):
-        schur[g, g] *= 1.0 + 1e-13
     if not _sparse_factor(schur):
         return False
     _sparse_solve(schur, right)

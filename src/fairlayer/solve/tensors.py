@@ -6,12 +6,14 @@ device without float64 has its sums taken on the CPU.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from fairlayer.binding.bounds import Box
-from fairlayer.binding.exact_sums import UNIT, exact_sums
+from fairlayer.binding.exact_sums import TINY, UNIT, exact_sums
 from fairlayer.binding.system import System
 from fairlayer.solve.discrepancy import Discrepancy
 from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, begin, proceed
@@ -68,7 +70,7 @@ class TensorPasses:
         self.value = value.to(self.z.device)
         written = value.double()
         of_cell[S] = self.cell_sums(written)
-        of_cell[ERROR] = self.cell_sums(written.abs()) * ((len(self.z) + 8.0) * UNIT)
+        of_cell[ERROR] = self.cell_sums(written.abs()) * ((len(self.z) + 8.0) * UNIT) + len(self.z) * TINY
 
 
 def has_float64(device: torch.device) -> bool:
@@ -86,7 +88,9 @@ def solve_tensors(
         return _unsolved(NOT_FINITE, system)
     if not float(torch.maximum(-smallest, largest)) * max(float(system.weight.sum()), 1.0) <= MOST_SUM:
         return _unsolved(TOO_LARGE, system)
-    reach = discrepancy.reach(float(smallest), float(largest), box.lowest, box.highest)
+    reach = math.inf
+    if hasattr(discrepancy, "reach"):
+        reach = discrepancy.reach(float(smallest), float(largest), box.lowest, box.highest)
     extremes = cell_extremes(system, box)
     solve = begin(system.rows, system.samples, system.weight, *extremes, reach, start, unit)
     of_cell, request = solve.search.cell, MEASURE

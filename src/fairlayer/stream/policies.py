@@ -68,7 +68,8 @@ def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
     unit = float(np.finfo(raw.dtype).eps) / 2
 
     def attempt(wanted: Rows, allowed: float) -> tuple[Any, ...]:
-        return solve_loops(led, local, _NONE, count, count, *sides, wanted, _NONE, allowed, single, out)
+        forced = np.zeros(len(wanted.offset))  # the last word on what rounding leaves in doubt is not said here
+        return solve_loops(led, local, _NONE, count, count, *sides, wanted, forced, allowed, single, out)
 
     outcome, nu, _, _, missed, _, absolute = attempt(rows, unit)
     nu = nu[: len(plan.residual)]
@@ -82,13 +83,13 @@ def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
     if outcome == DONE:
         return Outcome(out.astype(raw.dtype), nu, Status.ROUNDED)
     # Whatever else must give way, what can always be kept is.
-    scale = float(statistic_scale(rows, absolute).max())
+    scale = statistic_scale(rows, absolute)
     least, most = (count * float(side[0]) for side in sides)
-    excess, _ = least_excess(rows, least, most, scale, ~promised)
+    excess, push = least_excess(rows, least, most, scale, ~promised)
     for wider, wide in widened(rows, excess, scale, ~promised):
         outcome, nu, _, _, missed, _, _ = attempt(wide, unit)
         if outcome == DONE and (missed[promised] <= 0.0).all():
-            status = Status.RELAXED if excess > 1e-9 * scale else Status.ROUNDED
+            status = Status.RELAXED if excess > 1e-9 * scale[push != 0].max(initial=0.0) else Status.ROUNDED
             return Outcome(out.astype(raw.dtype), np.zeros(len(plan.residual)), status, wider)
     return Outcome(constant, np.zeros(len(plan.residual)), Status.RELAXED, _excess(constant, local, rows))
 
