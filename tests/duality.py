@@ -3,7 +3,8 @@
 Whatever the multipliers mu of the rows, sum_i w_i (y_i - z_i)^2 / 2 of every output y that satisfies rows and bounds is
 at least
 
-    min over y within its bounds of  sum_i w_i (y_i - z_i)^2 / 2 + mu'(A y)   less   sum_j max(mu_j lower_j, mu_j upper_j),
+    min over y within its bounds of  sum_i w_i (y_i - z_i)^2 / 2 + mu'(A y)
+    less  sum_j max(mu_j lower_j, mu_j upper_j),
 
 which is worked out here sample by sample with 120 digits. Given the multipliers of a solution it bounds from below how
 far any output must move, and a solution that moves no further is optimal.
