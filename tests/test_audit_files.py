@@ -105,11 +105,11 @@ def test_files_and_arrays_agree(name: str, suffix: str, tmp_path: Path) -> None:
     frame, case = people(), CASES[name]
     path = write(frame, tmp_path / f"people{suffix}")
     columns = {role: case.get(role) for role in ("target", "weight", "raw")}
-    from_file = audit(path, case["groups"], case["constraints"], prediction="p", bootstrap=100, **columns)
+    from_file = audit(path, case["groups"], case["constraints"], prediction="p", **columns)
     values = {role: None if column is None else frame[column] for role, column in columns.items()}
     from_arrays = audit(
         frame["p"], frame[case["groups"]], case["constraints"], values["target"],
-        weights=values["weight"], raw=values["raw"], features=frame[["age", "job"]], bootstrap=100,
+        weights=values["weight"], raw=values["raw"], features=frame[["age", "job"]],
     )  # fmt: skip
     assert len(from_file.findings) > 0
     assert len(from_file.tradeoff) > 0
@@ -130,14 +130,14 @@ def test_what_was_projected_holds_after_it_was_written(tmp_path: Path) -> None:
     frame["fair"] = project(frame["p"].to_numpy(), frame[["sex", "site"]], [MeanParity(0.01)], bounds=(0, 1)).value
     for suffix in (".csv", ".parquet"):
         path = write(frame, tmp_path / f"people{suffix}")
-        result = audit(path, ["sex", "site"], MeanParity(0.01), prediction="fair", bootstrap=0, tradeoff=False)
+        result = audit(path, ["sex", "site"], MeanParity(0.01), prediction="fair", tradeoff=False)
         assert result.satisfied
 
 
 def test_more_rows_than_the_tradeoff_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(audit.__globals__, "TRADEOFF_ROWS", 500)
     path = write(people(), tmp_path / "people.parquet")
-    result = audit(path, ["sex"], MeanParity(0.05), prediction="p", target="y", bootstrap=0)
+    result = audit(path, ["sex"], MeanParity(0.05), prediction="p", target="y")
     assert any("500 rows drawn at random" in note for note in result.notes)
     assert len(result.tradeoff) > 5
     assert result.settings.samples == 3000
@@ -151,10 +151,10 @@ def test_parquet_types(tmp_path: Path) -> None:
         "(CASE WHEN i % 2 = 0 THEN 'x' END)::ENUM ('x', 'y') AS kind, (i / 100.0)::DECIMAL(8, 4) AS p, "
         "i % 3 = 0 AS y FROM range(100) t(i)"
     ).write_parquet(str(path))
-    result = audit(path, ["flag", "day", "kind"], MeanParity(0.05), prediction="p", target="y", bootstrap=0)
+    result = audit(path, ["flag", "day", "kind"], MeanParity(0.05), prediction="p", target="y")
     assert [group.name for group in result.groups] == [
-        "flag: False",
-        "flag: True",
+        "flag: false",
+        "flag: true",
         "day: 2020-01-01",
         "day: 2020-01-02",
         "kind: missing",
@@ -167,7 +167,7 @@ def test_parquet_types(tmp_path: Path) -> None:
 @pytest.mark.parametrize("label", ["--5", "-0", "007", "9" * 5000, "\u0663"])
 def test_labels_that_are_nearly_whole_numbers(label: str, tmp_path: Path) -> None:
     path = write(people(60).assign(sex=lambda f: f["sex"].map({"f": label, "m": "4"})), tmp_path / "t.csv")
-    result = audit(path, ["sex"], MeanParity(0.05), prediction="p", bootstrap=0, tradeoff=False)
+    result = audit(path, ["sex"], MeanParity(0.05), prediction="p", tradeoff=False)
     assert {group.labels for group in result.groups} == {(label,), ("4",)}
 
 
@@ -178,15 +178,15 @@ def test_labels_that_are_nearly_whole_numbers(label: str, tmp_path: Path) -> Non
         ({"prediction": None}, "prediction is missing"),
         ({"prediction": "job"}, "column 'job' has 3,000 of 3,000 entries that are missing or not finite numbers"),
         ({"prediction": "gaps"}, "column 'gaps' has 2 of 3,000 entries"),
-        ({"groups": ["sexx"]}, "did you mean 'sex'"),
+        ({"groups": ["sexx"]}, "Did you mean 'sex'"),
         ({"groups": None}, "groups must name columns"),
         ({"groups": []}, "groups must name columns"),
         ({"groups": ["wage"]}, "looks like a number or a name"),
         ({"constraints": [EqualizedOdds(0.1)]}, "target is missing"),
         ({"constraints": [EqualizedOdds(0.1)], "target": "wage"}, "too many to be classes"),
         ({"constraints": [ResidualMean(0.1)], "target": "job"}, "no numbers"),
-        ({"constraints": [EqualizedOdds(0.1, regions=[(None, 0.5)])], "target": "job"}, "cannot take intervals"),
-        ({"constraints": [ConditionalParity(0.1, regions={"agee": [(1, 2)]})]}, "did you mean 'age'"),
+        ({"constraints": [EqualizedOdds(0.1, regions=[(None, 0.5)])], "target": "job"}, "there are no intervals"),
+        ({"constraints": [ConditionalParity(0.1, regions={"agee": [(1, 2)]})]}, "Did you mean 'age'"),
         ({"constraints": [ConditionalParity(0.1, regions={"job": [(1, 2)]})]}, "column 'job' has 3,000"),
         ({"target": "gaps"}, "column 'gaps' has 2 of 3,000 entries"),
         ({"weight": "minus"}, "weights of at least 0"),

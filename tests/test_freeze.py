@@ -1,8 +1,11 @@
 """The frozen layer is the projection it was made from, sample by sample; and its certificate keeps its promise."""
 
+import json
 import math
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -165,6 +168,57 @@ def test_exports_agree_with_the_module(tmp_path: object) -> None:
     soft = torch.rand(600, 5, dtype=torch.float64)
     (found,) = runtime.InferenceSession(f"{tmp_path}/soft.onnx").run(None, {"x": x.numpy(), "groups": soft.numpy()})
     np.testing.assert_allclose(found, frozen(x, soft).detach().numpy(), atol=1e-6)
+
+
+def onnx_session(frozen: Frozen, z: np.ndarray, path: Path) -> Any:
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is absent")
+    pytest.importorskip("onnxscript", reason="onnxscript is absent")
+    frozen.to_onnx(path, torch.from_numpy(z[:2]))
+    return runtime.InferenceSession(str(path))
+
+
+def test_an_onnx_file_says_what_its_codes_mean(tmp_path: Path) -> None:
+    z, groups = people(600)
+    frozen = freeze(FairLayer([MeanParity(0.01)], (0.0, 1.0)), z, groups)
+    session = onnx_session(frozen, z, tmp_path / "frozen.onnx")
+    kept = session.get_modelmeta().custom_metadata_map
+    assert kept["fairlayer.form"] == "codes"
+    columns = json.loads(kept["fairlayer.groups"])
+    codes = np.stack([[column["labels"].index(v) for v in groups[column["attribute"]]] for column in columns], axis=1)
+    (found,) = session.run(None, {"x": z, "groups": codes})
+    assert (found == frozen.predict(z, groups)).all()
+
+
+@pytest.mark.parametrize("code", [-1, 2, 3, 10**9])
+def test_an_unknown_code_is_refused_by_module_program_and_onnx(code: int, tmp_path: Path) -> None:
+    z, groups = people(600)
+    frozen = freeze(FairLayer([MeanParity(0.01)], (0.0, 1.0)), z, groups)
+    column = list(frozen.labels).index("sex")
+    codes = frozen.encode(groups)
+    wrong = codes.clone()
+    wrong[7, column] = code
+    session, program = onnx_session(frozen, z, tmp_path / "frozen.onnx"), frozen.export(torch.from_numpy(z[:2]))
+    session.run(None, {"x": z, "groups": codes.numpy()})
+    with pytest.raises(InputError, match="stand for no label"):
+        frozen(torch.from_numpy(z), wrong)
+    with pytest.raises((IndexError, RuntimeError)):
+        program.module()(torch.from_numpy(z), wrong)
+    with pytest.raises(Exception, match="out of data bounds"):
+        session.run(None, {"x": z, "groups": wrong.numpy()})
+
+
+def test_an_unknown_combination_is_refused_by_onnx(tmp_path: Path) -> None:
+    z, groups = people(600)
+    names = tuple(groups)
+    there = ~((groups[names[0]] == groups[names[0]][0]) & (groups[names[1]] == groups[names[1]][0]))
+    known = {name: column[there] for name, column in groups.items()}
+    frozen = freeze(FairLayer([MeanParity(0.05, over=names)], (0.0, 1.0)), z[there], known)
+    session = onnx_session(frozen, z, tmp_path / "frozen.onnx")
+    codes = frozen.encode(known).numpy()
+    session.run(None, {"x": z[there], "groups": codes})
+    absent = [frozen.labels[name].index(groups[name][0]) for name in names]
+    with pytest.raises(Exception, match="out of data bounds"):
+        session.run(None, {"x": z[:1], "groups": np.array([absent])})
 
 
 def test_state_is_in_buffers_and_survives() -> None:

@@ -19,7 +19,7 @@ TITLE = """# An audit of a file as it grows
 
 A Parquet file of three group columns (2, 5 and 10 labels, one of them text), a prediction, a target and a raw output.
 Each audit runs in a process of its own: mean parity of every attribute and of two together, equalized odds, equalized
-residuals; 1,000 resamples, error rates, calibration, changes, trade-off. Memory is the peak of the process, with
+residuals; intervals, error rates, calibration, changes, trade-off. Memory is the peak of the process, with
 PyTorch and everything else that is loaded: `loaded_mb` before the file is opened. Seconds are those of the call, on two
 cores, of which other work took `other_cores` meanwhile.
 

@@ -3,12 +3,16 @@
 Public names are loaded when they are first asked for: `import fairlayer` loads nothing, not even torch.
 """
 
+from __future__ import annotations
+
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # type checkers take it for true; `typing` itself takes a while to load
 if TYPE_CHECKING:
+    from typing import Any
+
     from fairlayer.audit import audit
     from fairlayer.binding.groups import SoftGroup
     from fairlayer.constraints import (

@@ -188,15 +188,11 @@ def stacked(constraints: Sequence[Affine], box: Box, weights: np.ndarray | None)
         values = values if values.ndim > single else values[None]
         return np.broadcast_to(values, (problems if len(constraints) > 1 else len(values), *values.shape[1:]))
 
-    return Matrices(
-        *(
-            np.ascontiguousarray(np.concatenate([rows(getattr(c, name), single) for c in constraints], axis=1), float)
-            for name, single in (("A", 2), ("lower", 1), ("upper", 1))
-        ),
-        np.empty(0) if weights is None else weights,
-        box.lo,
-        box.hi,
+    A, lower, upper = (
+        np.ascontiguousarray(np.concatenate([rows(getattr(c, name), single) for c in constraints], axis=1), float)
+        for name, single in (("A", 2), ("lower", 1), ("upper", 1))
     )
+    return Matrices(A, lower, upper, np.empty(0) if weights is None else weights, box.lo, box.hi)
 
 
 def project_batch(z: Tensor, matrices: Matrices) -> tuple[Tensor, Ends]:

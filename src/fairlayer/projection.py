@@ -42,7 +42,7 @@ _DTYPES: dict[torch.dtype, Any] = {
     torch.float16: np.float16,
     torch.bfloat16: torch.bfloat16,
 }
-_LEAST_WEIGHT = 1e-250
+_LEAST_WEIGHT, _WIDEST_WEIGHTS = 1e-250, 1e100
 
 
 @eager
@@ -193,9 +193,14 @@ def _read_weights(weights: Any, n: int) -> np.ndarray:
         raise InputError(f"weights has {len(values)} entries for {n} outputs: pass one per output.")
     if not np.isfinite(values).all() or (values < 0).any():
         raise InputError("weights must be finite and at least 0.")
-    least = values[values > 0].min(initial=1.0)
-    if least < _LEAST_WEIGHT:
-        raise InputError(f"weights holds {least:g}, too small to divide by: scale all weights up; only ratios matter.")
+    some = values[values > 0]
+    least, most = some.min(initial=np.inf), some.max(initial=0.0)
+    if len(some) and (least < _LEAST_WEIGHT or most / least > _WIDEST_WEIGHTS):
+        raise InputError(
+            f"weights range from {least:g} to {most:g}: the least must be at least {_LEAST_WEIGHT:g}, and the greatest "
+            f"at most {_WIDEST_WEIGHTS:g} times as much. Only their ratios matter: scale them, and leave out those who "
+            "hardly count."
+        )
     return values
 
 
@@ -232,4 +237,4 @@ def _project_each(z: Tensor, rules: ConstraintSet, options: ProjectOptions, weig
             )
     solutions = [alone(b) for b in range(len(z))]
     value = torch.stack([solution.value for solution in solutions]) if solutions else z.clone()
-    return Solution(value, BatchFacts([solution.facts for solution in solutions]))
+    return Solution(value, BatchFacts([solution.facts for solution in solutions]))  # type: ignore[misc]

@@ -295,6 +295,22 @@ def test_intersections_and_tolerances_of_their_own(run, table, tmp_path):
     assert run("audit", tmp_path / "fair.csv", "--prediction", "raw", *both).exit_code == 0
 
 
+def test_a_combination_of_groups_that_training_did_not_have(run, tmp_path):
+    frame = people(300)
+    seen = frame[~((frame["sex"] == "female") & (frame["race"] == "other"))]
+    data = write(seen, tmp_path / "people.csv")
+    asked = ["--protected", "sex,race,disabled", "--parity", "0.1", "--over", "sex+race", "--epochs", "1"]
+    result = run("fit", data, "--target", "approved", *asked, "-o", tmp_path / "model")
+    assert result.exit_code in (0, 1), result.stderr
+    assert "disabled is protected, but no constraint compares its groups" in result.stderr
+    write(frame.assign(race="other"), tmp_path / "new.csv")
+    asked = ["-o", tmp_path / "out.csv", "--mode"]
+    result = run("predict", tmp_path / "model", tmp_path / "new.csv", *asked, "frozen")
+    assert result.exit_code == 2
+    assert "sex female & race other: the model was not trained with this combination" in result.stderr
+    assert run("predict", tmp_path / "model", tmp_path / "new.csv", *asked, "batch").exit_code == 0
+
+
 def test_the_mean_of_residuals(run, table, tmp_path):
     asked = ["--protected", "sex", "--residual-mean", "0.5", "--target", "amount"]
     result = run("project", table, "--score", "age", *asked, "-o", tmp_path / "fair.csv")

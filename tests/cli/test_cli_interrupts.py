@@ -11,7 +11,7 @@ import sys
 import pytest
 from people import FIT, people, write
 
-LINE = "fairlayer: interrupted; nothing was written."
+from fairlayer.cli import INTERRUPTED as LINE
 
 # Python runs it when it starts: the process interrupts itself when it imports, or opens, what the environment names.
 AT = """
@@ -119,6 +119,28 @@ def test_an_interrupt_while_compiling(place, tmp_path_factory):
     _, told = process.communicate(timeout=300)
     assert (process.returncode, told) == (130, LINE + "\n")
     assert contents(place) == before
+
+
+def test_a_compiled_module_that_is_being_loaded_is_not_torn(tmp_path):
+    """DuckDB's makes enumerations while it is loaded, and aborts the process where that fails."""
+    code = """
+import enum, os, signal, sys
+made = enum.EnumMeta.__call__
+
+def interrupt(*arguments, **options):
+    if "duckdb" in sys.modules:
+        enum.EnumMeta.__call__ = made
+        os.kill(os.getpid(), signal.SIGINT)
+    return made(*arguments, **options)
+
+enum.EnumMeta.__call__ = interrupt
+from fairlayer.cli import main
+main()
+"""
+    data = write(people(20), tmp_path / "people.csv")
+    asked = ["audit", data, "--prediction", "amount", "--protected", "sex", "--parity", "1"]
+    done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, LINE + "\n")
 
 
 def test_interrupts_in_a_row_do_not_break_off_the_tidying(place):

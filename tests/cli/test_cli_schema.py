@@ -13,9 +13,8 @@ from people import people
 from fairlayer.cli.learning import Part, split
 from fairlayer.cli.options import Wanted, intervals, read_attributes, read_bounds
 from fairlayer.errors import InputError
-from fairlayer.tables import duckdb_table
 from fairlayer.tables.attribute import Attribute, read_cuts
-from fairlayer.tables.entries import MISSING_MARKS, is_number, numbers, text_labels, with_decimal_points
+from fairlayer.tables.entries import is_number, numbers, text_labels, with_decimal_points
 from fairlayer.tables.schema import FrameColumns, Schema, group_labels, infer
 from fairlayer.tables.table_io import Source
 
@@ -27,10 +26,6 @@ def source_of(frame):
 def inferred(frame, **options):
     options = {"target": "approved", "attributes": [Attribute("sex")], **options}
     return infer(frame.astype(object), source_of(frame), **options)
-
-
-def test_the_same_entries_are_missing_everywhere():
-    assert frozenset(duckdb_table._MISSING_TEXTS.split("|")) == MISSING_MARKS
 
 
 @pytest.mark.parametrize(
@@ -62,7 +57,7 @@ def test_labels_are_text_whatever_their_type():
         assert text_labels(pd.Series(values)).tolist() == ["1", "0", "missing"]
     for values in ([True, False], ["True", "False"], ["TRUE", "FALSE"], ["true", "false"]):
         assert text_labels(pd.Series(values)).tolist() == ["true", "false"]
-    assert text_labels(pd.Series([" a", "a", "NA", "?"])).tolist() == [" a", "a", "missing", "?"]
+    assert text_labels(pd.Series([" a", "a", "NA", "?"])).tolist() == [" a", "a", "missing", "missing"]
 
 
 def test_cut_points_make_groups():

@@ -54,9 +54,7 @@ def ordinary() -> Audit:
         {"method": "unconstrained", "accuracy": 0.81, "gap": 0.19, "verdict": "violated"},
         {"method": "fairness layer", "accuracy": 0.79, "gap": 0.03, "verdict": "satisfied"},
     ]
-    return audit(
-        fair, groups, [MeanParity(0.03)], target, raw=score, bootstrap=200, history=history, comparison=comparison
-    )
+    return audit(fair, groups, [MeanParity(0.03)], target, raw=score, history=history, comparison=comparison)
 
 
 @cache
@@ -65,7 +63,7 @@ def hostile() -> Audit:
     score, target, label = samples(HOSTILE)
     other = samples(("x", SCRIPT), n=len(score) - 4, seed=2)[2]
     groups = {IMAGE: label, "b": other}
-    found = audit(score, groups, [MeanParity(0.02, name=SCRIPT)], target, raw=score**1.1, bootstrap=100)
+    found = audit(score, groups, [MeanParity(0.02, name=SCRIPT)], target, raw=score**1.1)
     return replace(
         found,
         notes=(*found.notes, SCRIPT),
@@ -80,28 +78,28 @@ def crowded() -> Audit:
     """Forty groups, some of two samples, and an intersection."""
     score, target, label = samples(tuple(f"district {k}" for k in range(40)), n=6000)
     sex = samples(("f", "m"), n=len(score) - 4, seed=3)[2]
-    return audit(score, {"district": label, "sex": sex}, [MeanParity(0.05)], target, bootstrap=0)
+    return audit(score, {"district": label, "sex": sex}, [MeanParity(0.05)], target)
 
 
 @cache
 def alone() -> Audit:
     """A single group: nothing to compare."""
     score, _, label = samples(("only",), n=300)
-    return audit(score, {"group": label}, [MeanParity(0.05)], bootstrap=0)
+    return audit(score, {"group": label}, [MeanParity(0.05)])
 
 
 @cache
 def few() -> Audit:
     """Two groups of three samples, exactly alike: fair in these data, undecided for the population."""
     score = np.tile([0.2, 0.5, 0.8], 2)
-    return audit(score, {"sex": np.repeat(["f", "m"], 3)}, [MeanParity(0.05)], bounds=(0.0, 1.0), bootstrap=0)
+    return audit(score, {"sex": np.repeat(["f", "m"], 3)}, [MeanParity(0.05)], bounds=(0.0, 1.0))
 
 
 @cache
 def unfair() -> Audit:
     """Two large groups far apart."""
     score = np.concatenate([np.linspace(0.0, 0.4, 500), np.linspace(0.6, 1.0, 500)])
-    return audit(score, {"sex": np.repeat(["f", "m"], 500)}, [MeanParity(0.05)], bounds=(0.0, 1.0), bootstrap=0)
+    return audit(score, {"sex": np.repeat(["f", "m"], 500)}, [MeanParity(0.05)], bounds=(0.0, 1.0))
 
 
 @cache
@@ -109,7 +107,7 @@ def incomplete() -> Audit:
     """Numbers that are missing wherever they can be, as in a result read back from JSON."""
     found = ordinary()
     nan = math.nan
-    finding = replace(found.findings[0], interval=None, bootstrap=None, verdict=Verdict.UNDECIDED)
+    finding = replace(found.findings[0], interval=None, verdict=Verdict.UNDECIDED)
     group = replace(found.groups[0], mean=nan, mean_interval=None, deviation=nan, calibration_error=None)
     change = replace(found.changes[1], mean=nan, lowest=nan, highest=nan, quantiles={"0.05": nan, "0.95": nan})
     part = replace(found.calibration[0], mean_target=nan, interval=None)

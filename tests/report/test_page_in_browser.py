@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -153,6 +154,27 @@ def test_it_prints(visit, make, tmp_path):
     page.set_viewport_size({"width": PAPER, "height": 1000})
     assert page.evaluate("document.documentElement.scrollWidth") <= PAPER
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+def outline(printed: bytes) -> list[tuple[int | None, int | None]]:
+    """The sections of a PDF that Chromium wrote that have subheadings: the pages of heading and first subheading."""
+    objects = {int(k): text for k, text in re.findall(rb"(\d+) 0 obj\n(.*?)endobj", printed, re.DOTALL)}
+
+    def number(name: bytes, text: bytes) -> int | None:
+        found = re.search(name + rb" \[?(\d+) 0 R", text)
+        return int(found.group(1)) if found else None
+
+    headings = {k: text for k, text in objects.items() if b"/Title" in text and b"/Dest" in text}
+    sections = {text: number(b"/First", text) for text in headings.values() if number(b"/Parent", text) in headings}
+    pages = {k: number(b"/Dest", text) for k, text in headings.items()}
+    return [(number(b"/Dest", text), pages[first]) for text, first in sections.items() if first is not None]
+
+
+@pytest.mark.parametrize("make", ["ordinary", "crowded", "unfair"])
+def test_headings_stay_with_their_plots_in_print(visit, make):
+    sections = outline(visit(EVERY[make]()).page.pdf(format="A4", tagged=True, outline=True))
+    assert len(sections) >= 3
+    assert [(heading, plot) for heading, plot in sections if heading != plot] == []
 
 
 CONTRAST = """() => {

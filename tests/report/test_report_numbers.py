@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlayer.report.drawing import Band, Curve, Scale, scale, ticks_of
-from fairlayer.report.names import isolated, shortened
-from fairlayer.report.numerals import (
+from fairlayer.audit.numerals import (
     aligned,
     aligned_intervals,
+    beside,
     confidence,
     count,
     interval,
@@ -21,6 +20,8 @@ from fairlayer.report.numerals import (
     signed,
     stated,
 )
+from fairlayer.report.drawing import Band, Curve, Scale, scale, ticks_of
+from fairlayer.report.names import isolated, shortened
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,8 @@ def test_number(value, text):
 
 
 def test_chosen_numbers_read_as_they_were_written():
-    assert [stated(0.05), stated(1.0), stated(1e-7)] == ["0.05", "1", "1e\N{MINUS SIGN}07"]
+    assert [stated(0.05), stated(1.0), stated(0.0), stated(1e-7)] == ["0.05", "1", "0", "0.0000001"]
+    assert [stated(123456.0), stated(-0.5)] == ["123456", "\N{MINUS SIGN}0.5"]
     assert [confidence(0.95), confidence(0.999)] == ["95\N{NO-BREAK SPACE}%", "99.9\N{NO-BREAK SPACE}%"]
 
 
@@ -50,6 +52,17 @@ def test_columns_have_the_same_decimals():
     assert aligned([0.5, -0.0001], sign=True) == ["+0.500", "0.000"]  # never minus zero
     assert aligned_intervals([(0.0, 1.5), None]) == ["0.00 to 1.50", "\N{EN DASH}"]
     assert interval((math.nan, math.nan)) == "\N{EN DASH}"
+
+
+def test_gaps_are_as_precise_as_their_tolerance():
+    """Nothing but rounding reads as 0; a gap that exceeds the tolerance never reads as the tolerance."""
+    assert beside(1.39e-17, 0.05, False, 0.5) == "0.0000"
+    assert beside(-1.39e-17, 0.0, False, 0.5) == "0.000"
+    assert beside(0.12345, 0.05, True, 0.5) == "+0.1235"
+    assert beside(0.05000001, 0.05, True, 0.5) == "+0.05000001"
+    assert beside(1e-12, 0.0, True, 0.5) == "+0.000000000001"
+    assert beside(-1234.5678, 500.0, True, 3e4) == "\N{MINUS SIGN}1,235"
+    assert beside(math.nan, 0.05, True, 0.5) == "\N{EN DASH}"
 
 
 def test_signs_shares_counts():

@@ -140,7 +140,7 @@ def test_the_same_audit_gives_the_same_page():
 @pytest.mark.parametrize(
     ("make", "here", "population", "words"),
     [
-        (few, Verdict.SATISFIED, Verdict.UNDECIDED, "do not settle it for the population"),
+        (few, Verdict.SATISFIED, Verdict.UNDECIDED, "inconclusive about the population"),
         (unfair, Verdict.VIOLATED, Verdict.VIOLATED, "The promise is broken in these data and"),
         (alone, Verdict.UNDECIDED, Verdict.UNDECIDED, "Nothing could be compared"),
     ],
@@ -189,11 +189,50 @@ def test_provenance(tmp_path):
 def test_outputs_that_no_threshold_tells_apart_have_no_decisions():
     wages = np.linspace(30.0, 100.0, 400)
     groups = {"sex": np.tile(["f", "m"], 200)}
-    found = audit(wages, groups, [ResidualMean(5.0)], wages + np.tile([1.0, -1.0], 200), raw=wages - 1.0, bootstrap=0)
+    found = audit(wages, groups, [ResidualMean(5.0)], wages + np.tile([1.0, -1.0], 200), raw=wages - 1.0)
     page = Page(render(found, date=DAY))
     assert "Means and errors by group" in page.text
     assert "decisions and errors" not in page.text
-    assert "mean prediction less target" in page.text
+    assert "mean prediction minus target" in page.text
+
+
+def test_a_regression_has_no_decisions_even_where_its_outputs_could_be_probabilities():
+    """Shares of crimes, say: targets are numbers in [0, 1], not 0 and 1."""
+    share = np.linspace(0.0, 1.0, 400)
+    groups = {"region": np.tile(["n", "s"], 200)}
+    found = audit(share, groups, [ResidualMean(0.05)], share**1.1, raw=share**0.9)
+    assert (found.settings.threshold, found.overall.decision_rate) == (None, None)
+    assert {change.flipped for change in found.changes} == {None}
+    page = Page(render(found, date=DAY))
+    for word in ("decision", "decided positive", "flipped", "threshold"):
+        assert word not in page.text.lower().replace("how the decisions affect people", "")
+    assert "decisions" not in found.table()
+    asked_for = audit(share, groups, [ResidualMean(0.05)], share**1.1, threshold=0.7)
+    assert asked_for.overall.decision_rate.value == pytest.approx((share >= 0.7).mean())
+
+
+def test_what_fairness_costs_starts_without_constraints():
+    page = Page(render(ordinary(), date=DAY))
+    assert "It starts, on the left, at this model's raw outputs" in page.text
+    told = page.text[page.text.index("without constraints:") :]  # the points, from left to right
+    assert told.index("tolerance 0.0397") < told.index("tolerance 0.0300") < told.index("tolerance 0:")
+    better = replace(ordinary(), settings=replace(ordinary().settings, start="unconstrained model"))
+    assert "a model that was trained without constraints" in Page(render(better, date=DAY)).text
+
+
+def test_a_gap_of_nothing_but_rounding_reads_as_zero():
+    tiny = {"gap": 1.39e-17, "holds": True}
+    rounded = replace(unfair(), findings=tuple(replace(finding, **tiny) for finding in unfair().findings))
+    for text in (Page(render(rounded, date=DAY)).text, rounded.table(), summarize(rounded).here.text):
+        assert "0.0000" in text
+        assert "e-17" not in text.replace("\N{MINUS SIGN}", "-")
+
+
+def test_no_sentence_speaks_of_rows_of_constraints():
+    for make in EVERY.values():
+        page, found = Page(render(make(), date=DAY)), make()
+        assert not re.search(r"\brows?\b", re.sub(r"\(\d+ rows\)", "", page.text))  # of a table of figures
+        assert not re.search(r"\brows?\b", found.table())
 
 
 def test_a_folder_that_is_not_there(tmp_path):

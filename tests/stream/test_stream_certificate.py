@@ -143,3 +143,42 @@ def test_one_group_alone_is_nothing_to_compare():
     assert not stream.certificate().satisfied
     stream.update(np.array([0.0]), np.array([1]))
     assert stream.certificate().satisfied
+
+
+def test_a_stream_that_has_decided_nothing_can_be_asked():
+    """Its attributes come with the first batch."""
+    stream = Stream([MeanParity(0.1, over=["sex", ("sex", "age")])])
+    assert stream.gaps() == {}
+    assert not stream.certificate().satisfied
+    assert stream.timeline().steps == ()
+    assert stream.verify()
+    stream.update(np.array([0.0, 1.0]), {"sex": ["f", "m"], "age": [0, 0]})
+    assert stream.certificate().satisfied
+
+
+def test_the_timeline_is_what_the_stream_was_at_each_time():
+    rng = np.random.default_rng(0)
+    past = rng.random(20), {"g": rng.choice(["a", "b"], 20)}
+    stream = Stream([EqualizedOdds(0.1), MeanParity(0.05)], bounds=(0, 1), warm_start=past)
+    expected = [(None, None)]
+    for number in range(30):
+        ids = [f"{number}-{i}" for i in range(3)]
+        stream.update(rng.random(3), {"g": rng.choice(["a", "b"], 3)}, ids=ids)
+        expected.append(tuple(report.gap for report in stream.certificate().constraints))
+        if number % 2:
+            stream.observe(ids, rng.integers(0, 2, 3))
+            expected.append(tuple(report.gap for report in stream.certificate().constraints))
+    steps = stream.timeline().steps
+    assert [step.gaps for step in steps] == expected
+    assert [step.kind for step in steps[:4]] == ["warm start", "batch", "batch", "targets"]
+    certificate = stream.certificate()
+    assert steps[-1].samples == certificate.samples == 90
+    assert [(g.group, g.count) for g in steps[-1].groups] == [(g.group, g.count) for g in certificate.groups]
+    assert sum(step.change for step in steps) / 90 == pytest.approx(certificate.mean_change)
+    few = stream.timeline().condensed(7)
+    assert len(few) == 7
+    assert sum(step.decisions for step in few) == 90
+    assert few[-1].number == steps[-1].number
+    largest = [max(gap[k] or 0.0 for gap in expected) for k in range(2)]
+    assert [max(step.gaps[k] or 0.0 for step in few) for k in range(2)] == largest
+    assert stream.verify()

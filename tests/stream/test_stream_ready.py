@@ -42,6 +42,7 @@ def groups_of(n):
     return [
         [table, np.asfortranarray(table), frozen, table.astype(np.int32), torch.from_numpy(table), table[::-1]],
         [words, pd.DataFrame(words)],
+        [{"a": table[:, 0].copy(), "b": frozen[:, 1]}, pd.DataFrame(table, columns=["a", "b"])],
     ]
 
 
@@ -53,7 +54,8 @@ def go_through(policy, folder):
     conditional = ConditionalParity(0.01, regions={"x": [(None, 0.5), (0.4, None)]})
     kinds = [
         [MeanParity(0.01)],
-        [MeanParity(0.01, over=["a", ("a", "b")]), conditional],
+        [MeanParity(0.0, over=["a", ("a", "b")]), conditional],
+        [MeanParity(0.0)],
         [EqualizedOdds(0.01), MeanParity(0.02)],
         [EqualizedResiduals(0.01)],
         [ResidualMean(0.0)],
@@ -68,16 +70,24 @@ def go_through(policy, folder):
                     name = f"{number}{np.dtype(dtype).name}{alike}{each_batch}"
                     options = {"bounds": (0, 1), "b_tau": 4, "policy": policy, "each_batch": each_batch}
                     stream = Stream(constraints, store=folder / "a.db", name=name, **options)
-                    for groups in groups_alike:
-                        for z in forms_of(rng.random(6), dtype):
-                            n = len(z)
-                            here = groups[:n] if not isinstance(groups, dict) else {k: v[:n] for k, v in groups.items()}
-                            part = {"targets": targets[:n] + (number == 4) * 9, "features": {"x": features["x"][:n]}}
-                            stream.update(z, here, **part)
-                            if policy == "ledger" and stream.settings.rules.needs_targets:
-                                ids = [f"{stream.certificate().entries}-{i}" for i in range(n)]
-                                stream.update(z, here, ids=ids, features=part["features"])
-                                stream.observe(ids, targets[:n])
+                    with stream.transaction():
+                        for groups in groups_alike:
+                            for z in forms_of(rng.random(6), dtype):
+                                n = len(z)
+                                here = (
+                                    groups[:n]
+                                    if not isinstance(groups, dict)
+                                    else {k: v[:n] for k, v in groups.items()}
+                                )
+                                part = {
+                                    "targets": targets[:n] + (number == 5) * 9,
+                                    "features": {"x": features["x"][:n]},
+                                }
+                                stream.update(z, here, **part)
+                                if policy == "ledger" and stream.settings.rules.needs_targets:
+                                    ids = [f"{stream.certificate().entries}-{i}" for i in range(n)]
+                                    stream.update(z, here, ids=ids, features=part["features"])
+                                    stream.observe(ids, targets[:n])
                     stream.certificate()
                     stream.close()
 

@@ -8,19 +8,22 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from fairlayer.audit.file_profile import Facts, read_roles
-from fairlayer.audit.files import sample_file, tally_file
+import numpy as np
+
+from fairlayer.audit.file_profile import FileProfile, read_roles
+from fairlayer.audit.files import code_cells, sample_file, tally_file
 from fairlayer.audit.findings import find
 from fairlayer.audit.group_reports import calibration_curves, changes, describe, histograms
-from fairlayer.audit.intervals import LEAST_TO_RESAMPLE
+from fairlayer.audit.numerals import number
 from fairlayer.audit.result import Audit, Finding, Settings
-from fairlayer.audit.samples import Samples, read_samples, tally_samples
+from fairlayer.audit.samples import Samples, read_numbers, read_samples, tally_samples
 from fairlayer.audit.tally import Range, Tally
 from fairlayer.audit.tradeoff import trade_off
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.constraints import Affine, Constraint
+from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
-from fairlayer.tables.duckdb_table import Table, is_table
+from fairlayer.tables.duckdb_table import is_table
+from fairlayer.tables.table_io import TableFile
 
 TRADEOFF_ROWS = 200_000  # of a file; of more, a sample is taken
 
@@ -34,13 +37,13 @@ def audit(
     features: Any = None,
     weights: Any = None,  # (n,)
     raw: Any = None,  # (n,)
+    unconstrained: Any = None,  # (n,)
     prediction: str | None = None,
     target: str | None = None,
     weight: str | None = None,
     bounds: tuple[float, float] | None = None,
-    threshold: float = 0.5,
+    threshold: float | None = None,
     confidence: float = 0.95,
-    bootstrap: int = 1000,
     seed: int = 0,
     tradeoff: bool = True,
     history: Mapping[str, Sequence[float]] | None = None,
@@ -51,21 +54,23 @@ def audit(
 
     Arrays: groups as for `project` (columns by name, a frame, an array), missing labels being a group of their own;
     targets and features where a constraint needs them, or for error rates and calibration; raw: outputs before the
-    fairness layer, for who was changed and by how much.
+    fairness layer, for who was changed and by how much; unconstrained: outputs of a model that was trained without
+    constraints, for what fairness costs (by default that is counted from the raw outputs).
 
     A file: predictions is its path, and columns are named: groups=["sex", "race"], prediction="p", and where there are
     any target="y", weight="w", raw="z"; features are columns by their own names. It is read in passes and may be larger
     than memory; `memory` is what the reader may use.
 
     bounds: range of the outputs, [0, 1] where all lie in it and what is observed otherwise; intervals depend on it.
-    threshold: outputs at it or above are decisions 1. confidence: of every interval by itself. bootstrap: number of
-    resamples, 0 for none. tradeoff: whether to project the outputs at several tolerances to see what that costs.
+    threshold: outputs at it or above are decisions 1; 0.5 unless targets, or the range of outputs, say that they are no
+    probabilities: then there are no decisions. confidence: of every interval by itself. tradeoff: whether to
+    project the outputs at several tolerances to see what that costs. seed: of the rows drawn for it, from a large file.
     history, comparison: kept for the report, see `Audit`.
     """
     rules = constraints if isinstance(constraints, ConstraintSet) else ConstraintSet(constraints)
-    _check(rules, bounds, threshold, confidence, bootstrap)
+    _check(rules, bounds, threshold, confidence)
     if is_table(predictions):
-        _only_arrays(targets=targets, features=features, weights=weights)
+        _only_arrays(targets=targets, features=features, weights=weights, unconstrained=unconstrained)
         columns = {"groups": groups, "prediction": prediction, "target": target, "weight": weight, "raw": raw}
         tally, samples = _load_file(predictions, columns, rules, threshold, tradeoff, seed, memory)
     else:
@@ -76,7 +81,11 @@ def audit(
         tally, samples = tally_samples(read, rules, threshold), read if tradeoff else None
 
     span = _span(tally, bounds)
-    findings, not_compared, empty = find(tally, rules, span, confidence, bootstrap, seed)
+    points, start = [], ""
+    if samples is not None:
+        start, outputs = _start(samples, unconstrained)
+        points = trade_off(samples, outputs, rules, span, tally.threshold)
+    findings, not_compared, empty = find(tally, rules, span, confidence)
     reports = [report for key in tally.attributes for report in describe(tally, [key], span, confidence)]
     return Audit(
         findings=tuple(findings),
@@ -88,22 +97,22 @@ def audit(
         calibration=tuple(calibration_curves(tally, confidence)),
         histograms=tuple(histograms(tally)),
         changes=tuple(changes(tally)),
-        tradeoff=() if samples is None else tuple(trade_off(samples, rules, span, threshold)),
+        tradeoff=tuple(points),
         settings=Settings(
             samples=tally.samples,
             source=Path(predictions).name if is_table(predictions) else "arrays",
             attributes=tuple(str(key[1]) for key in tally.attributes),
             constraints=tuple(map(_written, rules.constraints)),
             confidence=confidence,
-            bootstrap=bootstrap,
             seed=seed,
-            threshold=threshold,
+            threshold=tally.threshold,
             bounds=(tally.outputs.low, tally.outputs.high) if span is None else (span.low, span.high),
             weighted=weights is not None or weight is not None,
             targets=tally.targets,
+            start=start,
             versions={name: metadata.version(name) for name in ("fairlayer", "torch", "numpy")},
         ),
-        notes=tuple(_notes(tally, span, findings, samples, confidence, bootstrap)),
+        notes=tuple(_notes(tally, span, findings, samples, confidence)),
         history={str(name): tuple(map(float, values)) for name, values in (history or {}).items()},
         comparison=tuple(dict(row) for row in comparison),
     )
@@ -113,30 +122,37 @@ def _load_file(
     path: str | Path,
     columns: Mapping[str, Any],
     rules: ConstraintSet,
-    threshold: float,
+    threshold: float | None,
     sample: bool,
     seed: int,
     memory: str,
 ) -> tuple[Tally, Samples | None]:
     """The tally of a file, and some of its rows where a sample is wanted."""
-    with Table(path, memory) as table:
+    with TableFile(path, memory) as table:
         roles = read_roles(table, **columns)
-        facts = Facts(table, roles, rules)
-        tally = tally_file(table, roles, facts, rules, threshold)
-        return tally, sample_file(table, roles, facts, rules, TRADEOFF_ROWS, seed) if sample else None
+        facts = FileProfile(table, roles, rules)
+        code = code_cells(table, roles, facts, rules)
+        tally = tally_file(table, facts, code, rules, threshold)
+        return tally, sample_file(table, facts, code, TRADEOFF_ROWS, seed) if sample else None
 
 
-def _check(rules: ConstraintSet, bounds: Any, threshold: float, confidence: float, bootstrap: int) -> None:
+def _start(samples: Samples, unconstrained: Any) -> tuple[str, np.ndarray]:
+    """What the trade-off starts from, and its outputs."""
+    if unconstrained is not None:
+        return "unconstrained model", read_numbers(unconstrained, "unconstrained", len(samples.y))
+    return ("predictions", samples.y) if samples.raw is None else ("raw outputs", samples.raw)
+
+
+def _check(rules: ConstraintSet, bounds: Any, threshold: float | None, confidence: float) -> None:
     if not rules.constraints:
         raise InputError("constraints is empty: say what to audit, for instance [MeanParity(0.05)].")
-    if any(isinstance(constraint, Affine) for constraint in rules.constraints):
-        raise InputError("Affine rows are about these very outputs, not about groups: measure them with `project`.")
+    if rules.matrices:
+        kind = type(rules.matrices[0]).__name__
+        raise InputError(f"{kind} rows are about these very outputs, not about groups: measure them with `project`.")
     if not 0.0 < confidence < 1.0:
         raise InputError(f"confidence must be between 0 and 1, such as 0.95; got {confidence!r}.")
-    if not math.isfinite(threshold):
+    if threshold is not None and not math.isfinite(threshold):
         raise InputError(f"threshold must be a finite number; got {threshold!r}.")
-    if bootstrap != int(bootstrap) or bootstrap < 0:
-        raise InputError(f"bootstrap must be a number of resamples, 0 for none; got {bootstrap!r}.")
     if bounds is not None and not (len(bounds) == 2 and -math.inf < bounds[0] < bounds[1] < math.inf):
         raise InputError(f"bounds must be two finite numbers, the lower one first; got {bounds!r}.")
 
@@ -144,7 +160,8 @@ def _check(rules: ConstraintSet, bounds: Any, threshold: float, confidence: floa
 def _only_arrays(**given: Any) -> None:
     for argument, value in given.items():
         if value is not None:
-            remedy = "columns are found by their names" if argument == "features" else f"pass {argument[:-1]}='column'"
+            remedies = {"features": "columns are found by their names", "unconstrained": "leave it out"}
+            remedy = remedies.get(argument, f"pass {argument[:-1]}='column'")
             raise InputError(f"{argument} goes with arrays, but predictions is the path of a file: {remedy}.")
 
 
@@ -174,30 +191,25 @@ def _notes(
     findings: Sequence[Finding],
     samples: Samples | None,
     confidence: float,
-    resamples: int,
 ) -> list[str]:
     """What a reader should know that the numbers do not say."""
     notes = []
     if span is None:
         notes.append(
-            "Outputs do not lie in [0, 1] and no bounds are given: intervals take the range that was observed, "
-            f"[{tally.outputs.low:.6g}, {tally.outputs.high:.6g}], for the possible one."
+            "Outputs go beyond [0, 1] and no bounds are given: the intervals assume that outputs stay within the range "
+            f"observed, from {number(tally.outputs.low, 6)} to {number(tally.outputs.high, 6)}."
         )
     if len(findings) >= 20:
         notes.append(
-            f"Of {len(findings)} intervals, about {(1 - confidence) * len(findings):.0f} miss the truth by chance: a "
-            "single violated row among so many proves little."
+            f"Of {len(findings):,} intervals, about {(1 - confidence) * len(findings):,.0f} miss the truth by chance: "
+            "a single violation among so many proves little."
         )
-    small = sum(finding.smallest < LEAST_TO_RESAMPLE for finding in findings)
-    if resamples and small:
-        which = "One gap has" if small == 1 else f"{small} gaps have"
-        notes.append(f"{which} no bootstrap interval: a group of it has fewer than {LEAST_TO_RESAMPLE} samples.")
     if tally.targets is None:
         notes.append("Without targets there are no error rates and no calibration.")
     elif tally.targets == "classes":
         notes.append("Targets are classes, not numbers: there are no error rates and no calibration.")
     if tally.changes is None:
-        notes.append("Without raw outputs it is not known who was changed.")
+        notes.append("Without raw outputs there is no telling who was changed.")
     if samples is not None and len(samples.y) < tally.samples:
         notes.append(f"The trade-off was computed on {len(samples.y):,} rows drawn at random.")
     return notes
@@ -205,10 +217,7 @@ def _notes(
 
 def _written(constraint: Constraint) -> str:
     """The constraint as Python would write it, without what is left at its default."""
-    parts = [f"{float(constraint.tolerance):g}"]
-    parts += [
-        f"{name}={value!r}"
-        for name in ("over", "name", "regions")
-        if (value := getattr(constraint, name, None)) is not None
-    ]
-    return f"{type(constraint).__name__}({', '.join(parts)})"
+    settings = constraint.settings()
+    tolerance = f"{float(settings.pop('tolerance')):g}"
+    rest = [f"{name}={value!r}" for name, value in settings.items() if value is not None]
+    return f"{type(constraint).__name__}({', '.join([tolerance, *rest])})"

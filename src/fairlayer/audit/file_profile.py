@@ -6,12 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fairlayer.audit.samples import reach_of, refuse_missing
+from fairlayer.audit.samples import reach_of
 from fairlayer.audit.tally import MOST_GROUPS, Range, check_cells
+from fairlayer.binding.conditions import MOST_CLASSES
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.constraints import EqualizedOdds
 from fairlayer.errors import InputError
-from fairlayer.tables.duckdb_table import Table, number, quote
+from fairlayer.tables.duckdb_table import number, text
+from fairlayer.tables.sql_cells import refuse_missing
+from fairlayer.tables.table_io import TableFile
 
 
 class Roles(NamedTuple):
@@ -24,7 +26,9 @@ class Roles(NamedTuple):
     raw: str | None
 
 
-def read_roles(table: Table, groups: Any, prediction: str | None, target: Any, weight: str | None, raw: Any) -> Roles:
+def read_roles(
+    table: TableFile, groups: Any, prediction: str | None, target: Any, weight: str | None, raw: Any
+) -> Roles:
     """The columns named by the arguments, all of which the file must have."""
     if groups is None or isinstance(groups, Mapping):
         raise InputError("groups must name columns of the file, for instance groups=['sex'].")
@@ -44,16 +48,16 @@ def read_roles(table: Table, groups: Any, prediction: str | None, target: Any, w
     return Roles(tuple(dict.fromkeys(names)), prediction, target, weight, raw)
 
 
-class Facts:
+class FileProfile:
     """What must be known before sums are taken: ranges, what targets are, and that nothing is missing."""
 
-    def __init__(self, table: Table, roles: Roles, rules: ConstraintSet):
+    def __init__(self, table: TableFile, roles: Roles, rules: ConstraintSet):
         letters = {"y": roles.prediction, "t": roles.target, "w": roles.weight, "z": roles.raw}
         self.numbers = {letter: name for letter, name in letters.items() if name is not None}
         found = {name: values[0] for name, values in table.query(self._sql(roles)).items()}
         self.rows = int(found["n"])
         if self.rows == 0:
-            raise InputError(f"{str(table.path)!r} has no rows: there is nothing to audit.")
+            raise InputError(f"{str(table.source.path)!r} has no rows: there is nothing to audit.")
         self.targets = self._kind_of_targets(found, roles, rules)
         for letter, name in self.numbers.items():
             if letter != "t" or self.targets != "classes":
@@ -89,8 +93,8 @@ class Facts:
         if "z" in self.numbers:
             asked += ["max(abs(y - z)) AS largest_change"]
         values = [f"{number(name)} AS {letter}" for letter, name in self.numbers.items()]
-        values += [f"{quote(roles.target)} AS target"] if roles.target is not None else []
-        values += [f"{quote(name)} AS g{j}" for j, name in enumerate(roles.groups)]
+        values += [f"{text(roles.target)} AS target"] if roles.target is not None else []
+        values += [f"{text(name)} AS g{j}" for j, name in enumerate(roles.groups)]
         return f"SELECT {', '.join(asked)} FROM (SELECT {', '.join(values)} FROM data)"
 
     def _kind_of_targets(self, found: Mapping[str, Any], roles: Roles, rules: ConstraintSet) -> str | None:
@@ -106,23 +110,24 @@ class Facts:
         else:
             kind = "numeric"
         for constraint in rules.constraints:
-            if kind == "classes" and getattr(constraint, "residual", False):
+            if kind == "classes" and constraint.quantity == "residual":
                 raise InputError(
                     f"column {roles.target!r} holds entries that are no numbers, of which {rules.needs_targets} cannot "
                     "take residuals."
                 )
-            intervals = any(isinstance(region, tuple) for region in getattr(constraint, "regions", None) or ())
-            if kind == "classes" and isinstance(constraint, EqualizedOdds) and intervals:
-                raise InputError(
-                    f"column {roles.target!r} holds entries that are no numbers, of which EqualizedOdds cannot take "
-                    "intervals: leave regions out for one per class."
-                )
-            most = getattr(constraint, "most_classes", math.inf)
-            if isinstance(constraint, EqualizedOdds) and constraint.regions is None and found["classes"] > 2 * most:
-                raise InputError(
-                    f"column {roles.target!r} has about {int(found['classes']):,} values, too many to be classes: give "
-                    "EqualizedOdds intervals of the target, for instance regions=[(None, 0.5), (0.5, None)]."
-                )
+            for condition in constraint.conditions:
+                if condition.source != "target":
+                    continue
+                if kind == "classes" and any(isinstance(region, tuple) for region in condition.regions or ()):
+                    raise InputError(
+                        f"column {roles.target!r} holds entries that are no numbers, of which there are no intervals: "
+                        "leave regions out for one per class."
+                    )
+                if condition.regions is None and found["classes"] > 2 * MOST_CLASSES:
+                    raise InputError(
+                        f"column {roles.target!r} has about {int(found['classes']):,} values, too many to be classes: "
+                        "give intervals of the target, for instance regions=[(None, 0.5), (0.5, None)]."
+                    )
         return kind
 
     def scales(self, sums: Sequence[str]) -> dict[str, float]:

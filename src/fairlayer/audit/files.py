@@ -7,95 +7,104 @@ error. So the result depends neither on the order of rows nor on the number of t
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from fairlayer.audit.file_profile import Facts, Roles
-from fairlayer.audit.samples import Samples, read_samples, refuse_missing
+from fairlayer.audit.file_profile import FileProfile, Roles
+from fairlayer.audit.samples import Samples, cells_of, columns_of, read_samples
 from fairlayer.audit.tally import (
     BINS,
     CHANGE_BINS,
     CHANGE_SUMS,
-    CLASS,
     OUTPUT_SUMS,
     TARGET_SUMS,
     ChangeTally,
     Tally,
-    check_cells,
-    check_labels,
+    decision_threshold,
 )
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import Column, read_column
-from fairlayer.constraints import ConditionalParity, EqualizedOdds, GroupConstraint, Key, Region
-from fairlayer.errors import InputError
-from fairlayer.tables.duckdb_table import MISSING, Table, number, quote, text
-
-_PLAIN_TYPES = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
+from fairlayer.tables.duckdb_table import MISSING, label, number
+from fairlayer.tables.sql_cells import CellCode
+from fairlayer.tables.table_io import TableFile
 
 
-class Part(NamedTuple):
-    """One of the columns that cells depend on: SQL of what to group by, one expression or a pattern of several."""
+def code_cells(table: TableFile, roles: Roles, facts: FileProfile, rules: ConstraintSet) -> CellCode:
+    """Everything that cells depend on, as the code of a row."""
+    code = CellCode(table, rules.constraints, roles.target, every_class=facts.targets == "binary")
+    for name in roles.groups:
+        value, known = code.labels(name)
+        code.add_labels(name, value, known, _whole_numbers(known))
+    return code
 
-    name: str
-    expressions: list[str]
+
+def _whole_numbers(labels: Sequence[str]) -> list[Any]:
+    """Labels of text that are all whole numbers, as numbers: then they are those of arrays."""
+    whole = all(entry == MISSING or re.fullmatch("0|-?[1-9][0-9]{0,17}", entry) for entry in labels)
+    return [int(entry) if whole and entry != MISSING else entry for entry in labels]
 
 
-def tally_file(table: Table, roles: Roles, facts: Facts, rules: ConstraintSet, threshold: float) -> Tally:
-    """One pass over the file besides that for the facts, one for each feature, and two more for raw outputs."""
-    parts, parameters = _parts(table, roles, rules, facts)
+def tally_file(
+    table: TableFile, facts: FileProfile, code: CellCode, rules: ConstraintSet, threshold: float | None
+) -> Tally:
+    """One pass over the file besides those for profile and code, and two more for raw outputs."""
     sums = OUTPUT_SUMS + (TARGET_SUMS if facts.targets in ("binary", "numeric") else ())
-    source, scales = _Source(facts, parts, threshold, parameters), facts.scales(sums)
-    found = table.query(source.grouped("bin", "count(*) AS n", *source.sums(scales)), source.parameters)
-    columns, codes = _columns(table, parts, found)
-    cells, cell = np.unique(codes, axis=0, return_inverse=True)
-    check_labels(columns)
-    check_cells(len(cells))
-    # In the order of cells and bins, as samples in memory are counted: then resamples are the same, too.
-    order = np.lexsort((found["bin"], cell.reshape(-1)))
+    threshold = decision_threshold(threshold, facts.targets, facts.ranges["y"])
+    quantities, scales = _Quantities(facts, code, threshold), facts.scales(sums)
+    found = table.query(quantities.grouped("bin", "count(*) AS n", *quantities.sums(scales)), quantities.parameters)
+    codes, position = np.unique(found["code"], return_inverse=True)
+    # Constraints look at one sample of each code, as they do at samples in memory.
+    groups, features, targets = code.meanings(codes)
+    numbers = targets if facts.targets in ("binary", "numeric") else None
+    met = Samples(np.zeros(len(codes)), groups, targets, numbers, facts.targets, features or None, None, None)
+    columns, of_code = cells_of(columns_of(met, rules), len(codes))
+    cell = of_code[position.reshape(-1)]
+    # In the order of cells and bins, as samples in memory are counted: then sums round alike, too.
+    order = np.lexsort((found["bin"], cell))
     return Tally(
-        attributes=tuple(("group", name) for name in roles.groups),
-        columns={key: Column(c.name, cells[:, j], c.labels) for j, (key, c) in enumerate(columns.items())},
-        cell=cell.reshape(-1)[order],
+        attributes=tuple(key for key in columns if key[0] == "group"),
+        columns=columns,
+        cell=cell[order],
         bin=found["bin"][order].astype(np.int64),
         count=found["n"][order].astype(np.int64),
-        sums={name: values[order] for name, values in source.scaled(found, scales).items()},
+        sums={name: values[order] for name, values in quantities.scaled(found, scales).items()},
         outputs=facts.ranges["y"],
         residuals=facts.residuals,
         reach=facts.reach,
         targets=facts.targets,
-        changes=None if roles.raw is None else _changes(table, source, facts, parts),
+        threshold=threshold,
+        changes=_changes(table, quantities, facts, codes, of_code) if "z" in facts.ranges else None,
     )
 
 
-class _Source:
+class _Quantities:
     """The file as rows of quantities, and queries over them."""
 
-    def __init__(self, facts: Facts, parts: Mapping[Key, Part], threshold: float, parameters: Any):
+    def __init__(self, facts: FileProfile, code: CellCode, threshold: float | None):
         self.facts = facts
         width = facts.reach.width
         self.parameters: dict[str, Any] = {
-            **parameters,
-            "threshold": float(threshold),
+            **code.parameters,
+            "threshold": math.inf if threshold is None else float(threshold),
             "low": facts.reach.low,
             "per_bin": BINS / width if width > 0 else 0.0,
         }
         numbers = {letter: name for letter, name in facts.numbers.items() if letter in facts.ranges}
         values = [f"{number(name)} AS {letter}" for letter, name in numbers.items()]
-        keys = [f"{sql} AS {alias}" for alias, sql in _aliases(parts)]
         more = ["CAST(y >= $threshold AS DOUBLE) AS d", f"{_bin_sql('y')} AS bin"]
         more += ["y - t AS r"] if "t" in numbers else []
         if "z" in numbers:
             more += ["y - z AS c", "abs(y - z) AS a", "CAST(y <> z AS DOUBLE) AS x", f"{_bin_sql('z')} AS raw_bin"]
             more += ["CAST((y >= $threshold) <> (z >= $threshold) AS DOUBLE) AS f"]
-        self.rows = f"(SELECT *, {', '.join(more)} FROM (SELECT {', '.join(values + keys)} FROM data))"
-        self.keys = [alias for alias, _ in _aliases(parts)]
+        values.append(f"{code.sql} AS code")
+        self.rows = f"(SELECT *, {', '.join(more)} FROM (SELECT {', '.join(values)} FROM data))"
 
     def grouped(self, by: str, *sums: str) -> str:
         """A query for sums by cell and by one thing more."""
-        return f"SELECT {', '.join([*self.keys, by, *sums])} FROM {self.rows} GROUP BY ALL"
+        return f"SELECT {', '.join(['code', by, *sums])} FROM {self.rows} GROUP BY ALL"
 
     def sums(self, scales: Mapping[str, float]) -> list[str]:
         """SQL of sums in integers."""
@@ -119,175 +128,50 @@ def _bin_sql(letter: str) -> str:
     return f"CAST(least(greatest(floor(({letter} - $low) * $per_bin), 0), {BINS - 1}) AS INTEGER)"
 
 
-def _aliases(parts: Mapping[Key, Part]) -> list[tuple[str, str]]:
-    return [(f"k{i}_{j}", sql) for i, part in enumerate(parts.values()) for j, sql in enumerate(part.expressions)]
-
-
-def _parts(table: Table, roles: Roles, rules: ConstraintSet, facts: Facts) -> tuple[dict[Key, Part], dict[str, Any]]:
-    """What cells depend on, and the parameters of its SQL."""
-    parts: dict[Key, Part] = {("group", name): Part(name, [_label_sql(table, name)]) for name in roles.groups}
-    parameters: dict[str, Any] = {}
-    for constraint in rules.constraints:
-        if isinstance(constraint, ConditionalParity):
-            for name, regions in constraint.regions.items():
-                table.require(str(name), "regions")
-                value = feature_sql(str(name), regions)
-                _check_feature(table, str(name), value)
-                parts["region", constraint.key, name] = _pattern(str(name), value, regions, parameters)
-        elif isinstance(constraint, EqualizedOdds):
-            assert roles.target is not None
-            value = text(roles.target) if facts.targets == "classes" else number(roles.target)
-            key = constraint.column_keys[0]
-            if constraint.regions is None:
-                parts[key] = Part(roles.target, [value])
-            else:
-                parts[key] = _pattern(roles.target, value, constraint.regions, parameters)
-        elif not isinstance(constraint, GroupConstraint) or constraint.column_keys:
-            raise InputError(f"{type(constraint).__name__} cannot be audited in a file: pass its columns as arrays.")
-    if facts.targets == "binary":
-        assert roles.target is not None
-        parts[CLASS] = Part("class", [number(roles.target)])
-    return parts, parameters
-
-
-def _label_sql(table: Table, name: str) -> str:
-    """A label as it is where its type is one of numbers that count, as text otherwise."""
-    kind = table.types[name]
-    return quote(name) if kind in (*_PLAIN_TYPES, "FLOAT", "DOUBLE") else text(name)
-
-
-def feature_sql(name: str, regions: Sequence[Region]) -> str:
-    """A feature as numbers, or as text where a region is a set of text."""
-    return text(name) if _are_text(regions) else number(name)
-
-
-def _are_text(regions: Sequence[Region]) -> bool:
-    return any(isinstance(v, str) for region in regions if isinstance(region, set | frozenset) for v in region)
-
-
-def _check_feature(table: Table, name: str, value: str) -> None:
-    found = table.query(f"SELECT count(*) AS n, count({value}) AS known FROM data")
-    refuse_missing(f"column {name!r}", int(found["n"][0] - found["known"][0]), int(found["n"][0]))
-
-
-def _pattern(name: str, value: str, regions: Sequence[Region], parameters: dict[str, Any]) -> Part:
-    """Membership of every region, whose ends and members are parameters."""
-    as_text = _are_text(regions)
-
-    def parameter(content: Any) -> str:
-        alias = f"region_{len(parameters)}"
-        try:
-            parameters[alias] = str(content) if as_text else float(content)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"regions of column {name!r}: {content!r} is no number.") from error
-        return f"${alias}"
-
-    expressions = []
-    for region in regions:
-        if isinstance(region, set | frozenset):
-            listed = ", ".join(parameter(entry) for entry in sorted(region, key=str))
-            expressions.append(f"({value} IN ({listed}))" if listed else "false")
-            continue
-        low, high = region
-        if as_text:
-            raise InputError(
-                f"regions of column {name!r} mix intervals with sets of text: use one constraint for each."
-            )
-        sides = [f"{value} >= {parameter(low)}"] if low is not None else []
-        sides += [f"{value} < {parameter(high)}"] if high is not None else []
-        expressions.append(f"({' AND '.join(sides)})" if sides else "true")
-    return Part(name, expressions)
-
-
-def _columns(table: Table, parts: Mapping[Key, Part], found: Mapping[str, np.ndarray]) -> tuple[dict, np.ndarray]:
-    """Columns with labels, over the rows of a result; and their codes side by side."""
-    columns: dict[Key, Column] = {}
-    for i, (key, part) in enumerate(parts.items()):
-        values = [found[f"k{i}_{j}"] for j in range(len(part.expressions))]
-        if key[0] == "group":
-            labels = labels_of(values[0], table.is_csv)
-            columns[key] = read_column(part.name, labels, len(labels))  # type: ignore[assignment]
-            if columns[key].labels is None:
-                known, codes = np.unique(columns[key].values, return_inverse=True)
-                columns[key] = Column(part.name, codes.reshape(-1), tuple(known.tolist()))
-        elif key == CLASS:
-            columns[key] = Column(part.name, np.asarray(values[0]).astype(np.int64), (0.0, 1.0))
-        elif key == ("odds",):
-            classes, codes = np.unique(np.asarray(values[0]), return_inverse=True)
-            columns[key] = Column(part.name, codes.reshape(-1), tuple(classes.tolist()))
-        else:
-            pattern = np.stack([np.asarray(value).astype(bool) for value in values], axis=1)
-            patterns, codes = np.unique(pattern, axis=0, return_inverse=True)
-            columns[key] = Column(part.name, codes.reshape(-1), tuple(map(tuple, patterns.tolist())))
-    return columns, np.stack([np.asarray(column.values) for column in columns.values()], axis=1)
-
-
-def labels_of(values: np.ndarray, as_text: bool) -> np.ndarray:
-    """Labels from a result, a missing one a label of its own; of text that is all whole numbers, the numbers."""
-    missing = np.ma.getmaskarray(values)
-    labels = np.ma.getdata(values)
-    if labels.dtype.kind == "f":
-        missing = missing | np.isnan(labels)
-    if as_text and all(_is_whole(label) for label in set(labels[~missing].tolist())):
-        labels = np.array([int(label) if not gone else 0 for label, gone in zip(labels, missing, strict=True)])
-    if not missing.any():
-        return labels
-    labels = labels.astype(object)
-    labels[missing] = MISSING
-    return labels
-
-
-def _is_whole(label: str) -> bool:
-    return re.fullmatch("0|-?[1-9][0-9]{0,17}", label) is not None
-
-
-def _changes(table: Table, source: _Source, facts: Facts, parts: Mapping[Key, Part]) -> ChangeTally:
+def _changes(
+    table: TableFile, quantities: _Quantities, facts: FileProfile, codes: np.ndarray, of_code: np.ndarray
+) -> ChangeTally:
     """The changes by cell, and the raw outputs."""
-    source.parameters["per_change"] = CHANGE_BINS / (facts.largest_change or 1.0)
+    quantities.parameters["per_change"] = CHANGE_BINS / (facts.largest_change or 1.0)
     scales = facts.scales(CHANGE_SUMS)
     step = f"CAST(sign(c) * least(ceil(a * $per_change), {CHANGE_BINS}) AS INTEGER) AS step"
-    asked = ("count(*) AS n", "min(c) AS lowest", "max(c) AS highest", *source.sums(scales))
-    found = table.query(source.grouped(step, *asked), source.parameters)
+    asked = ("count(*) AS n", "min(c) AS lowest", "max(c) AS highest", *quantities.sums(scales))
+    found = table.query(quantities.grouped(step, *asked), quantities.parameters)
     weight = facts.scales(("w",))
-    raw = table.query(source.grouped("raw_bin", "count(*) AS n", *source.sums(weight)), source.parameters)
+    by_bin = quantities.grouped("raw_bin", "count(*) AS n", *quantities.sums(weight))
+    raw = table.query(by_bin, quantities.parameters)
     return ChangeTally(
-        cell=_locate(table, parts, found),
+        cell=of_code[np.searchsorted(codes, found["code"])],
         bin=found["step"].astype(np.int64),
         count=found["n"].astype(np.int64),
         lowest=np.asarray(found["lowest"], dtype=np.float64),
         highest=np.asarray(found["highest"], dtype=np.float64),
-        sums=source.scaled(found, scales),
-        raw_cell=_locate(table, parts, raw),
+        sums=quantities.scaled(found, scales),
+        raw_cell=of_code[np.searchsorted(codes, raw["code"])],
         raw_bin=raw["raw_bin"].astype(np.int64),
-        raw_weight=source.scaled(raw, weight)["w"],
+        raw_weight=quantities.scaled(raw, weight)["w"],
     )
 
 
-def _locate(table: Table, parts: Mapping[Key, Part], found: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The cell of each row of a result. Every result has all cells, so that their order is the same."""
-    return np.unique(_columns(table, parts, found)[1], axis=0, return_inverse=True)[1].reshape(-1)
-
-
-def sample_file(table: Table, roles: Roles, facts: Facts, rules: ConstraintSet, rows: int, seed: int) -> Samples:
+def sample_file(table: TableFile, facts: FileProfile, code: CellCode, rows: int, seed: int) -> Samples:
     """At most `rows` rows as samples in memory: all of them in their order, or a random sample."""
     asked = {letter: number(name) for letter, name in facts.numbers.items()}
     if facts.targets == "classes":
-        asked["t"] = text(str(roles.target))
-    asked |= {f"g{j}": _label_sql(table, name) for j, name in enumerate(roles.groups)}
-    regions: dict[str, list[Region]] = {}
-    for constraint in rules.constraints:
-        if isinstance(constraint, ConditionalParity):
-            for name, listed in constraint.regions.items():
-                regions.setdefault(str(name), []).extend(listed)
-    asked |= {f"f{j}": feature_sql(name, listed) for j, (name, listed) in enumerate(regions.items())}
+        asked["t"] = label(facts.numbers["t"], table.columns[facts.numbers["t"]])
+    asked |= {f"g{j}": digit.sql for j, digit in enumerate(code.groups.values())}
+    asked |= {f"f{j}": digit.value for j, digit in enumerate(code.features.values())}
     # The seed and the number are integers of ours: DuckDB takes no parameters here.
     some = f" USING SAMPLE reservoir({int(rows)} ROWS) REPEATABLE ({int(seed)})" if facts.rows > rows else ""
-    found = table.query(f"SELECT {', '.join(f'{sql} AS {alias}' for alias, sql in asked.items())} FROM data{some}")
+    listed = ", ".join(f"{sql} AS {alias}" for alias, sql in asked.items())
+    found = table.query(f"SELECT {listed} FROM data{some}", code.parameters)
     return read_samples(
         found["y"],
-        {name: labels_of(found[f"g{j}"], table.is_csv) for j, name in enumerate(roles.groups)},
+        {
+            name: np.array(digit.meaning, dtype=object)[found[f"g{j}"]]
+            for j, (name, digit) in enumerate(code.groups.items())
+        },
         found.get("t"),
-        {name: np.asarray(found[f"f{j}"]) for j, name in enumerate(regions)} or None,
+        {name: np.asarray(found[f"f{j}"]) for j, name in enumerate(code.features)} or None,
         found.get("w"),
         found.get("z"),
     )

@@ -12,24 +12,20 @@ from typing import Any
 import numpy as np
 
 from fairlayer.audit.intervals import (
-    LEAST_TO_RESAMPLE,
     cautious_means,
     effective_count,
-    percentiles,
     possible_outputs,
     possible_residuals,
-    resample,
     welch,
 )
 from fairlayer.audit.result import Finding, Interval, Verdict
 from fairlayer.audit.tally import MOST_GROUPS, Range, Tally
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import Name
-from fairlayer.binding.system import Plan, View
-from fairlayer.constraints import Constraint, Key, Statistic
+from fairlayer.binding.row_plan import PresentRows
+from fairlayer.binding.system import make_plan
+from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
 
-_ROWS_AT_ONCE = 2000  # of which all resamples are held in memory
 ROUNDING = 2.0**-48  # times the largest output: what rounding may do to a mean in float64
 
 
@@ -37,11 +33,8 @@ ROUNDING = 2.0**-48  # times the largest output: what rounding may do to a mean 
 class Statistics:
     """The group means that the rows compare, K of them, m rows."""
 
-    plan: Plan
-    view: View
-    of_entry: np.ndarray  # (E,) cell of the plan's grid that an entry of the tally is in
-    membership: np.ndarray  # (G, K)
-    named: list[tuple[str, Statistic]]  # family's prefix, and the statistic
+    view: PresentRows
+    named: list[tuple[str, str]]  # what is compared, and the group
     count: np.ndarray  # (K,) samples
     n: np.ndarray  # (K,) effective samples
     mean: np.ndarray  # (K,)
@@ -49,27 +42,15 @@ class Statistics:
     residual: np.ndarray  # (K,) whether of y - t
 
 
-def constraint_keys(rules: ConstraintSet, names: tuple[Name, ...]) -> tuple[Key, ...]:
-    """The columns that the rows depend on."""
-    _, used = rules.groupings(names)
-    keys: dict[Key, None] = dict.fromkeys(("group", name) for name in used)
-    for constraint in rules.constraints:
-        keys.update(dict.fromkeys(constraint.column_keys))
-    return tuple(keys)
-
-
 def measure_rows(tally: Tally, rules: ConstraintSet) -> Statistics:
     """Means of all groups that the constraints compare."""
     names = tuple(key[1] for key in tally.attributes)
     groupings, _ = rules.groupings(names)
     _check_groups(tally, groupings)
-    grid, of_entry = tally.grid(constraint_keys(rules, names))
-    families = [c.families(grid, groupings[position]) for position, c in enumerate(rules.constraints)]
-    plan = Plan(families, {}, grid.size)
-    membership = plan.membership
+    plan = make_plan(rules, groupings, tally.grid(), tally.cells)
 
     def per_statistic(what: str) -> np.ndarray:
-        return tally.total(what, of_entry, grid.size) @ membership
+        return plan.totals(tally.total(what, tally.cell, tally.cells))
 
     weight = per_statistic("w")
     safe = np.where(weight > 0, weight, 1.0)
@@ -83,9 +64,9 @@ def measure_rows(tally: Tally, rules: ConstraintSet) -> Statistics:
     n = effective_count(weight, squared)
     scatter = of_quantity("wwqq") - 2.0 * mean * of_quantity("wwq") + mean**2 * squared
     variance = np.maximum(scatter, 0.0) / np.where(squared > 0, squared, 1.0)
-    named = [(family.prefix, s) for listed in plan.families for family in listed for s in family.statistics]
+    named = [(family.prefix, label) for family in plan.families for label in family.labels()]
     count = per_statistic("")
-    return Statistics(plan, plan.view(weight > 0), of_entry, membership, named, count, n, mean, variance, residual)
+    return Statistics(plan.view(weight > 0), named, count, n, mean, variance, residual)
 
 
 def _check_groups(tally: Tally, groupings: Any) -> None:
@@ -99,16 +80,15 @@ def _check_groups(tally: Tally, groupings: Any) -> None:
 
 
 def find(
-    tally: Tally, rules: ConstraintSet, bounds: Range | None, confidence: float, resamples: int, seed: int
+    tally: Tally, rules: ConstraintSet, bounds: Range | None, confidence: float
 ) -> tuple[list[Finding], tuple[str, ...], tuple[str, ...]]:
-    """All findings, those that pass their tolerance most first; groups that are absent; constraints without a row."""
+    """All findings, the farthest beyond its tolerance first; absent groups; constraints that compare nobody."""
     s = measure_rows(tally, rules)
-    analytic = _analytic(s, tally, bounds, confidence)
-    resampled = _resampled(s, tally, resamples, confidence, seed)
+    intervals = _intervals(s, tally, bounds, confidence)
     magnitude = {False: tally.outputs.magnitude, True: tally.residuals.magnitude if tally.residuals else 0.0}
     tolerances = [float(tolerance) for tolerance in rules.tolerances()]
     findings = []
-    for j, row in enumerate(s.view.names):
+    for j, name in enumerate(s.view.names):
         constraint, tolerance = rules.constraints[s.view.owner[j]], tolerances[s.view.owner[j]]
         compared = [k for k in (s.view.plus[j], s.view.minus[j]) if k >= 0]
         means = [float(s.mean[k]) for k in compared]
@@ -118,17 +98,18 @@ def find(
             Finding(
                 constraint=title(constraint),
                 kind=type(constraint).__name__,
-                row=row,
+                quantity="residual" if s.residual[compared[0]] else "output",
+                within=next((condition.source for condition in constraint.conditions), ""),
+                name=name,
                 where=s.named[compared[0]][0],
-                groups=tuple(s.named[k][1].label for k in compared),
+                groups=tuple(s.named[k][1] for k in compared),
                 counts=tuple(int(s.count[k]) for k in compared),
                 means=tuple(means),
                 gap=gap,
                 tolerance=tolerance,
                 holds=abs(gap) <= tolerance + doubt,
-                interval=analytic[j],
-                bootstrap=resampled[j],
-                verdict=judge(analytic[j], tolerance),
+                interval=intervals[j],
+                verdict=judge(intervals[j], tolerance),
             )
         )
     present = set(s.view.owner.tolist())
@@ -151,7 +132,7 @@ def judge(interval: Interval | None, tolerance: float) -> Verdict:
     return Verdict.SATISFIED if -tolerance <= lower and upper <= tolerance else Verdict.UNDECIDED
 
 
-def _analytic(s: Statistics, tally: Tally, bounds: Range | None, confidence: float) -> list[Interval | None]:
+def _intervals(s: Statistics, tally: Tally, bounds: Range | None, confidence: float) -> list[Interval | None]:
     """See `intervals`; None where the range of outputs is not known."""
     ranges = [possible_outputs(tally, bounds), possible_residuals(tally, bounds)]
     low, high = np.array([tuple(known or (0.0, 0.0)) for known in ranges]).T[:, s.residual.astype(np.int64)]
@@ -159,46 +140,3 @@ def _analytic(s: Statistics, tally: Tally, bounds: Range | None, confidence: flo
     pairs = welch(s.n, centre, variance, s.mean, s.view.plus, s.view.minus, confidence)
     known = [ranges[int(s.residual[k])] is not None for k in s.view.plus.tolist()]
     return [(low, high) if there else None for low, high, there in zip(*pairs.tolist(), known, strict=True)]
-
-
-def _resampled(s: Statistics, tally: Tally, resamples: int, confidence: float, seed: int) -> list[Interval | None]:
-    """See `intervals`; None where a group is too small."""
-    rows = len(s.view.names)
-    found: list[Interval | None] = [None] * rows
-    if resamples <= 0:
-        return found
-    pair = [[k for k in pair if k >= 0] for pair in zip(s.view.plus.tolist(), s.view.minus.tolist(), strict=True)]
-    large = [min(s.count[k] for k in compared) >= LEAST_TO_RESAMPLE for compared in pair]
-    for quantity in "yr":
-        wanted = [j for j in range(rows) if large[j] and bool(s.residual[pair[j][0]]) == (quantity == "r")]
-        if not wanted:
-            continue
-        lower, upper = _resample_rows(s, tally, quantity, np.array(wanted), resamples, confidence, seed)
-        for j, low, high in zip(wanted, lower.tolist(), upper.tolist(), strict=True):
-            found[j] = (low, high)
-    return found
-
-
-def _resample_rows(
-    s: Statistics, tally: Tally, quantity: str, wanted: np.ndarray, resamples: int, confidence: float, seed: int
-) -> np.ndarray:
-    """(2, rows): percentiles of the gaps of some rows, all of outputs or all of residuals."""
-    cells = len(s.membership)
-    # Entries of cells that these constraints do not tell apart are one.
-    number = s.of_entry.astype(np.int64) * (int(tally.bin.max()) + 1) + tally.bin
-    merged, entry = np.unique(number, return_inverse=True)
-    first = np.zeros(len(merged), dtype=np.int64)
-    first[entry] = s.of_entry
-    sums = {what: tally.total(what, entry, len(merged)) for what in ("", "w", "ww")}
-    q, wwq, wwqq = (tally.total(what.replace("q", quantity), entry, len(merged)) for what in ("wq", "wwq", "wwqq"))
-    weight_of_cell = np.bincount(first, sums["w"], cells)
-    mean = (np.bincount(first, q, cells) / np.where(weight_of_cell > 0, weight_of_cell, 1.0))[first]
-    scatter = (wwqq - 2.0 * mean * wwq + mean**2 * sums["ww"]) / sums[""]
-    within = scatter - ((q - mean * sums["w"]) / sums[""]) ** 2
-    # Rounding leaves a trace of variance in entries of equal samples: none is meant.
-    within = np.where(within > 1e-12 * mean**2 * sums["ww"] / sums[""], within, 0.0)
-    means = resample(sums[""], sums["w"], q, within, first, s.membership, resamples, seed)
-    means = np.concatenate([means, np.zeros((resamples, 1))], axis=1)  # minus = -1 reads the zero at the end
-    blocks = np.array_split(wanted, 1 + len(wanted) // _ROWS_AT_ONCE)
-    gaps = (means[:, s.view.plus[rows]] - means[:, s.view.minus[rows]] for rows in blocks)
-    return np.concatenate([percentiles(block, confidence) for block in gaps], axis=1)

@@ -10,8 +10,8 @@ import numpy as np
 from fairlayer.audit.intervals import cautious_means, effective_count, possible_outputs, quantile_of, welch, wilson
 from fairlayer.audit.result import CalibrationBin, Change, GroupReport, Histogram, Interval, Rate
 from fairlayer.audit.tally import BINS, CLASS, OUTPUT_SUMS, TARGET_SUMS, Range, Tally
-from fairlayer.binding.groups import Label
-from fairlayer.constraints import Key
+from fairlayer.binding.conditions import Key
+from fairlayer.constraints.plain_data import Label
 
 HISTOGRAM_BINS = 40
 CALIBRATION_BINS = 10
@@ -44,7 +44,9 @@ def describe(tally: Tally, keys: Sequence[Key], bounds: Range | None, confidence
             mean=of_group["wy"] / weight,
             mean_interval=intervals[g],
             deviation=math.sqrt(max(0.0, of_group["wyy"] / weight - (of_group["wy"] / weight) ** 2)),
-            decision_rate=wilson(of_group["wd"], weight, weight**2 / of_group["ww"], count, z),
+            decision_rate=None
+            if tally.threshold is None
+            else wilson(of_group["wd"], weight, weight**2 / of_group["ww"], count, z),
             target_mean=of_group["wt"] / weight if "wt" in of_group else None,
             bias=of_group["wr"] / weight if "wr" in of_group else None,
             root_mean_squared_error=math.sqrt(of_group["wrr"] / weight) if "wrr" in of_group else None,
@@ -209,7 +211,7 @@ def changes(tally: Tally) -> list[Change]:
                 lowest=float(table.lowest[at].min()),
                 highest=float(table.highest[at].max()),
                 quantiles=_quantiles(table.bin[at], sums["w"], sums["wc"]),
-                flipped=float(sums["wf"].sum()) / weight,
+                flipped=None if tally.threshold is None else float(sums["wf"].sum()) / weight,
             )
         )
     return found

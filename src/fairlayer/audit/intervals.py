@@ -1,13 +1,9 @@
 """Intervals for the population's means, gaps and rates, from counts and moments.
 
-*Analytic.* A group of n samples gets one more sample at either end of the range [lo, hi], as Agresti & Caffo (2000) do
-for differences of proportions; for these n + 2, the rest is Welch's interval by Student's distribution. It is what
-keeps a tiny group honest: three equal outputs have no variance, but with the two that are added the interval is wide,
-and it narrows only as n grows.
-
-*Bootstrap.* Entries of the tally are drawn again, a Poisson number of times each (the Poisson bootstrap, which is the
-usual one with a total that is random too); what varies within an entry is added as a normal number with the entry's own
-variance. So the samples themselves are not needed, and 10^8 of them cost as much as 10^4. Percentiles of the gap.
+A group of n samples gets one more sample at either end of the range [lo, hi], as Agresti & Caffo (2000) do for
+differences of proportions; for these n + 2, the rest is Welch's interval by Student's distribution. It is what keeps a
+tiny group honest: three equal outputs have no variance, but with the two that are added the interval is wide, and it
+narrows only as n grows. It needs nothing but sums, so 10^8 samples cost as much as 10^4.
 
 Weights: samples are independent, and a weight says how many of the population a sample stands for; n is replaced by
 (sum w)^2 / sum w^2 (Kish 1965).
@@ -24,9 +20,7 @@ from scipy.special import stdtrit
 from fairlayer.audit.result import Rate
 from fairlayer.audit.tally import Range, Tally
 
-LEAST_TO_RESAMPLE = 10  # samples of a group, below which a bootstrap shows less variation than there is
 LEAST_TO_OBSERVE = 30  # samples in all, below which their range says little about the possible one
-_DRAWS_AT_ONCE = 4_000_000
 
 
 def quantile_of(confidence: float) -> float:
@@ -103,35 +97,3 @@ def possible_residuals(tally: Tally, stated: Range | None) -> Range | None:
 
 def _observed(observed: Range, samples: int) -> Range | None:
     return observed if samples >= LEAST_TO_OBSERVE and observed.width > 0 else None
-
-
-def resample(
-    count: np.ndarray,  # (E,) samples of each entry
-    weight: np.ndarray,  # (E,) sum of w
-    total: np.ndarray,  # (E,) sum of w q, q the quantity whose means are compared
-    within: np.ndarray,  # (E,) variance over samples of the entry of w (q - mean of its cell)
-    cell: np.ndarray,  # (E,) non-decreasing
-    membership: np.ndarray,  # (G, K) which cells belong to which group
-    resamples: int,
-    seed: int,
-) -> np.ndarray:
-    """(resamples, K): means of the groups, drawn again; nan where none of a group was drawn."""
-    rng = np.random.default_rng(seed)
-    starts = np.flatnonzero(np.r_[True, cell[1:] != cell[:-1]])
-    mean_weight, mean_total, deviation = weight / count, total / count, np.sqrt(np.maximum(within, 0.0))
-    at_once = max(1, _DRAWS_AT_ONCE // len(count))
-    means = []
-    for start in range(0, resamples, at_once):
-        drawn = rng.poisson(count, size=(min(at_once, resamples - start), len(count))).astype(np.float64)
-        noise = rng.standard_normal(drawn.shape) * deviation * np.sqrt(drawn)
-        sums = np.add.reduceat(drawn * mean_total + noise, starts, axis=1) @ membership
-        weights = np.add.reduceat(drawn * mean_weight, starts, axis=1) @ membership
-        means.append(np.divide(sums, weights, out=np.full_like(sums, np.nan), where=weights > 0))
-    return np.concatenate(means)
-
-
-def percentiles(values: np.ndarray, confidence: float) -> np.ndarray:
-    """(2, m): the middle part of each column that holds a share `confidence` of it."""
-    tail = 0.5 * (1.0 - confidence)
-    quantile = np.nanquantile if np.isnan(values).any() else np.quantile
-    return quantile(values, [tail, 1.0 - tail], axis=0)

@@ -38,8 +38,7 @@ class Verdict(enum.StrEnum):
 _SENTENCES = {
     Verdict.SATISFIED: "The whole interval of the gap lies within the tolerance.",
     Verdict.VIOLATED: "The whole interval of the gap lies beyond the tolerance.",
-    Verdict.UNDECIDED: "Not decidable from so few samples: the interval of the gap reaches to both sides of the "
-    "tolerance, or there is none.",
+    Verdict.UNDECIDED: "The interval of the gap reaches to both sides of the tolerance, or there is none.",
 }
 
 
@@ -55,11 +54,13 @@ class Rate:
 
 @dataclass(frozen=True)
 class Finding:
-    """One row of a constraint: two groups compared, or one group with its target."""
+    """One comparison that a constraint makes: two groups, or one group with its target."""
 
     constraint: str  # its name, or what it is called: "mean parity"
     kind: str  # class of the constraint: "MeanParity"
-    row: str  # as everywhere in fairlayer: "mean parity, sex: f - m"
+    quantity: str  # what means are of: "output", or "residual" for output less target
+    within: str  # what groups are compared within parts of: "feature", "target", or "" for nothing
+    name: str  # as everywhere in fairlayer: "mean parity, sex: f - m"
     where: str  # the part before the groups: "mean parity, sex"
     groups: tuple[str, ...]  # labels compared, ("f", "m"); one where a group is held against its target
     counts: tuple[int, ...]  # samples of each
@@ -67,13 +68,12 @@ class Finding:
     gap: float  # signed: first mean less second
     tolerance: float
     holds: bool  # whether |gap| <= tolerance in these very data, up to 2^-48 of the largest output
-    interval: Interval | None  # of the population's gap, analytic; None where nothing can be said
-    bootstrap: Interval | None  # the same, resampled; None where a group is too small to resample, or not asked for
+    interval: Interval | None  # of the population's gap; None where nothing can be said
     verdict: Verdict  # about the population, from `interval`
 
     @property
     def excess(self) -> float:
-        """By how much |gap| passes the tolerance; negative within."""
+        """By how much |gap| exceeds the tolerance; negative within."""
         return abs(self.gap) - self.tolerance
 
     @property
@@ -99,12 +99,12 @@ class Finding:
     @property
     def statement(self) -> str:
         """Both answers in one sentence."""
-        here = "holds in these data" if self.holds else "is broken in these data"
+        here = "within tolerance in these data" if self.holds else "beyond tolerance in these data"
         if self.verdict is not Verdict.UNDECIDED:
             return f"{here}; {self.verdict.value} for the population"
         few = f"{self.smallest:,} sample{'s' if self.smallest != 1 else ''} in the smaller group"
         needed = self.samples_to_decide
-        more = f"; about {needed:,} would decide" if needed is not None else ""
+        more = f"; about {needed:,} would be enough to decide" if needed is not None else ""
         return f"{here}; undecided for the population ({few}{more})"
 
 
@@ -122,7 +122,7 @@ class GroupReport:
     mean: float
     mean_interval: Interval | None
     deviation: float  # standard deviation
-    decision_rate: Rate  # predictions at the threshold or above
+    decision_rate: Rate | None  # predictions at the threshold or above; None where there are no decisions
     target_mean: float | None = None  # the base rate, where targets are 0 and 1
     bias: float | None = None  # mean of prediction less target
     root_mean_squared_error: float | None = None
@@ -176,14 +176,14 @@ class Change:
     lowest: float
     highest: float
     quantiles: dict[str, float]  # "0.05", "0.25", "0.5", "0.75", "0.95"
-    flipped: float  # share of samples whose decision at the threshold differs
+    flipped: float | None  # share of samples whose decision at the threshold differs
 
 
 @dataclass(frozen=True)
 class TradeoffPoint:
-    """What projecting these outputs onto the constraints would cost, were all tolerances this."""
+    """What projecting outputs onto the constraints would cost, were all tolerances this."""
 
-    tolerance: float
+    tolerance: float | None  # None for the outputs as they are, without constraints
     gap: float  # largest |gap| after projecting
     mean_change: float  # absolute
     root_mean_squared_change: float
@@ -200,12 +200,12 @@ class Settings:
     attributes: tuple[str, ...]
     constraints: tuple[str, ...]  # as Python would write them
     confidence: float
-    bootstrap: int  # resamples
     seed: int
-    threshold: float
+    threshold: float | None  # of decisions; None where outputs are amounts rather than probabilities
     bounds: Interval  # range that outputs are taken to have
     weighted: bool
     targets: str | None  # "binary", "numeric", "classes", or None without
+    start: str  # of the trade-off: "unconstrained model", "raw outputs" or "predictions"; "" where there is none
     versions: dict[str, str]
 
 
@@ -213,20 +213,20 @@ class Settings:
 class Audit:
     """The result of `audit`. `str` and `table()` are for a terminal, `to_html` and `to_card` for a reader."""
 
-    findings: tuple[Finding, ...]  # those that pass their tolerance most come first
-    not_compared: tuple[str, ...]  # groups that are absent, and so are in no row
-    empty: tuple[str, ...]  # constraints without any row, as fewer than two groups have samples
+    findings: tuple[Finding, ...]  # those that exceed their tolerance most come first
+    not_compared: tuple[str, ...]  # groups that are absent, and so cannot be compared
+    empty: tuple[str, ...]  # constraints with nobody to compare, as fewer than two groups have samples
     overall: GroupReport
     groups: tuple[GroupReport, ...]  # of every attribute by itself
     intersections: tuple[GroupReport, ...]  # of all attributes together; empty where there is only one
     calibration: tuple[CalibrationBin, ...]  # empty without numeric targets
     histograms: tuple[Histogram, ...]
     changes: tuple[Change, ...]  # empty without raw outputs
-    tradeoff: tuple[TradeoffPoint, ...]
+    tradeoff: tuple[TradeoffPoint, ...]  # first without constraints, then ever stricter
     settings: Settings
     notes: tuple[str, ...] = ()  # what could not be computed, and what a reader should know
     history: dict[str, tuple[float, ...]] = field(default_factory=dict)  # training history: name -> one value per epoch
-    comparison: tuple[dict[str, Any], ...] = ()  # rows of a table that compares methods: method, accuracy, gap, ...
+    comparison: tuple[dict[str, Any], ...] = ()  # methods compared, one each: method, accuracy, gap, ...
 
     @property
     def satisfied(self) -> bool:
@@ -238,7 +238,7 @@ class Audit:
 
     @property
     def verdict(self) -> Verdict:
-        """About the population: violated if a row is, satisfied if all rows are and nothing was left uncompared."""
+        """About the population: violated if one gap is, satisfied if all gaps are and nobody was left uncompared."""
         verdicts = {finding.verdict for finding in self.findings}
         if Verdict.VIOLATED in verdicts:
             return Verdict.VIOLATED
@@ -248,7 +248,7 @@ class Audit:
 
     @property
     def worst(self) -> Finding | None:
-        """The row that passes its tolerance most, or is nearest to it."""
+        """The finding that exceeds its tolerance most, or is nearest to it."""
         return max(self.findings, key=lambda finding: finding.excess, default=None)
 
     @property

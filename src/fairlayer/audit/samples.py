@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from fairlayer.arrays import as_numpy
 from fairlayer.audit.tally import (
     BINS,
     CHANGE_BINS,
@@ -22,13 +24,15 @@ from fairlayer.audit.tally import (
     bin_of,
     check_cells,
     check_labels,
+    decision_threshold,
 )
 from fairlayer.binding.cells import assign_cells
+from fairlayer.binding.conditions import Key, condition_columns
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import Column, SoftGroup, read_groups
-from fairlayer.constraints import Batch, Key, as_numpy
 from fairlayer.errors import InputError
 from fairlayer.tables.duckdb_table import MISSING
+from fairlayer.tables.sql_cells import refuse_missing
 
 
 class Samples(NamedTuple):
@@ -61,15 +65,17 @@ def read_samples(
     return Samples(y, label_missing(groups), given, t, kind, features, w, before)
 
 
-def tally_samples(samples: Samples, rules: ConstraintSet, threshold: float) -> Tally:
+def tally_samples(samples: Samples, rules: ConstraintSet, threshold: float | None) -> Tally:
     """Count samples by cell and bin."""
     y, t, w, raw = samples.y, samples.t, samples.w, samples.raw
-    cells, cell = _cells(_columns(samples, rules), len(y))
+    cells, cell = cells_of(columns_of(samples, rules), len(y))
     size = len(next(iter(cells.values())).values)
     observed = Range(float(y.min()), float(y.max()))
     reach = reach_of(observed, None if raw is None else Range(float(raw.min()), float(raw.max())))
     entry, numbers, count = _compress(cell * BINS + bin_of(y, reach), size * BINS)
-    quantities = {"y": y, "d": (y >= threshold).astype(np.float64)}
+    threshold = decision_threshold(threshold, samples.kind, observed)
+    at = math.inf if threshold is None else threshold
+    quantities = {"y": y, "d": (y >= at).astype(np.float64)}
     quantities |= {} if w is None else {"w": w}
     quantities |= {} if t is None else {"t": t, "r": y - t}
     return Tally(
@@ -83,7 +89,8 @@ def tally_samples(samples: Samples, rules: ConstraintSet, threshold: float) -> T
         residuals=None if t is None else Range(float((y - t).min()), float((y - t).max())),
         reach=reach,
         targets=samples.kind,
-        changes=None if raw is None else _changes(y, raw, w, cell, size, reach, threshold),
+        threshold=threshold,
+        changes=None if raw is None else _changes(y, raw, w, cell, size, reach, at),
     )
 
 
@@ -102,15 +109,6 @@ def read_numbers(values: Any, what: str, n: int | None = None) -> np.ndarray:
         raise InputError(f"{what} has {len(numbers)} entries for {n} predictions: pass one per prediction.")
     refuse_missing(what, int((~np.isfinite(numbers)).sum()), len(numbers))
     return numbers
-
-
-def refuse_missing(what: str, missing: int, n: int) -> None:
-    """An error where numbers are missing, or are none."""
-    if missing:
-        raise InputError(
-            f"{what} has {missing:,} of {n:,} entries that are missing or not finite numbers: leave these rows out, or "
-            "fill them in."
-        )
 
 
 def read_targets(targets: Any, n: int) -> tuple[np.ndarray | None, str]:
@@ -165,7 +163,7 @@ def _labelled(column: Any) -> Any:
     return array
 
 
-def _columns(samples: Samples, rules: ConstraintSet) -> dict[Key, Column]:
+def columns_of(samples: Samples, rules: ConstraintSet) -> dict[Key, Column]:
     """Everything that the audit looks at, as integers with labels."""
     n = len(samples.y)
     columns: dict[Key, Column] = {}
@@ -174,13 +172,13 @@ def _columns(samples: Samples, rules: ConstraintSet) -> dict[Key, Column]:
             raise InputError(f"groups[{name!r}] holds probabilities: an audit counts samples by group, so pass labels.")
         columns["group", name] = column
     for constraint in rules.constraints:
-        columns.update(constraint.columns(Batch(samples.features, samples.targets)))
+        columns.update(condition_columns(constraint, samples.features, samples.targets))
     if samples.kind == "binary" and samples.t is not None:
         columns[CLASS] = Column("class", samples.t.astype(np.int64), (0.0, 1.0))
     for key, column in columns.items():
         values = as_numpy(column.values)
         if len(values) != n:
-            raise InputError(f"features[{key[-1]!r}] has {len(values)} entries for {n} predictions: pass one each.")
+            raise InputError(f"features[{key[1]!r}] has {len(values)} entries for {n} predictions: pass one each.")
         if column.labels is None:
             labels, values = np.unique(values, return_inverse=True)
             columns[key] = Column(column.name, values.reshape(-1), tuple(labels.tolist()))
@@ -188,7 +186,7 @@ def _columns(samples: Samples, rules: ConstraintSet) -> dict[Key, Column]:
     return columns
 
 
-def _cells(columns: dict[Key, Column], n: int) -> tuple[dict[Key, Column], np.ndarray]:
+def cells_of(columns: dict[Key, Column], n: int) -> tuple[dict[Key, Column], np.ndarray]:
     """Cells that have samples, as columns of one label each; and the cell of each sample."""
     cells = assign_cells([Column(c.name, as_numpy(c.values), c.labels) for c in columns.values()], n)
     present = np.flatnonzero(cells.samples > 0)

@@ -16,9 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlayer.binding.cells import exact_sums
-from fairlayer.binding.groups import Column, Label
-from fairlayer.constraints import Grid, Key
+from fairlayer.binding.conditions import Key
+from fairlayer.binding.exact_sums import exact_sums
+from fairlayer.binding.families import GridColumn
+from fairlayer.binding.groups import Column
+from fairlayer.constraints.plain_data import Label
 from fairlayer.errors import InputError
 
 BINS = 200  # of the outputs; a multiple of the bins of histograms and calibration curves
@@ -85,6 +87,7 @@ class Tally:
     residuals: Range | None
     reach: Range  # what the bins range over: outputs, raw outputs, and [0, 1] where all lie in it
     targets: str | None  # "binary", "numeric" or "classes"
+    threshold: float | None  # outputs at it or above are decisions 1; None where there are no decisions
     changes: ChangeTally | None = None
 
     @property
@@ -111,20 +114,23 @@ class Tally:
         values = self.count.astype(np.float64) if what == "" else self.sums[what]
         return add_up(values, of_entry, size)
 
-    def grid(self, keys: Sequence[Key]) -> tuple[Grid, np.ndarray]:
-        """The cells as constraints see them, of which only these columns matter; and which of them an entry is in."""
-        found, of_cell = self.number(keys)
-        members = {}
-        for j, key in enumerate(keys):
-            labels = self.columns[key].labels or ()
-            code = {label: v for v, label in enumerate(labels)}
-            digits = np.array([code[combination[j]] for combination in found], dtype=np.int64)
-            members[key] = [(label, (digits == v).astype(np.float64)) for v, label in enumerate(labels)]
-        return Grid(members, len(found)), of_cell[self.cell]
+    def grid(self) -> dict[Key, GridColumn]:
+        """The cells as constraints see them."""
+        return {key: GridColumn(column.labels or (), np.asarray(column.values)) for key, column in self.columns.items()}
+
+
+def decision_threshold(stated: float | None, targets: str | None, outputs: Range) -> float | None:
+    """As stated; else 0.5 where outputs are probabilities of something, and None where they are amounts.
+
+    Targets that are 0 and 1 say that they are probabilities, other numbers that they are not, whatever their range.
+    """
+    if stated is not None or targets == "numeric":
+        return stated
+    return 0.5 if targets == "binary" or (outputs.low >= 0.0 and outputs.high <= 1.0) else None
 
 
 def add_up(values: np.ndarray, index: np.ndarray, size: int) -> np.ndarray:
-    """Sums of the values that share an index, in twice the precision."""
+    """Sums of the values that share an index, each rounded once."""
     sums, error = np.zeros(size), np.zeros(size)
     exact_sums(np.ascontiguousarray(values, dtype=np.float64), index.astype(np.int32), np.empty(0), sums, error)
     return sums

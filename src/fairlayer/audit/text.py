@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from fairlayer.audit.result import Audit, Finding, GroupReport, Interval, Rate, Verdict
+from fairlayer.audit.numerals import ABSENT, MINUS, aligned, beside, number, signed, stated
+from fairlayer.audit.result import Audit, Finding, GroupReport, Rate, Verdict
 
 
 def headline(result: Audit) -> str:
     """What holds in these data, and what that says about the population."""
     broken = sum(not finding.holds for finding in result.findings)
     if not result.findings:
-        return "Nothing is compared: fewer than two groups have samples."
-    rows = len(result.findings)
+        return "Nothing can be compared: fewer than two groups have samples."
+    gaps = len(result.findings)
     if broken:
-        first = f"{_of(broken, rows)} broken in these {result.settings.samples:,} samples."
+        first = f"{_of(broken, gaps)} beyond tolerance in these {result.settings.samples:,} samples."
     elif result.empty:
-        first = f"Not every constraint compares something: {_printable('; '.join(result.empty))} has no row."
+        first = f"Some constraints have nobody to compare: {_printable('; '.join(result.empty))}."
     else:
         first = f"Every gap is within its tolerance in these {result.settings.samples:,} samples."
     counts = Counter(finding.verdict for finding in result.findings)
-    verdicts = [f"{counts[v]} {v.value}" for v in Verdict if counts[v]]
-    listed = ", ".join(verdicts) if rows > 1 else verdicts[0].split()[1]
-    return f"{first} About the population, with confidence {result.settings.confidence:g}: {listed}{_why(result)}."
+    verdicts = [f"{counts[v]:,} {v.value}" for v in Verdict if counts[v]]
+    listed = ", ".join(verdicts) if gaps > 1 else verdicts[0].split()[1]
+    level = f"{100 * result.settings.confidence:.6g} % confidence"
+    return f"{first} In the population, at {level}: {listed}{_why(result)}."
 
 
 def _why(result: Audit) -> str:
@@ -34,8 +36,8 @@ def _why(result: Audit) -> str:
     at_tolerance = [finding for finding in undecided if finding.samples_to_decide is None]
     if not at_tolerance:
         return " (too few samples to tell)"
-    which = "gaps" if len(at_tolerance) == len(undecided) else f"{len(at_tolerance)} gaps"
-    return f" ({which} just at the tolerance: aim for a smaller one to leave room)"
+    which = "gaps" if len(at_tolerance) == len(undecided) else f"{len(at_tolerance):,} gaps"
+    return f" ({which} right at the tolerance: aim for a smaller one to leave room)"
 
 
 def _of(part: int, whole: int) -> str:
@@ -52,13 +54,15 @@ def table(result: Audit, rows: int) -> str:
         header = ["gap between", "samples", "means", "gap", "tolerance", "interval", "in these data", "population"]
         parts.append(_columns(header, shown) + _more(len(result.findings), rows, "gaps"))
     groups = [result.overall, *result.groups]
-    header = ["group", "samples", "share", "mean", "decisions", *_target_header(result)]
+    decisions = ["decisions"] if result.settings.threshold is not None else []
+    header = ["group", "samples", "share", "mean", *decisions, *_target_header(result)]
     parts.append(_columns(header, [_group(group) for group in groups[:rows]]) + _more(len(groups), rows, "groups"))
     if result.changes:
         everybody = result.changes[0]
         parts.append(
-            f"Changed from the raw outputs: {everybody.changed:.1%} of samples, by {everybody.mean_absolute:.4g} on "
-            f"average over all, from {everybody.lowest:.4g} to {everybody.highest:.4g}."
+            f"Changed from the raw outputs: {everybody.changed:.1%} of samples, by "
+            f"{_typed(number(everybody.mean_absolute))} on average over all, from {_typed(signed(everybody.lowest))} "
+            f"to {_typed(signed(everybody.highest))}."
         )
     if result.not_compared:
         listed = "; ".join(map(_printable, result.not_compared[:rows]))
@@ -72,19 +76,29 @@ def _finding(finding: Finding) -> tuple[str, ...]:
     if finding.verdict is Verdict.UNDECIDED:
         verdict += f" ({finding.smallest:,} samples)" if finding.smallest != 1 else " (1 sample)"
     return (
-        finding.row,
+        finding.name,
         " / ".join(f"{count:,}" for count in finding.counts),
-        " / ".join(f"{mean:.4g}" for mean in finding.means),
-        f"{finding.gap:+.4g}",
-        f"{finding.tolerance:g}",
-        _interval(finding.interval),
-        "holds" if finding.holds else "BROKEN",
+        _typed(" / ".join(aligned(finding.means, 4))),
+        _typed(gap_text(finding)),
+        _typed(stated(finding.tolerance)),
+        _typed(_interval(finding)),
+        "within" if finding.holds else "BEYOND",
         verdict,
     )
 
 
-def _interval(interval: Interval | None) -> str:
-    return "-" if interval is None else f"[{interval[0]:+.4g}, {interval[1]:+.4g}]"
+def gap_text(finding: Finding) -> str:
+    """The gap with its sign, as precise as its tolerance."""
+    size = max(map(abs, finding.means))
+    return beside(finding.gap, finding.tolerance, not finding.holds, size)
+
+
+def _interval(finding: Finding) -> str:
+    if finding.interval is None:
+        return "-"
+    size = max(map(abs, finding.means))
+    low, high = (beside(end, finding.tolerance, False, size) for end in finding.interval)
+    return f"[{low}, {high}]"
 
 
 def _target_header(result: Audit) -> tuple[str, ...]:
@@ -94,13 +108,14 @@ def _target_header(result: Audit) -> tuple[str, ...]:
 
 
 def _group(group: GroupReport) -> tuple[str, ...]:
-    cells = [group.name, f"{group.count:,}", f"{group.share:.1%}", f"{group.mean:.4g}", _rate(group.decision_rate)]
+    cells = [f"{group.count:,}", f"{group.share:.1%}", number(group.mean, 4)]
+    cells += [_rate(group.decision_rate)] if group.decision_rate is not None else []
     if group.accuracy is not None:
-        cells += [f"{group.target_mean:.3g}", _rate(group.accuracy)]
+        cells += [number(group.target_mean), _rate(group.accuracy)]
         cells += [_rate(group.true_positive_rate), _rate(group.false_positive_rate)]
     elif group.bias is not None:
-        cells += [f"{group.target_mean:.4g}", f"{group.bias:+.4g}", f"{group.root_mean_squared_error:.4g}"]
-    return tuple(cells)
+        cells += [number(group.target_mean, 4), signed(group.bias, 4), number(group.root_mean_squared_error, 4)]
+    return (group.name, *map(_typed, cells))
 
 
 def _rate(rate: Rate | None) -> str:
@@ -124,3 +139,8 @@ def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def _typed(text: str) -> str:
+    """A number in the characters that a keyboard has, for terminals that show no others."""
+    return text.replace(MINUS, "-").replace(ABSENT, "-")

@@ -1,4 +1,4 @@
-"""What fairness costs: the same outputs projected onto the constraints at several tolerances."""
+"""What fairness costs: outputs without constraints, then the same projected onto them at several tolerances."""
 
 from __future__ import annotations
 
@@ -7,21 +7,26 @@ from dataclasses import replace
 
 import numpy as np
 
+from fairlayer.arrays import as_numpy
 from fairlayer.audit.result import TradeoffPoint
 from fairlayer.audit.samples import Samples
 from fairlayer.audit.tally import Range
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import read_groups
-from fairlayer.constraints import as_numpy
 from fairlayer.gaps import measure
 from fairlayer.projection import project
 
-STEPS = 10
+STEPS = 9
 
 
-def trade_off(samples: Samples, rules: ConstraintSet, bounds: Range | None, threshold: float) -> list[TradeoffPoint]:
-    """One point per tolerance, from equality to where nothing needs to change; the stated tolerances are among them."""
-    outputs = samples.y if samples.raw is None else samples.raw
+def trade_off(
+    samples: Samples,
+    outputs: np.ndarray,  # (n,) to start from
+    rules: ConstraintSet,
+    bounds: Range | None,
+    threshold: float | None,
+) -> list[TradeoffPoint]:
+    """The outputs as they are, then one point per tolerance down to equality; the stated tolerances are among them."""
     if bounds is not None and not (bounds.low <= outputs.min() and outputs.max() <= bounds.high):
         bounds = None  # raw outputs that are no probabilities yet
     # As integers once, rather than from their labels at every step.
@@ -30,10 +35,10 @@ def trade_off(samples: Samples, rules: ConstraintSet, bounds: Range | None, thre
     largest = measure(outputs, rules, **data).largest
     if not math.isfinite(largest):
         return []
-    stated = [float(tolerance) for tolerance in rules.tolerances()]
-    grid = sorted({*np.linspace(0.0, largest, STEPS).tolist(), *(eps for eps in stated if eps < largest)})
-    points = []
-    for tolerance in grid:
+    points = [_point(samples, None, largest, outputs, outputs, threshold)]
+    stated = (float(tolerance) for tolerance in rules.tolerances())
+    grid = {*np.linspace(0.0, largest, STEPS + 1)[:-1].tolist(), *(eps for eps in stated if eps < largest)}
+    for tolerance in sorted(grid, reverse=True):
         # Equality is out of reach of rounded numbers: aim a little beside it.
         near = max(tolerance, 1e-9 * largest)
         at = ConstraintSet([replace(constraint, tolerance=near) for constraint in rules.constraints])  # type: ignore[type-var]
@@ -44,17 +49,23 @@ def trade_off(samples: Samples, rules: ConstraintSet, bounds: Range | None, thre
 
 
 def _point(
-    samples: Samples, tolerance: float, gap: float, value: np.ndarray, outputs: np.ndarray, threshold: float
+    samples: Samples,
+    tolerance: float | None,
+    gap: float,
+    value: np.ndarray,
+    outputs: np.ndarray,
+    threshold: float | None,
 ) -> TradeoffPoint:
     def average(values: np.ndarray) -> float:
         return float(np.average(values, weights=samples.w))
 
     t = samples.t
+    decided = samples.kind == "binary" and threshold is not None
     return TradeoffPoint(
         tolerance=tolerance,
         gap=gap,
         mean_change=average(np.abs(value - outputs)),
         root_mean_squared_change=math.sqrt(average((value - outputs) ** 2)),
-        accuracy=average((value >= threshold) == (t == 1)) if samples.kind == "binary" else None,
+        accuracy=average((value >= threshold) == (t == 1)) if decided else None,
         root_mean_squared_error=None if t is None else math.sqrt(average((value - t) ** 2)),
     )

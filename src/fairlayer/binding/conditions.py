@@ -22,13 +22,13 @@ MOST_CLASSES = 50
 
 def condition_columns(constraint: Constraint, features: Any, targets: Any) -> dict[Key, Column]:
     """A column for each condition of a constraint: of regions, its labels are the sets of regions that occur."""
-    return {c.key: _column(c, features, targets) for c in getattr(constraint, "conditions", ())}
+    return {c.key: _column(c, features, targets) for c in constraint.conditions}
 
 
 def unknown_columns(constraint: Constraint, n: int) -> dict[Key, Column]:
     """The same for samples whose targets are not known yet."""
     unknown = Column("target", np.zeros(n, dtype=np.int64), (UNKNOWN,))
-    return {c.key: unknown for c in getattr(constraint, "conditions", ()) if c.source == "target"}
+    return {c.key: unknown for c in constraint.conditions if c.source == "target"}
 
 
 def _column(condition: Condition, features: Any, targets: Any) -> Column:

@@ -21,7 +21,7 @@ from fairlayer.binding.exact_sums import UNIT, exact_sums
 from fairlayer.binding.families import Grid, GridColumn, list_families
 from fairlayer.binding.groups import Column, SoftGroup, read_groups
 from fairlayer.binding.row_plan import PresentRows, RowPlan
-from fairlayer.binding.rows import Rows, cell_totals
+from fairlayer.binding.rows import EACH, Rows, cell_totals
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
 
@@ -147,25 +147,17 @@ def _bind_plan(
     value, present = plan.means(weight)
     view = plan.view(present)
     sample_weights = np.empty(0) if weights is None else weights
-    offset, offset_tensor = plan.no_offset, None
+    offset_tensor = None
     lower, upper, lower_tensor, upper_tensor = rules.limits(plan)
-    rows = plan.rows(value, present, offset, lower, upper)
+    rows = plan.rows(value, present, plan.no_offset, lower, upper)
     numbers = None
     if plan.any_residual:
         numbers = _as_numbers(targets)
         sums, error = np.empty(len(weight)), np.empty(len(weight))
         exact_sums(numbers, as_numpy(index).astype(np.int32), sample_weights, sums, error)
-        offset = cell_totals(rows, sums) * plan.residual
-        if not np.isfinite(offset).all():
-            raise InputError("targets are too large: their sums exceed the range of float64. Scale them and z down.")
-        doubt = cell_totals(rows, error + (len(sums) + 2) * UNIT * np.abs(sums), absolute=True) * plan.residual
         if isinstance(targets, torch.Tensor) and targets.requires_grad:
             offset_tensor = _offset_tensor(rows, plan.residual, index, weights, targets)
-        # What rounding may have done to the targets' means is taken off the tolerance.
-        two = np.where(plan.kind == 0, 1.0, 2.0)
-        off = two * np.maximum.reduceat(doubt, plan.first[:-1]) if len(doubt) else np.zeros(0)
-        off = np.minimum(off, 0.25 * (upper - lower))
-        rows = rows._replace(offset=offset).between(lower + off, upper - off)
+        rows = less_targets(rows, plan, sums, error)
     return System(
         index,
         count,
@@ -179,6 +171,21 @@ def _bind_plan(
         numbers,
         (lower, upper),
     )
+
+
+def less_targets(rows: Rows, plan: RowPlan, sums: np.ndarray, error: np.ndarray) -> Rows:
+    """Rows less the means of the targets, where residuals are taken. sums: of the targets of each cell, within error.
+
+    What rounding may have done to these means is taken off the tolerances.
+    """
+    offset = cell_totals(rows, sums) * plan.residual
+    if not np.isfinite(offset).all():
+        raise InputError("targets are too large: their sums exceed the range of float64. Scale them and z down.")
+    doubt = cell_totals(rows, error + (len(sums) + 2) * UNIT * np.abs(sums), absolute=True) * plan.residual
+    two = np.where(plan.kind == EACH, 1.0, 2.0)
+    off = two * np.maximum.reduceat(doubt, plan.first[:-1]) if len(doubt) else np.zeros(0)
+    off = np.minimum(off, 0.25 * (rows.upper - rows.lower))
+    return rows._replace(offset=offset).between(rows.lower + off, rows.upper - off)
 
 
 def _as_numbers(targets: Any) -> np.ndarray:

@@ -1,17 +1,21 @@
 """The command `fairlayer`: one module per command, each of which imports what is slow only when it runs."""
 
-from __future__ import annotations
-
 import sys
 
-from fairlayer.extras import MissingExtraError, needs
+INTERRUPTED = "fairlayer: interrupted; nothing was written."
+EXIT_CODE = 130  # of what was interrupted: 128 and the number of the signal, as shells say it
 
 
 def main() -> None:
     """Run the command line; what `fairlayer` on a terminal calls."""
-    from fairlayer.cli.interrupts import ending_in_one_line
-
+    try:
+        from fairlayer.cli.interrupts import ending_in_one_line
+    except KeyboardInterrupt:  # before anybody watches for it
+        print(INTERRUPTED, file=sys.stderr)
+        sys.exit(EXIT_CODE)
     with ending_in_one_line():
+        from fairlayer.extras import MissingExtraError, needs
+
         try:
             with needs("The command line", "typer", "rich"):
                 import rich  # noqa: F401

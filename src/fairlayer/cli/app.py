@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
 import traceback
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
-from fairlayer.cli import audit, bench, datasets, demo, fit, interrupts, predict, project, reproduce, stream
+from fairlayer.cli import EXIT_CODE, audit, bench, datasets, demo, fit, interrupts, predict, project, reproduce, stream
+from fairlayer.cli.commands import Command, Group
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.nearest import nearest
 
@@ -19,36 +21,8 @@ EPILOG = (
 )
 
 
-def _without_types_of_flags(parameters: list[Any]) -> list[Any]:
-    """Parameters as help shows them: an option that takes no value needs no word for one."""
-    for parameter in parameters:
-        if getattr(parameter, "is_flag", False):
-            parameter.metavar = ""
-    return parameters
-
-
-class Command(TyperCommand):
-    """A command whose flags are shown as such."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Arguments and options."""
-        return _without_types_of_flags(super().get_params(ctx))
-
-
-class Commands(TyperGroup):
+class Commands(Group):
     """Commands whose errors are one line each."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Options of all commands together."""
-        return _without_types_of_flags(super().get_params(ctx))
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the first word names."""
-        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            near = nearest(args[0], self.commands)
-            remedy = f"Did you mean {near!r}?" if near else f"There are {', '.join(self.commands)}."
-            raise InputError(f"There is no command {args[0]!r}. {remedy}")
-        return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command; its return value is the exit code."""
@@ -62,7 +36,7 @@ class Commands(TyperGroup):
                 line = "this is a fault of the program: please report it with what stands above."
             print(f"fairlayer: {line}", file=sys.stderr)
             code = 2
-        if code == interrupts.EXIT_CODE:  # what the option parser makes of one
+        if code == EXIT_CODE:  # what the option parser makes of one
             interrupts.check()
         sys.exit(code or 0)
 
@@ -115,13 +89,34 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _import(module: str) -> None:
+    """What a user has added, in the working folder as well."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        importlib.import_module(module)
+    except Exception as error:
+        raise InputError(f"--import: {module} cannot be imported ({error}): correct the name, or its code.") from error
+
+
 @app.callback(invoke_without_command=True)
 def _common(
     context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            help="Import a Python module first, such as one with a constraint of your own. It is looked for in the "
+            "working folder too. The option may be given more than once.",
+        ),
+    ] = None,
 ) -> None:
+    for module in modules or ():
+        _import(module)
     if context.invoked_subcommand is None:
         print(context.get_help())
         raise typer.Exit(2)
@@ -132,4 +127,4 @@ for command in (
     *(datasets.datasets, demo.demo, reproduce.reproduce, bench.bench),
 ):
     app.command(cls=Command)(command)
-app.add_typer(stream.commands, name="stream")
+app.add_typer(stream.commands, name="stream")  # groups of commands come last

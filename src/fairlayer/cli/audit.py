@@ -23,6 +23,7 @@ def audit(
     residuals: options.Residuals = None,
     residual_mean: options.ResidualMean = None,
     conditional: options.Conditional = None,
+    constraint: options.Constraints = None,
     over: options.Over = None,
     target: options.Target = None,
     raw: Annotated[
@@ -45,12 +46,21 @@ def audit(
     ] = None,
     card: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write a model card in Markdown.")] = None,
     facts: options.Facts = None,
-    threshold: Annotated[float, typer.Option(metavar="P", help="Predictions of P or more are decisions 1.")] = 0.5,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P",
+            help="Predictions of P or more are decisions 1. The default is 0.5; where targets or predictions are "
+            "amounts rather than probabilities, there are no decisions.",
+        ),
+    ] = None,
     confidence: Annotated[float, typer.Option(metavar="P", help="The confidence of every interval by itself.")] = 0.95,
-    bootstrap: Annotated[
-        int, typer.Option(metavar="TIMES", min=0, help="How often to resample for intervals; 0 for none.")
-    ] = 1000,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the resamples.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Seed of the rows that are drawn for the trade-off, where a file has very many."
+        ),
+    ] = 0,
 ) -> int:
     """Judge predictions, group by group.
 
@@ -59,7 +69,7 @@ def audit(
 
     `fairlayer audit out.csv --prediction probability --protected sex --parity 0.02 -o report.html`
     """
-    wanted = options.Wanted(parity, odds, residuals, residual_mean, conditional or (), over or ())
+    wanted = options.Wanted(parity, odds, residuals, residual_mean, conditional or (), constraint or (), over or ())
     wanted.check_target(target, "predictions")
     _check_outputs(output, card, [path for path in (data, facts) if path is not None])
     if facts is not None and card is None:
@@ -91,7 +101,6 @@ def audit(
             weight=weight,
             threshold=threshold,
             confidence=confidence,
-            bootstrap=bootstrap,
             seed=seed,
         )
     result = replace(result, settings=replace(result.settings, source=data.name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +20,7 @@ from fairlayer.tables.table_io import check_parent, open_source, read_frame, rep
 if TYPE_CHECKING:
     from fairlayer.audit import Audit
     from fairlayer.cli.learning import Part, Setting
+    from fairlayer.constraints import GroupConstraint
     from fairlayer.tables.schema import Inferred, Schema
 
 FEWEST_ROWS = 40
@@ -56,6 +58,7 @@ def fit(
     residuals: options.Residuals = None,
     residual_mean: options.ResidualMean = None,
     conditional: options.Conditional = None,
+    constraint: options.Constraints = None,
     over: options.Over = None,
     bounds: options.Bounds = None,
     facts: options.Facts = None,
@@ -151,7 +154,7 @@ def fit(
 
     `fairlayer fit people.csv --target income --protected sex,race --parity 0.02 -o model/`
     """
-    wanted = options.Wanted(parity, odds, residuals, residual_mean, conditional or (), over or ())
+    wanted = options.Wanted(parity, odds, residuals, residual_mean, conditional or (), constraint or (), over or ())
     box = options.read_bounds(bounds)
     if not 0.0 < test < 1.0:
         raise InputError(f"--test: the share must lie between 0 and 1; got {test:g}.")
@@ -205,7 +208,7 @@ def fit(
     train, held = split(whole, test, seed)
     if not len(held):
         raise InputError(f"--test: {test:g} of {len(whole)} rows leaves none for the report: raise it.")
-    _introduce(inferred, len(whole), wanted)
+    _introduce(inferred, len(whole), constraints)
     audit, model = _learn(setting, chosen, train, held, compare)
     with replacing_folder(output) as temporary:
         save(model, temporary, table={"schema": schema.to_data(), "data": data.name, "seed": seed, "test": test})
@@ -243,11 +246,14 @@ def _choose(method: MethodName | None, constraints: Any) -> str:
     if method is None:
         return "lagrangian" if by_target else "layer"
     if by_target and method in (MethodName.LAYER, MethodName.PROJECTION):
-        raise InputError(f"--method {method} cannot keep --odds, as targets are unknown when predicting: leave it out.")
+        raise InputError(
+            f"--method {method} cannot keep --odds or another constraint among rows of like target, as targets are "
+            "unknown when predicting: leave --method out."
+        )
     return method.value
 
 
-def _introduce(inferred: Inferred, rows: int, wanted: options.Wanted) -> None:
+def _introduce(inferred: Inferred, rows: int, constraints: Sequence[GroupConstraint]) -> None:
     """Say what was inferred, and what can be promised."""
     schema = inferred.schema
     what = f"the probability of {schema.target} = {schema.positive}" if schema.positive else schema.target
@@ -260,28 +266,34 @@ def _introduce(inferred: Inferred, rows: int, wanted: options.Wanted) -> None:
         )
     for text in inferred.lines:
         note(f"  {text}")
-    if wanted.compares_residuals:
+    compared = {name for c in constraints for grouping in c.groupings(schema.attributes) for name in grouping}
+    for name in schema.attributes:
+        if name not in compared:
+            note(f"  {name} is protected, but no constraint compares its groups: the report shows them, no more.")
+    if any(constraint.quantity == "residual" for constraint in constraints):
         note(
             "  Residuals are known only once targets are. New predictions are moved by what training found for their "
             "groups: gaps are near their tolerances over many rows like these, and none is promised for a single file."
         )
 
 
-def _check_regions(constraints: Any, schema: Schema, frame: Any, wanted: options.Wanted) -> None:
+def _check_regions(constraints: Sequence[GroupConstraint], schema: Schema, frame: Any, wanted: options.Wanted) -> None:
     """Refuse regions that cannot be told for every row."""
     from fairlayer.tables.entries import numbers
     from fairlayer.tables.schema import quartiles
 
-    for name in [name for c in constraints if type(c).__name__ == "ConditionalParity" for name in c.regions]:
+    for condition in [condition for constraint in constraints for condition in constraint.conditions]:
+        name = str(condition.name)
+        if condition.source == "target":
+            if condition.regions is None and schema.task == "regression":
+                example = f"--odds {wanted.odds or 0.05}:{quartiles(frame[schema.target])}"
+                raise InputError(f"--odds: {schema.target} holds numbers: give cut points, such as {example}.")
+            continue
+        option = wanted.option_of(condition)
         if name in schema.numbers and numbers(frame[name], name).isna().any():
-            raise InputError(f"--conditional: column {name!r} has missing entries: fill them in, or drop these rows.")
+            raise InputError(f"{option}: column {name!r} has missing entries: fill them in, or drop these rows.")
         if name not in schema.features:
-            raise InputError(f"--conditional: column {name!r} is not among the features: do not --ignore it.")
-    by_class = any(type(c).__name__ == "EqualizedOdds" and c.regions is None for c in constraints)
-    if by_class and schema.task == "regression":
-        cuts = quartiles(frame[schema.target])
-        example = f"--odds {wanted.odds}:{cuts}"
-        raise InputError(f"--odds: {schema.target} holds numbers: give cut points, such as {example}.")
+            raise InputError(f"{option}: column {name!r} is not among the features: do not --ignore it.")
 
 
 def _learn(setting: Setting, method: str, train: Part, held: Part, compare: bool) -> tuple[Audit, Any]:
@@ -303,6 +315,7 @@ def _learn(setting: Setting, method: str, train: Part, held: Part, compare: bool
         targets=held.y,
         features=held.X,
         raw=outputs.raw,
+        unconstrained=trials["unconstrained"].outputs.fair if "unconstrained" in trials else None,
         history=model.history_,
         comparison=[entry.row for entry in trials.values()] if compare else (),
         seed=setting.seed,

@@ -1,18 +1,27 @@
 """Ctrl-C: whenever it comes, the command ends in one line, with exit code 130, and nothing was written.
 
 Python raises KeyboardInterrupt wherever it happens to be. An import or a destructor may catch it, or make another error
-of it, so it is also remembered: `check` raises it again, and `ending_in_one_line` knows an error that came of it.
+of it, so it is also remembered: `check` raises it again, and `ending_in_one_line` knows an error that came of it. A
+compiled module that is being loaded may not survive it: there it is put off.
 """
 
 from __future__ import annotations
 
+import _thread
+import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.machinery import ExtensionFileLoader
+from types import FrameType
 from typing import Any
 
-EXIT_CODE = 130  # 128 and the number of the signal, as shells say it
+from fairlayer.cli import EXIT_CODE, INTERRUPTED
+
+PAUSE = 0.02  # seconds until an interrupt that came at a bad moment is tried again
+_LOADING = {ExtensionFileLoader.create_module.__code__, ExtensionFileLoader.exec_module.__code__}
 
 _watching = False
 _came = False
@@ -33,9 +42,9 @@ def ending_in_one_line() -> Iterator[None]:
     except BaseException:
         if not _came:
             raise
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left to do is to end
-        print("fairlayer: interrupted; nothing was written.", file=sys.stderr)
-        sys.exit(EXIT_CODE)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        print(INTERRUPTED, file=sys.stderr, flush=True)
+        os._exit(EXIT_CODE)  # at once: while Python winds down, one more interrupt would kill it
 
 
 def came() -> bool:
@@ -56,11 +65,24 @@ def finish() -> None:
     check()
 
 
-def _interrupt(*_: Any) -> None:
+def _interrupt(_: int, frame: FrameType | None) -> None:
     global _came
-    if not (_came and _is_ending(sys.exception())):
-        _came = True
+    if _came and _is_ending(sys.exception()):
+        return
+    _came = True
+    if _is_loading(frame):
+        again = threading.Timer(PAUSE, _thread.interrupt_main)
+        again.daemon = True
+        again.start()
+    else:
         raise KeyboardInterrupt
+
+
+def _is_loading(frame: FrameType | None) -> bool:
+    """Whether a compiled module is being loaded: its code may abort the process at an error from Python."""
+    while frame is not None and frame.f_code not in _LOADING:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _is_ending(error: BaseException | None) -> bool:

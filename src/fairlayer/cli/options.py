@@ -2,14 +2,16 @@
 
 Tolerances are written the same way everywhere: `0.02` for every protected attribute by itself, or for what --over
 names; `sex=0.02,race=0.05` for some, each with its own; `race+sex=0.05` for their intersections. For a column of text
-`town=A|B,C` makes two regions, {A, B} and {C}; for a column of numbers, cut points do (see `tables/attribute.py`).
+`town=A|B,C` makes two regions, {A, B} and {C}; for a column of numbers, cut points do (see `tables/attribute.py`). What
+has no option of its own is written as in Python: `--constraint 'MeanParity(0.02, over="sex")'`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +23,7 @@ from fairlayer.tables.attribute import Attribute, read_cuts
 from fairlayer.tables.table_io import Source
 
 if TYPE_CHECKING:
-    from fairlayer.constraints import GroupConstraint
+    from fairlayer.constraints import Condition, GroupConstraint
 
 MOST_VALUES = 20  # of a column whose values are regions of their own
 CONSTRAINTS = "Constraints, at least one"
@@ -98,9 +100,23 @@ Conditional = Annotated[
         "than once.",
     ),
 ]
+Constraints = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constraint",
+        metavar="CONSTRAINT",
+        rich_help_panel=CONSTRAINTS,
+        help="Any constraint, written as in Python: `'MeanParity(0.02, over=\"sex\")'`. The option may be given "
+        "more than once. `fairlayer --import MODULE` makes constraints of your own known.",
+    ),
+]
 Target = Annotated[
     str | None,
-    typer.Option(metavar="COLUMN", help="What came true. It is needed for --odds, --residuals and --residual-mean."),
+    typer.Option(
+        metavar="COLUMN",
+        help="What came true. It is needed for --odds, --residuals and --residual-mean, and where --constraint looks "
+        "at targets.",
+    ),
 ]
 Bounds = Annotated[
     tuple[float, float] | None,
@@ -172,29 +188,47 @@ class Wanted:
     residuals: str | None = None
     residual_mean: str | None = None
     conditional: Sequence[str] = ()
+    constraint: Sequence[str] = ()
     over: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         given = (self.parity, self.odds, self.residuals, self.residual_mean)
-        if given == (None, None, None, None) and not self.conditional:
+        if given == (None, None, None, None) and not self.conditional and not self.constraint:
             raise InputError(
-                "No constraint is given: add for instance --parity 0.05, or see --odds, --residuals, --residual-mean."
+                "No constraint is given: add for instance --parity 0.05, or see --odds, --residuals, --residual-mean "
+                "and --constraint."
             )
+        _ = self.written  # mistakes in it are told at once
         for text in self.conditional:
             if not text.partition(":")[2]:
                 raise InputError(f"--conditional: {text!r} names no column; write for instance 0.05:age=30,50.")
 
-    @property
-    def compares_residuals(self) -> bool:
-        """Whether outputs are compared with targets."""
-        return self.residuals is not None or self.residual_mean is not None
+    @cached_property
+    def written(self) -> list[GroupConstraint]:
+        """What --constraint says."""
+        from fairlayer.constraints import read_constraint
+
+        made: list[Any] = []
+        for words in self.constraint:
+            try:
+                made.append(read_constraint(words))
+            except InputError as error:
+                raise InputError(f"--constraint: {error}") from error
+            if not made[-1].needs_groups:
+                raise InputError(f"--constraint: {words!r} is about single outputs, not groups: use fairlayer.project.")
+        return made
 
     def check_target(self, target: str | None, what: str) -> None:
         """Refuse to do without targets where they are needed."""
-        given = {"--odds": self.odds, "--residuals": self.residuals, "--residual-mean": self.residual_mean}
-        for option, text in given.items():
-            if text is not None and target is None:
-                raise InputError(f"{option} compares {what} with what came true: add --target COLUMN.")
+        needed = {"--odds": self.odds, "--residuals": self.residuals, "--residual-mean": self.residual_mean}
+        options = [option for option, text in needed.items() if text is not None]
+        options += [f"--constraint {type(c).__name__}" for c in self.written if c.needs_targets]
+        if options and target is None:
+            raise InputError(f"{options[0]} compares {what} with what came true: add --target COLUMN.")
+
+    def option_of(self, condition: Condition) -> str:
+        """The option that names a feature."""
+        return "--constraint" if any(condition in c.conditions for c in self.written) else "--conditional"
 
     def constraints(self, table: Any, attributes: Sequence[Attribute]) -> list[GroupConstraint]:
         """The constraints; `table` has `source`, `is_number(column)` and `values(column, most)` of its columns."""
@@ -227,11 +261,16 @@ class Wanted:
             column, regions = _regions(rest, table)
             for groups, tolerance in tolerances:
                 made.append(ConditionalParity(tolerance, over=groups or over, regions={column: regions}))
+        for constraint in self.written:
+            made.append(constraint if over is None or constraint.over is not None else replace(constraint, over=over))
+            made[-1].groupings(names)  # refuses attributes that are not protected
         return made
 
     def conditional_columns(self, source: Source) -> list[str]:
-        """The columns that --conditional names."""
-        return [_split_column(text.partition(":")[2], source)[0] for text in self.conditional]
+        """The columns within whose parts groups are compared."""
+        named = [_split_column(text.partition(":")[2], source)[0] for text in self.conditional]
+        conditions = [condition for constraint in self.written for condition in constraint.conditions]
+        return named + [source.check(str(c.name), "--constraint") for c in conditions if c.source == "feature"]
 
 
 def _tolerances(text: str | None, names: Sequence[str], option: str) -> list[tuple[Grouping | None, float]]:

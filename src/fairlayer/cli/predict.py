@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from fairlayer.binding.constraint_set import ConstraintSet
+    from fairlayer.frozen.frozen import Frozen
     from fairlayer.layer import FairLayer
     from fairlayer.stream import Stream
     from fairlayer.tables.schema import Schema
@@ -267,11 +268,25 @@ def _check_known(groups: dict[str, np.ndarray], schema: Schema, mode: Mode, new_
         note(f"{name}: {listed} is new to the model, and compared like the other groups.")
 
 
+def _check_combinations(frozen: Frozen, rows: Rows) -> None:
+    """Refuse combinations of groups that are compared by themselves and that training did not have."""
+    codes = frozen.encode(rows.groups, rows.X, unseen="unshifted")
+    met = (frozen.membership(codes).sum(dim=0) > 0) & ~frozen.seen
+    new = [name for name, is_new in zip(frozen.group_names(), met.tolist(), strict=True) if is_new]
+    if new:
+        raise InputError(
+            f"--mode frozen: {'; '.join(new[:5])}: the model was not trained with this combination of groups, so there "
+            "is nothing to move it by. Use --mode batch, or fit again with such rows."
+        )
+
+
 def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Write) -> int:
     """Predict all rows; the exit code."""
     from fairlayer.cli.learning import outputs
 
     estimator.serving = mode.value
+    if mode is Mode.FROZEN and projection is not None:
+        _check_combinations(estimator.frozen_, rows)
     raw, fair = outputs(estimator, rows.X, rows.groups)
     write(raw, fair)
     if mode is Mode.BATCH and projection is not None:

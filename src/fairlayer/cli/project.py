@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from fairlayer.binding.system import System
-    from fairlayer.constraints import GroupConstraint
+    from fairlayer.constraints import Constraint
     from fairlayer.solution import Facts
     from fairlayer.solve.files import Shifts
     from fairlayer.tables.columns import FileColumns
-    from fairlayer.tables.sql_cells import Cells
+    from fairlayer.tables.scored_rows import ScoredRows
 
 VECTORS = 256  # of 2,048 rows, read at a time
 MOST_SHOWN = 30
@@ -53,6 +53,7 @@ def project(
     residuals: options.Residuals = None,
     residual_mean: options.ResidualMean = None,
     conditional: options.Conditional = None,
+    constraint: options.Constraints = None,
     over: options.Over = None,
     target: options.Target = None,
     bounds: options.Bounds = None,
@@ -68,11 +69,9 @@ def project(
 
     `fairlayer project scores.parquet --score p --protected sex --parity 0.02 --bounds 0 1 -o fair.parquet`
     """
-    wanted = options.Wanted(parity, odds, residuals, residual_mean, conditional or (), over or ())
+    wanted = options.Wanted(parity, odds, residuals, residual_mean, conditional or (), constraint or (), over or ())
     box = options.read_bounds(bounds)
     wanted.check_target(target, "scores")
-    if wanted.odds is not None and wanted.compares_residuals:
-        raise InputError("--odds and --residuals or --residual-mean cannot be projected onto together: choose one.")
     check_format(output, "-o")
     check_output(output, data)
     source = open_source(data, as_text=is_csv(output))  # types are not for CSV, but they are for Parquet
@@ -84,19 +83,20 @@ def project(
         raise InputError(f"--keep-raw: {data} has a column {keep_raw!r} already: choose another name.")
 
     from fairlayer.tables.columns import FileColumns
-    from fairlayer.tables.sql_cells import Cells
+    from fairlayer.tables.scored_rows import ScoredRows
 
     with FileColumns(source) as columns:
+        wanted.conditional_columns(source)
         constraints = wanted.constraints(columns, attributes)
         columns.check_number(score, "--score")
         columns.check_groups(attributes)
-        _check_numbers(columns, constraints, target)
-    cells = Cells(source, score, attributes, constraints, target)
+        _check_numbers(columns, constraints, target, wanted)
+    cells = ScoredRows(source, score, attributes, constraints, target)
     with steps(4, "Reading") as progress:
         with tempfile.TemporaryDirectory(prefix=".fairlayer-", dir=output.absolute().parent) as folder:
             kept = _Kept(Path(folder))
             system = cells.bind(kept.fill(cells))
-            if not len(system.rows.plus):
+            if not system.view.names:
                 raise InputError(
                     f"{data} has nobody to compare: every row is in one group of each comparison asked for."
                 )
@@ -108,21 +108,25 @@ def project(
             facts = _check_written(cells, system, temporary, keep_raw)
             if facts.missed.max(initial=0.0) > 0.0 >= shifts.facts.missed.max(initial=0.0):
                 raise FairlayerError(f"{output} does not hold what was computed; nothing was kept. Please report it.")
-    _show(facts, shifts, int(system.weight.sum()))
+    _show(facts, shifts, system)
     note(f"Wrote {output}.")
     return 0 if facts.missed.max(initial=0.0) <= 0.0 else 1
 
 
-def _check_numbers(columns: FileColumns, constraints: Sequence[GroupConstraint], target: str | None) -> None:
+def _check_numbers(
+    columns: FileColumns, constraints: Sequence[Constraint], target: str | None, wanted: options.Wanted
+) -> None:
     """Refuse columns that a constraint takes for numbers and that lack some."""
     for constraint in constraints:
-        regions: Any = getattr(constraint, "regions", None)
-        if constraint.residual or (constraint.needs_targets and regions):
+        if constraint.quantity == "residual":
             columns.check_number(str(target), "--target")
-        elif regions:
-            for name, listed in regions.items():
-                if isinstance(listed[0], tuple):
-                    columns.check_number(name, "--conditional")
+        for condition in constraint.conditions:
+            if not any(isinstance(region, tuple) for region in condition.regions or ()):
+                continue
+            if condition.source == "target":
+                columns.check_number(str(target), "--target")
+            else:
+                columns.check_number(str(condition.name), wanted.option_of(condition))
 
 
 class _Kept:
@@ -132,32 +136,25 @@ class _Kept:
         self.scores = folder / "scores"
         self.codes = folder / "codes"
 
-    def fill(self, cells: Cells) -> Any:
+    def fill(self, cells: ScoredRows) -> Any:
         """Write them in one pass over the table, and count."""
         import numpy as np
 
-        from fairlayer.binding.cells import UNIT, exact_sums
         from fairlayer.tables.duckdb_table import number
-        from fairlayer.tables.sql_cells import Counts
+        from fairlayer.tables.scored_rows import Counts
 
-        rows = np.zeros(cells.size, dtype=np.int64)
-        targets, error = np.zeros((2, cells.size))
+        counts = Counts(cells.size, cells.needs_target_sums)
         more = [f"{number(str(cells.target))} AS t"] if cells.needs_target_sums else []
         with self.scores.open("wb") as scores, self.codes.open("wb") as codes:
-            for frame in cells.rows(cells.source, *more, vectors=VECTORS):
+            for frame in cells.parts(cells.source, *more, vectors=VECTORS):
                 z = np.ascontiguousarray(frame["z"], dtype=np.float64)
                 code = np.ascontiguousarray(frame["code"], dtype=np.int32)
                 z.tofile(scores)
                 code.tofile(codes)
-                rows += np.bincount(code, minlength=cells.size)
-                if more:
-                    some, doubt = np.empty((2, cells.size))
-                    exact_sums(np.ascontiguousarray(frame["t"], dtype=np.float64), code, np.zeros(0), some, doubt)
-                    targets += some
-                    error += doubt + UNIT * np.abs(targets)
-        return Counts(rows, targets, 2.0 * error + 4.0 * UNIT * np.abs(targets))
+                counts.add(code, frame.get("t"))
+        return counts
 
-    def chunks(self, cells: Cells) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def chunks(self, cells: ScoredRows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Scores and cells, some rows at a time."""
         import numpy as np
 
@@ -166,7 +163,7 @@ class _Kept:
             while len(z := np.fromfile(scores, np.float64, count)):
                 yield z, cells.cell_of_code[np.fromfile(codes, np.int32, count)]
 
-    def solve(self, system: System, cells: Cells, bounds: Any, progress: Any) -> Shifts:
+    def solve(self, system: System, cells: ScoredRows, bounds: Any, progress: Any) -> Shifts:
         """The projection, as a shift per cell."""
         from fairlayer.solve.files import project_chunks
 
@@ -190,7 +187,7 @@ class _Kept:
         return shifts
 
 
-def _write(cells: Cells, shifts: Shifts, path: Path, keep_raw: str | None) -> None:
+def _write(cells: ScoredRows, shifts: Shifts, path: Path, keep_raw: str | None) -> None:
     """Write the table with its scores moved."""
     parameters = {
         **cells.parameters,
@@ -204,7 +201,7 @@ def _write(cells: Cells, shifts: Shifts, path: Path, keep_raw: str | None) -> No
         connection.execute(f"COPY ({cells.copy_sql(keep_raw)}) TO $target ({copy_options(path)})", parameters)
 
 
-def _check_written(cells: Cells, system: System, path: Path, keep_raw: str | None) -> Facts:
+def _check_written(cells: ScoredRows, system: System, path: Path, keep_raw: str | None) -> Facts:
     """The rows of what is in the file."""
     import numpy as np
 
@@ -214,18 +211,19 @@ def _check_written(cells: Cells, system: System, path: Path, keep_raw: str | Non
     written = Source(path, dict.fromkeys(names, "VARCHAR"))
 
     def chunks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for frame in cells.rows(written, vectors=VECTORS):
+        for frame in cells.parts(written, vectors=VECTORS):
             code = frame["code"].to_numpy()
             yield np.ascontiguousarray(frame["z"], dtype=np.float64), cells.cell_of_code[code]
 
     return certify_chunks(chunks, system)
 
 
-def _show(facts: Facts, shifts: Shifts, n: int) -> None:
+def _show(facts: Facts, shifts: Shifts, system: System) -> None:
     import numpy as np
 
+    n = int(system.weight.sum())
     order = np.argsort(-np.abs(facts.gaps))[:MOST_SHOWN]
-    tolerance = 0.5 * (facts.system.upper - facts.system.lower)
+    tolerance = system.stated[1][system.view.family]
     rows = [[facts.rows[j], float(facts.gaps[j]), float(tolerance[j])] for j in order.tolist()]
     show_table(["constraint", "gap", "tolerance"], rows)
     say(facts.status.value)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fairlayer.cli.commands import Command, Group
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import InputError, StoreError
 from fairlayer.tables.table_io import check_output, replacing, save_frame
@@ -21,6 +22,7 @@ MOST_STEPS = 200  # drawn on a page, and kept in JSON
 MOST_ENTRIES = 10  # shown of a log
 
 commands = typer.Typer(
+    cls=Group,
     help="Look at streams of decisions: what was promised, what was decided, and whether the record is whole. The "
     "store is only read, and says itself what its streams are.",
 )
@@ -41,7 +43,7 @@ Name = Annotated[
 ]
 
 
-@commands.command("list")
+@commands.command("list", cls=Command)
 def list_streams(store: Store) -> int:
     """List the streams of a store.
 
@@ -57,7 +59,7 @@ def list_streams(store: Store) -> int:
     return 0
 
 
-@commands.command("show")
+@commands.command("show", cls=Command)
 def show(store: Store, name: Name = None) -> int:
     """Show the settings of a stream, its groups and its latest entries.
 
@@ -80,7 +82,7 @@ def show(store: Store, name: Name = None) -> int:
     return 0
 
 
-@commands.command("verify")
+@commands.command("verify", cls=Command)
 def verify(
     store: Store,
     name: Annotated[
@@ -113,7 +115,7 @@ def verify(
     return code
 
 
-@commands.command("certificate")
+@commands.command("certificate", cls=Command)
 def certificate(
     store: Store,
     name: Name = None,
@@ -143,14 +145,14 @@ def certificate(
         verification = stream.verify()
         drawn = stream.certificate()
         text = f"{drawn}\n  {verification}"
-        if output is not None:
-            written = _write(stream, drawn, verification, text, output)
-            note(f"Wrote {', '.join(map(str, written))}.")
+        written = [] if output is None else _write(stream, drawn, verification, text, output)
     say(text)
+    if written:
+        note(f"Wrote {', '.join(map(str, written))}.")
     return 0 if drawn.satisfied and verification else 1
 
 
-@commands.command("export")
+@commands.command("export", cls=Command)
 def export(
     store: Store,
     output: Annotated[

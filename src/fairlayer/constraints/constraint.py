@@ -38,11 +38,17 @@ class Constraint:
     needs_groups: ClassVar[bool] = False
     needs_targets: ClassVar[bool] = False
     needs_features: ClassVar[bool] = False
+    quantity: ClassVar[Quantity] = "output"  # what means are taken of
     name: str | None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         _KINDS[cls.__name__] = cls
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What tells the parts of a batch apart within which groups are compared; none for all of it."""
+        return ()
 
     @property
     def key(self) -> Any:
@@ -71,17 +77,11 @@ class GroupConstraint(Constraint):
     name: str | None = None
 
     title: ClassVar[str]  # its name in rows, where it was given none
-    quantity: ClassVar[Quantity] = "output"  # what means are taken of
     comparison: ClassVar[Comparison] = "difference"  # of every two groups; or each group by itself
     needs_groups: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tolerance", read_tolerance(self.tolerance))
-
-    @property
-    def conditions(self) -> tuple[Condition, ...]:
-        """What tells the parts of a batch apart within which groups are compared; none for all of it."""
-        return ()
 
     @property
     def always_feasible(self) -> bool:

@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer import constraints as kinds
-from fairlayer.constraints import ConditionalParity, EqualizedOdds, GroupConstraint
+from fairlayer.constraints import Constraint, read_constraint
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.estimators.encoder import Encoder
 from fairlayer.estimators.estimator import FairEstimator
@@ -182,7 +181,7 @@ def _tensors(estimator: FairEstimator) -> dict[str, Any]:
 def _rebuild(content: dict[str, Any], tensors: dict[str, Any]) -> Any:
     kind = _ESTIMATORS[content["estimator"]]
     settings = dict(content["settings"], hidden=tuple(content["settings"]["hidden"]))
-    constraints = [_constraint(data) for data in content["constraints"]]
+    constraints = [read_constraint(data) for data in content["constraints"]]
     bounds = None if content["bounds"] is None else tuple(content["bounds"])
     if kind is FairRegressor:
         settings["bounds"] = bounds
@@ -239,57 +238,10 @@ def _layer_options(data: dict[str, Any]) -> dict[str, Any]:
     return {"absent": data["absent"], "infeasible": data["infeasible"], "levels": levels}
 
 
-def _constraint_data(constraint: Any) -> dict[str, Any]:
-    if not isinstance(constraint, GroupConstraint):
+def _constraint_data(constraint: Constraint) -> dict[str, Any]:
+    if not constraint.needs_groups:
         raise InputError(f"{type(constraint).__name__} is about one batch: a model with it cannot be saved.")
-    data: dict[str, Any] = {
-        "kind": type(constraint).__name__,
-        "tolerance": float(constraint.tolerance),
-        "over": _over_data(constraint.over),
-        "name": constraint.name,
-    }
-    if isinstance(constraint, ConditionalParity):
-        data["regions"] = [
-            [_scalar(name), [_region_data(region) for region in regions]]
-            for name, regions in constraint.regions.items()
-        ]
-    elif isinstance(constraint, EqualizedOdds):
-        data["regions"] = None if constraint.regions is None else [_region_data(r) for r in constraint.regions]
-    return data
-
-
-def _constraint(data: dict[str, Any]) -> GroupConstraint:
-    options: dict[str, Any] = {"over": _over(data["over"]), "name": data["name"]}
-    if data["kind"] == "ConditionalParity":
-        options["regions"] = {name: [_region(region) for region in regions] for name, regions in data["regions"]}
-    elif data["kind"] == "EqualizedOdds":
-        options["regions"] = None if data["regions"] is None else [_region(region) for region in data["regions"]]
-    kind = getattr(kinds, data["kind"])
-    if not issubclass(kind, GroupConstraint):
-        raise FolderError(f"{data['kind']} is not a constraint between groups.")
-    return kind(data["tolerance"], **options)
-
-
-def _over_data(over: Any) -> Any:
-    if isinstance(over, tuple):
-        return {"together": [_scalar(name) for name in over]}
-    return [_over_data(entry) for entry in over] if isinstance(over, list) else over if over is None else _scalar(over)
-
-
-def _over(data: Any) -> Any:
-    if isinstance(data, dict):
-        return tuple(data["together"])
-    return [_over(entry) for entry in data] if isinstance(data, list) else data
-
-
-def _region_data(region: Any) -> Any:
-    if isinstance(region, set | frozenset):
-        return {"values": sorted((_scalar(value) for value in region), key=str)}
-    return [_number_or_none(side) for side in region]
-
-
-def _region(data: Any) -> Any:
-    return frozenset(data["values"]) if isinstance(data, dict) else tuple(data)
+    return constraint.to_data()
 
 
 def _frozen_data(frozen: Frozen) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
@@ -87,14 +89,37 @@ class Frozen(nn.Module):
     def forward(self, x: Any, groups: Tensor) -> Tensor:
         """Outputs for raw outputs (or backbone inputs) x and what `encode` makes of the groups.
 
-        groups: (n, k) integer codes, or (n, K) probabilities of all labels side by side, in float64.
+        groups: (n, k) integer codes, or (n, K) probabilities of all labels side by side, in float64. A code that is
+        none of a label is refused; so are combinations without a shift of their own.
         """
         z = x if self.backbone is None else self.backbone(x)
-        shift = (self.membership(groups) @ self.shifts).to(z.dtype)
+        member = self.membership(groups)
+        shift = member @ self.shifts
+        if not groups.is_floating_point():
+            shift = shift + self._refuse_unknown(groups, member)
+        shift = shift.to(z.dtype)
         limits = (self.limits if z.dtype == torch.float64 else self.limits_single).to(z.dtype)
         if z.ndim == groups.ndim:  # one output in a dimension of its own
             shift = shift.unsqueeze(-1)
         return self.discrepancy.response(z, shift, limits[0], limits[1])
+
+    def _refuse_unknown(self, codes: Tensor, member: Tensor) -> Tensor:
+        """Zeros; an error where a sample's groups are not known.
+
+        An exported program cannot raise by itself, but looking up place 1 in a table of one entry makes its runtime do
+        so: an unknown code never passes for a shift of 0.
+        """
+        sizes = torch.tensor([len(known) for known in self.labels.values()], device=codes.device)
+        labels = codes[..., : len(sizes)]
+        unknown = ((labels < 0) | (labels >= sizes)).any(dim=-1) | ((member * ~self.seen).sum(dim=-1) > 0)
+        if not torch.compiler.is_compiling():
+            if bool(unknown.any()):
+                raise InputError(
+                    "groups holds codes that stand for no label, or combinations of labels that have no shift: make "
+                    "codes with `encode`, which says which labels they are."
+                )
+            return torch.zeros_like(unknown, dtype=torch.float64)
+        return torch.nn.functional.embedding(unknown.long(), self.shifts.new_zeros(1, 1)).squeeze(-1)
 
     def membership(self, groups: Tensor) -> Tensor:
         """(n, number of shifts): whether, or with what probability, each sample belongs to each group."""
@@ -131,7 +156,8 @@ class Frozen(nn.Module):
         """
         attributes = _named(groups, list(self.labels))
         n = len(next(iter(attributes.values())))
-        if any(isinstance(column, SoftGroup) for column in attributes.values()):
+        # Codes say which label a sample has; that it has none that is known, only probabilities of 0 can say.
+        if unseen == "unshifted" or any(isinstance(column, SoftGroup) for column in attributes.values()):
             parts = [self._probabilities(name, attributes[name], unseen) for name in self.labels]
             return torch.from_numpy(np.concatenate([*parts, self._inside(features, n)], axis=1))
         codes = np.stack([self._codes(name, attributes[name], unseen) for name in self.labels], axis=1)
@@ -199,13 +225,43 @@ class Frozen(nn.Module):
         return torch.export.export(self.eval(), (x, groups), dynamic_shapes=({0: batch}, {0: batch}))
 
     def to_onnx(self, path: Any, x: Any, *, soft: bool = False) -> None:
-        """Write an ONNX file with inputs `x` and `groups` and output `y`; x: an example input of two or more."""
+        """Write an ONNX file with inputs `x` and `groups` and output `y`; x: an example input of two or more.
+
+        Its metadata say what the columns of `groups` are: see `describe_groups`. A runtime that checks its indices, as
+        onnxruntime does, refuses codes that stand for no label.
+        """
         with needs("Writing ONNX", "onnx", "onnxscript"):
             import onnx  # noqa: F401  # torch imports them, and fails without saying how to get them
             import onnxscript  # noqa: F401
-        torch.onnx.export(
-            self.export(x, soft=soft), f=str(path), input_names=["x", "groups"], output_names=["y"], verbose=False
+        program = torch.onnx.export(
+            self.export(x, soft=soft), input_names=["x", "groups"], output_names=["y"], verbose=False
         )
+        assert program is not None
+        program.model.metadata_props.update(
+            {
+                "fairlayer.version": metadata.version("fairlayer"),
+                "fairlayer.groups": json.dumps(self.describe_groups(), ensure_ascii=False),
+                "fairlayer.form": "probabilities" if soft else "codes",
+            }
+        )
+        program.save(str(path))
+
+    def describe_groups(self) -> list[dict[str, Any]]:
+        """What the columns of `groups` are, in their order, as plain data.
+
+        For an attribute its labels: the code of a label is its position; as probabilities, each label has a column. For
+        a region of a feature that the constraints look within, a column that is 1 inside and 0 outside.
+        """
+        plain = (str, int, float, bool, type(None))
+        attributes = [
+            {"attribute": str(name), "labels": [label if isinstance(label, plain) else str(label) for label in known]}
+            for name, known in self.labels.items()
+        ]
+        regions = [
+            {"feature": str(condition.name), "region": region_text((condition.regions or ())[number])}
+            for condition, number in self.conditions
+        ]
+        return [*attributes, *regions]
 
     def group_names(self) -> list[str]:
         """What each of the shifts belongs to."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fairlayer.audit.numerals import confidence, count, stated
 from fairlayer.audit.result import Audit
 from fairlayer.errors import InputError
-from fairlayer.report.numerals import confidence, count, stated
 from fairlayer.report.plots.changes import changes_table
 from fairlayer.report.plots.findings import findings_table
 from fairlayer.report.plots.groups import are_decided, groups_table, label_of

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fairlayer.report.numerals import number
+from fairlayer.audit.numerals import number
 
 Places = tuple[tuple[float, float], ...]  # (x, y) in percent
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 
+from fairlayer.audit.numerals import MINUS
 from fairlayer.audit.result import Finding
-from fairlayer.report.numerals import MINUS
 
 _LEFT_TO_RIGHT = {"L", "EN", "ES", "ET", "AN", "CS", "NSM", "BN", "B", "S", "WS", "ON"}
 _START, _END = "\N{FIRST STRONG ISOLATE}", "\N{POP DIRECTIONAL ISOLATE}"

@@ -7,9 +7,9 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from fairlayer.audit.numerals import confidence, count, stated
 from fairlayer.audit.result import Audit
 from fairlayer.report.drawing import Section
-from fairlayer.report.numerals import confidence, count, stated
 from fairlayer.report.plots.calibration import calibration_section
 from fairlayer.report.plots.changes import changes_section, tradeoff_section
 from fairlayer.report.plots.distributions import distributions_section
@@ -80,7 +80,6 @@ def _provenance(audit: Audit, date: datetime.date, further: Mapping[str, str]) -
         "protected attributes": ", ".join(settings.attributes),
         "constraints": "; ".join(settings.constraints),
         "confidence of intervals": confidence(settings.confidence),
-        "bootstrap": f"{count(settings.bootstrap)} resamples" if settings.bootstrap else "none",
         "seed": str(settings.seed),
         "threshold of decisions": stated(settings.threshold) if are_decided(audit) else "",
         "range of predictions": " to ".join(map(stated, settings.bounds)),

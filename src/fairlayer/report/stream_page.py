@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
+from fairlayer.audit.numerals import aligned, count, number, percent, stated
 from fairlayer.audit.result import Verdict
 from fairlayer.report.drawing import (
     Curve,
@@ -22,7 +23,6 @@ from fairlayer.report.drawing import (
     ticks_of,
 )
 from fairlayer.report.names import isolated, shortened
-from fairlayer.report.numerals import aligned, count, number, percent, stated
 from fairlayer.report.plots.groups import largest, omitted
 from fairlayer.report.summary import Answer
 from fairlayer.report.templating import html_environment

@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fairlayer.audit.numerals import confidence, count, interval, stated
 from fairlayer.audit.result import Audit, Finding, Verdict
+from fairlayer.audit.text import gap_text
 from fairlayer.report.names import isolated, pair, shortened
-from fairlayer.report.numerals import confidence, count, interval, signed, stated
 
-PROMISES = {
-    "MeanParity": "the mean predictions of any two groups differ by at most {}",
-    "RateParity": "the shares of positive decisions of any two groups differ by at most {}",
-    "ConditionalParity": "among people alike in the stated features, the mean predictions of any two groups differ by "
-    "at most {}",
-    "EqualizedOdds": "among people with like targets, the mean predictions of any two groups differ by at most {}",
-    "EqualizedResiduals": "groups are over- or underestimated alike: their mean errors differ by at most {}",
-    "ResidualMean": "no group is over- or underestimated by more than {} on average",
+AMONG = {
+    "": "",
+    "feature": "among people alike in the stated features, ",
+    "target": "among people with similar targets, ",
 }
+MEANS = {"output": "mean predictions", "residual": "mean errors"}
 
 LIMITS = (
-    "It is about averages of groups: it says nothing about any one person.",
-    "It takes the targets and the recorded groups as they are: whether they are right, or who is missing, is not seen.",
-    "It does not say what the decisions do to people, nor that this constraint is the right one.",
+    "It is about the averages of groups. It says nothing about any one person.",
+    "It takes the targets and the recorded groups at face value: it cannot see if they are right, or who is missing.",
+    "It does not say how the decisions affect people, or whether these constraints are the right ones.",
 )
 
 
@@ -59,17 +57,26 @@ def summarize(audit: Audit) -> Summary:
 
 def promises(audit: Audit) -> tuple[str, ...]:
     """One sentence for each constraint and tolerance, naming where it applies."""
-    tolerances: dict[tuple[str, str, float], list[str]] = {}
+    places_of: dict[tuple[str, str], list[str]] = {}
     for finding in audit.findings:
-        places = tolerances.setdefault((finding.constraint, finding.kind, finding.tolerance), [])
+        places = places_of.setdefault((finding.constraint, _promise(finding)), [])
         place = finding.where.removeprefix(finding.constraint).removeprefix(",").strip()
         if place not in places:
             places.append(place)
     sentences = []
-    for (name, kind, tolerance), places in tolerances.items():
-        promise = PROMISES.get(kind, "at most {}").format(stated(tolerance))
+    for (name, promise), places in places_of.items():
         sentences.append(f"{_capital(name)}: {promise} ({_listed(sorted(places))}).")
-    return (*sentences, *(f"{name}: promised, but no two groups to compare." for name in audit.empty))
+    return (*sentences, *(f"{name}: promised, but there are no two groups to compare." for name in audit.empty))
+
+
+def _promise(finding: Finding) -> str:
+    """What the constraint of a finding asks for."""
+    tolerance, means = stated(finding.tolerance), MEANS[finding.quantity]
+    if len(finding.groups) > 1:
+        return f"{AMONG[finding.within]}the {means} of any two groups differ by at most {tolerance}"
+    if finding.quantity == "residual":
+        return f"{AMONG[finding.within]}no group is over- or underestimated by more than {tolerance} on average"
+    return f"{AMONG[finding.within]}the {means} of every group are at most {tolerance} from 0"
 
 
 def _headline(here: Answer, population: Answer, audit: Audit) -> str:
@@ -77,10 +84,10 @@ def _headline(here: Answer, population: Answer, audit: Audit) -> str:
         return "Nothing could be compared"
     state = "broken" if here.verdict is Verdict.VIOLATED else "kept"
     if audit.empty:
-        return f"The promise is {state} where groups can be compared in these data; not everywhere can they"
+        return f"The promise is {state} in these data where groups can be compared, but some cannot be"
     level = confidence(audit.settings.confidence)
     if population.verdict is Verdict.UNDECIDED:
-        return f"The promise is {state} in these data; they do not settle it for the population"
+        return f"The promise is {state} in these data, which are inconclusive about the population"
     there = "kept" if population.verdict is Verdict.SATISFIED else "broken"
     if state == there:
         return f"The promise is {state} in these data and, at {level} confidence, in the population"
@@ -91,12 +98,14 @@ def _here(audit: Audit) -> Answer:
     """Arithmetic: do these very data keep the constraints?"""
     findings, worst = audit.findings, audit.worst
     if worst is None:
-        return Answer(Verdict.UNDECIDED, "Not comparable", "Fewer than two groups have samples.")
+        return Answer(Verdict.UNDECIDED, "Nobody to compare", "Fewer than two groups have samples.")
     broken = [finding for finding in findings if not finding.holds]
     if broken:
-        text = f"{count(len(broken))} of {_comparisons(len(findings))} beyond tolerance. Farthest: {_place(worst)}."
+        text = (
+            f"{count(len(broken))} of {_comparisons(len(findings))} beyond tolerance. The farthest is {_place(worst)}."
+        )
         return Answer(Verdict.VIOLATED, "Broken", text)
-    text = f"{_comparisons(len(findings))} within tolerance. Nearest to it: {_place(worst)}."
+    text = f"{_comparisons(len(findings))} within tolerance. The closest to it is {_place(worst)}."
     if audit.empty:
         return Answer(Verdict.UNDECIDED, "Kept where comparable", text)
     return Answer(Verdict.SATISFIED, "Kept", text)
@@ -104,17 +113,17 @@ def _here(audit: Audit) -> Answer:
 
 def _population(audit: Audit) -> Answer:
     """Statistics: what do they say about the population they were drawn from?"""
-    words = {Verdict.SATISFIED: "Kept", Verdict.VIOLATED: "Broken", Verdict.UNDECIDED: "Not decidable"}
+    words = {Verdict.SATISFIED: "Kept", Verdict.VIOLATED: "Broken", Verdict.UNDECIDED: "Inconclusive"}
     by_verdict = {v: found for v in Verdict if (found := [f for f in audit.findings if f.verdict is v])}
     sentences = [_tally(by_verdict, len(audit.findings))] if by_verdict else []
     decisive = by_verdict.get(audit.verdict, [])
     if decisive and audit.verdict is Verdict.VIOLATED:
-        sentences.append(f"Farthest: {_reach(decisive[0])}.")
+        sentences.append(f"The farthest beyond its tolerance is {_reach(decisive[0])}.")
     elif decisive and audit.verdict is Verdict.UNDECIDED:
         sentences.append(_undecided(min(decisive, key=lambda finding: finding.smallest)))
     elif decisive:
         nearest = max(decisive, key=lambda finding: max(map(abs, finding.interval or (0.0,))) - finding.tolerance)
-        sentences.append(f"Nearest to its tolerance: {_reach(nearest)}.")
+        sentences.append(f"The closest to its tolerance is {_reach(nearest)}.")
     if audit.not_compared:
         sentences.append(f"Absent, and so not compared: {_listed(audit.not_compared)}.")
     return Answer(audit.verdict, words[audit.verdict], " ".join(sentences) or "There is no interval to judge by.")
@@ -126,7 +135,7 @@ def _tally(by_verdict: Mapping[Verdict, Sequence[Finding]], total: int) -> str:
         (verdict,) = by_verdict
         return f"The one comparison is {verdict.value}." if total == 1 else f"All {count(total)} are {verdict.value}."
     parts = ", ".join(f"{count(len(found))} {verdict.value}" for verdict, found in by_verdict.items())
-    return f"Of {count(total)} comparisons, {parts}."
+    return f"{count(total)} comparisons: {parts}."
 
 
 def _undecided(finding: Finding) -> str:
@@ -134,20 +143,21 @@ def _undecided(finding: Finding) -> str:
     few = f"{count(finding.smallest)} sample{'' if finding.smallest == 1 else 's'} in the smaller group"
     needed = finding.samples_to_decide
     if needed is not None:
-        few += f"; about {count(needed)} would decide"
+        few += f"; about {count(needed)} would be enough to decide"
     elif finding.interval is not None:
-        few += "; the gap is at its tolerance, so that no number would decide: aim for a smaller one to leave room"
-    return f"For one, {_reach(finding)} ({few})."
+        few += "; the gap is right at its tolerance, so no number of samples would decide: aim for a smaller gap"
+    return f"For example, {_reach(finding)} ({few})."
 
 
 def _place(finding: Finding) -> str:
-    return f"{pair(finding, 40)}, gap {signed(finding.gap)} where {stated(finding.tolerance)} is allowed"
+    return f"{pair(finding, 40)}, with a gap of {gap_text(finding)} where {stated(finding.tolerance)} is allowed"
 
 
 def _reach(finding: Finding) -> str:
     if finding.interval is None:
-        return f"{pair(finding, 40)}, for which no interval can be given"
-    return f"{pair(finding, 40)}, interval {interval(finding.interval)} where {stated(finding.tolerance)} is allowed"
+        return f"{pair(finding, 40)}, for which there is no interval"
+    reach = f"with an interval of {interval(finding.interval)}"
+    return f"{pair(finding, 40)}, {reach} where {stated(finding.tolerance)} is allowed"
 
 
 def _comparisons(n: int) -> str:

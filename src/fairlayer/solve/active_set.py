@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fairlayer.binding.exact_sums import UNIT
 from fairlayer.compiled import compiled
 from fairlayer.solve.families import (
     BOUND,
@@ -81,16 +82,16 @@ def _refactor(L, H, pairs, size):
 
 
 @compiled(inline=True)
-def _enter(rows, q, tolerance, ignored, pairs, at):
+def _enter(rows, q, allowance, ignored, pairs, at):
     """Put the most violated row of all into place `at`: the row's breach, its tolerance, and its family (or -1)."""
     entering, worst, allowed = -1, 1.0, 0.0
     for f in range(rows.family.shape[1]):
         breach = worst_row(rows, q, f, pairs, at + 1)
         own = 0.0
         if pairs[P, at + 1] != 0.0:
-            own += tolerance[int(pairs[PLUS, at + 1])]
+            own += allowance[int(pairs[PLUS, at + 1])]
         if pairs[M, at + 1] != 0.0:
-            own += tolerance[int(pairs[MINUS, at + 1])]
+            own += allowance[int(pairs[MINUS, at + 1])]
         if breach > max(own, 2.0 * ignored[f]) and breach > worst * own:
             entering, worst, allowed = f, breach / own, own
             copy_pair(pairs, at + 1, at)
@@ -109,13 +110,13 @@ def solve_small(H, b, rows, tolerance, nu):
     pairs = np.zeros((6, K + 3))
     multiplier, step, column = np.zeros(K + 1), np.zeros(K + 1), np.zeros(K + 1)
     ignored = np.zeros(rows.family.shape[1])  # breaches of rows that the active ones imply, off by rounding alone
-    q = b.copy()
+    q, allowance = b.copy(), tolerance.copy()  # which grows with what the statistics are made of
     size = 0
     for k in range(K):
         nu[k] = 0.0
 
     for _ in range(20 * (K + 10)):
-        entering, worst, allowed = _enter(rows, q, tolerance, ignored, pairs, size)
+        entering, worst, allowed = _enter(rows, q, allowance, ignored, pairs, size)
         if entering < 0:
             break
         own = pair_gram(H, pairs, size, size)
@@ -158,10 +159,13 @@ def solve_small(H, b, rows, tolerance, nu):
             entering_multiplier += length
             add_pair(nu, pairs, size, length)
             for k in range(K):
-                total = b[k]
+                total, noise = b[k], abs(b[k])
                 for i in range(K):
-                    total -= H[k, i] * nu[i]
+                    part = H[k, i] * nu[i]
+                    total -= part
+                    noise += abs(part)
                 q[k] = total
+                allowance[k] = max(tolerance[k], 8.0 * UNIT * noise)
 
             if full <= shortest:
                 multiplier[size] = entering_multiplier

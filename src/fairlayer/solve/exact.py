@@ -72,14 +72,14 @@ def _signed(value: Fraction) -> float:
 def search_grid(value: Tensor, system: System, box: Box) -> Tensor | None:
     """Outputs near `value`, in its dtype and within bounds, whose group means are equal to the last digit; or None.
 
-    For samples of equal weight whose outputs, not residuals, are compared.
+    For tolerances of 0, and samples of equal weight whose outputs, not residuals, are compared.
     """
     rows, plan, n = system.rows, system.view.plan, len(value)
     exact = as_numpy(value).astype(np.float64)
     largest = np.abs(exact).max(initial=0.0)
     if len(system.weights) or plan.any_residual or plan.matrices or len(system.weight) > _MOST_CELLS or not largest:
         return None
-    if (rows.kind != DIFFERENCE).any() or (plan.share != 1.0).any():
+    if (rows.kind != DIFFERENCE).any() or (plan.share != 1.0).any() or system.stated[1].all():
         return None
     # The grid of the largest output; coarser where sums of its steps would not be whole numbers in float64.
     bits = min(-math.log2(torch.finfo(value.dtype).eps), 50.0 - math.ceil(math.log2(n)))
@@ -109,12 +109,14 @@ def _moves(system: System, cell: np.ndarray, whole: np.ndarray, low: np.ndarray,
     at = np.repeat(np.arange(G), np.diff(rows.start))
     member = csr_array((np.ones(len(at)), (rows.statistic, at)), shape=(len(rows.offset), G))
     count, total = member @ system.samples, member @ sums(whole)
-    needed = np.zeros(len(total))
-    for begin, end in zip(rows.first[:-1].tolist(), rows.first[1:].tolist(), strict=True):
-        if count[begin:end].sum():
+    needed, equal = np.zeros(len(total)), np.zeros(len(total), dtype=bool)
+    for f, (begin, end) in enumerate(zip(rows.first[:-1].tolist(), rows.first[1:].tolist(), strict=True)):
+        if count[begin:end].sum() and system.stated[1][f] == 0.0:
             middle = np.round(total[begin:end].sum() / count[begin:end].sum())
             needed[begin:end] = middle * count[begin:end] - total[begin:end]
-    both = csr_array(np.hstack([member.toarray(), -member.toarray()]))  # up and down
+            equal[begin:end] = rows.present[begin:end]
+    needed, member = needed[equal], member.toarray()[equal]
+    both = csr_array(np.hstack([member, -member]))  # up and down
     limit = np.minimum(np.concatenate([sums(high - whole), sums(whole - low)]), 2.0**30)
     answer = milp(
         np.ones(2 * G),

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, UPPER
 from fairlayer.compiled import compiled
 from fairlayer.solve.active_set import CONFLICT, SOLVED, backward, forward, solve_small
@@ -276,8 +277,13 @@ def advance(rows, search):
 
     On INFEASIBLE, the trial point is the contradiction.
     """
-    number, cell = search.number, search.cell
+    number, cell, tolerance = search.number, search.cell, search.statistic[TOLERANCE]
     q = statistics(rows, cell[S])
+    for c in range(cell.shape[1]):  # outputs may have grown, or be small differences of large numbers
+        size = abs(cell[S, c]) + cell[D, c] * abs(cell[SHIFT, c])
+        for e in range(rows.start[c], rows.start[c + 1]):
+            k = rows.statistic[e]
+            tolerance[k] = max(tolerance[k], 8.0 * UNIT * abs(rows.value[e]) * size)
     number[_EVALUATIONS] += 1
     residual = _residual(rows, search, q)
     number[_RESIDUAL] = residual

@@ -154,7 +154,9 @@ class CellIndex:
         if self._plan is None:
             digits = np.array(self.digits, dtype=np.int64).reshape(len(self.digits), len(self.keys))
             grid = {key: GridColumn(tuple(self.labels[j]), digits[:, j]) for j, key in enumerate(self.keys)}
-            groupings, _ = self.rules.groupings(self.names or ())
+            # Before the first batch, which brings the attributes, nobody can be compared.
+            nobody = tuple(() for _ in self.rules.constraints)
+            groupings = nobody if self.names is None else self.rules.groupings(self.names)[0]
             known = None
             if LABELLED in grid:
                 labelled = grid[LABELLED]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fairlayer.binding.rows import EACH
 from fairlayer.stream.agreement import correlation
 from fairlayer.stream.cell_sums import RAW
 from fairlayer.stream.ledger import Ledger
@@ -181,19 +182,23 @@ def report_constraints(settings: Settings, ledger: Ledger) -> tuple[ConstraintRe
 
 def largest_gaps(settings: Settings, ledger: Ledger) -> tuple[float | None, ...]:
     """The largest pooled gap of each constraint now; None where there is nothing to compare."""
-    view = ledger.view()
-    gaps = np.abs(ledger.gaps(view))
-    by_constraint = (gaps[view.owner == position] for position in range(len(settings.tolerances)))
-    return tuple(float(here.max()) if len(here) else None for here in by_constraint)
+    view, plan = ledger.view(), ledger.book.plan
+    gaps = view.largest(ledger.statistics(), len(settings.tolerances))
+    compared = {
+        family.owner
+        for family, begin in zip(plan.families, plan.begin.tolist(), strict=False)
+        if view.present[begin : begin + len(family.groups)].sum() >= (1 if family.kind == EACH else 2)
+    }
+    return tuple(gap if position in compared else None for position, gap in enumerate(gaps))
 
 
 def report_groups(ledger: Ledger) -> tuple[GroupReport, ...]:
     """Each group that has decisions."""
     account, plan = ledger.account, ledger.book.plan
-    sums = np.stack([account.count, account.total, account.cells["sums"][:, RAW]]) @ plan.membership
+    sums = [plan.totals(each).tolist() for each in (account.count, account.total, account.cells["sums"][:, RAW])]
     return tuple(
         GroupReport(label, int(count), total / count, raw / count)
-        for label, (count, total, raw) in zip(plan.labels, sums.T.tolist(), strict=True)
+        for label, count, total, raw in zip(plan.labels, *sums, strict=True)
         if count > 0
     )
 
@@ -204,7 +209,7 @@ def _aggregate_bound(ledger: Ledger) -> float | None:
     It applies where every batch holds both groups of every row.
     """
     plan, view, shares = ledger.book.plan, ledger.view(), ledger.shares()
-    count = ledger.account.count @ plan.membership
+    count = plan.totals(ledger.account.count)
     bound = 0.0
     for j, name in enumerate(view.names):
         kept = shares.get(name)

@@ -141,14 +141,14 @@ class Leader:
                 shift[p] = np.average(shift[with_target], weights=count[with_target])
         return shift
 
-    def follow(self, box: Box, tolerances: tuple[float, ...]) -> None:
+    def maybe_resolve(self, box: Box, tolerances: tuple[float, ...]) -> None:
         """After a batch: look for drift, and solve again when the stream has grown enough."""
         numbers = self.account.numbers
         drifted = look_for_drift(self.account.cells["past"])
         if drifted or numbers["samples"] >= (1.0 + SOON * HORIZON) * numbers["led_at"]:
-            self.solve(box, tolerances)
+            self.resolve(box, tolerances)
 
-    def solve(self, box: Box, tolerances: tuple[float, ...]) -> None:
+    def resolve(self, box: Box, tolerances: tuple[float, ...]) -> None:
         """Find the prices anew: project what is expected, with the ledger as an offset."""
         cells, plan, numbers = self.account.cells, self.book.plan, self.account.numbers
         samples = numbers["samples"]
@@ -186,7 +186,7 @@ class Leader:
             largest[f] = np.sort(variance[first:last])[-2:].sum()
         return np.minimum(deviations * np.sqrt(largest / (1.0 + 2.0 * emitted / future)), upper)
 
-    def teach(self, raw: np.ndarray, cell: np.ndarray) -> None:
+    def warm_up(self, raw: np.ndarray, cell: np.ndarray) -> None:
         """Learn from past data."""
         cells = self.account.cells
         for c, value in zip(cell.tolist(), raw.tolist(), strict=True):

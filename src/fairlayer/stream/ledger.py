@@ -127,17 +127,17 @@ class Ledger:
     def warm_up(self, raw: np.ndarray, groups: Any, features: Any = None) -> None:
         """Let the leader learn from past data, which do not enter the ledger."""
         cell = self.locate(len(raw), groups, features, None)
-        self.leader.teach(raw, cell)
+        self.leader.warm_up(raw, cell)
         self.account.numbers["taught"] += len(raw)
         self.resolve()
 
     def resolve(self) -> None:
         """Let the leader find its shift anew."""
-        self.leader.solve(read_bounds(self.bounds, 1, np.float64), self.tolerances)
+        self.leader.resolve(read_bounds(self.bounds, 1, np.float64), self.tolerances)
 
     def maybe_resolve(self, box: Box) -> None:
         """Let the leader find its shift anew if there is reason to."""
-        self.leader.follow(box, self.tolerances)
+        self.leader.maybe_resolve(box, self.tolerances)
 
     # Asking
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -38,9 +37,15 @@ def read_outputs(z: Any) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
 
 
 def read_labels(groups: Any) -> Any:
-    """Groups as they came, a table of them in the layout that compiled functions are ready for."""
+    """Groups as they came, arrays of them in the layout that compiled functions are ready for."""
+    if isinstance(groups, Mapping):
+        return {name: read_labels(labels) for name, labels in groups.items()}
     if isinstance(groups, torch.Tensor):
         return groups.contiguous()
+    if getattr(getattr(groups, "columns", None), "is_unique", False):  # a frame, whose columns share their memory
+        return {name: read_labels(groups[name]) for name in groups.columns}
+    if isinstance(getattr(groups, "dtype", None), np.dtype) and groups.dtype.kind == "i":
+        return _in_one_layout(np.asarray(groups))
     return _in_one_layout(groups) if isinstance(groups, np.ndarray) else groups
 
 
@@ -120,11 +125,3 @@ def read_past(past: Any, needs_features: bool) -> tuple[np.ndarray, Any, Any]:
         raise InputError(f"warm_start must be {form} for these constraints, each of past data.")
     raw, _ = read_outputs(past[0])
     return raw, read_labels(past[1]), past[2] if len(past) == 3 else None
-
-
-def fingerprint(raw: np.ndarray, cell: np.ndarray, targets: np.ndarray | None, ids: list[str]) -> str:
-    """A hash of what a batch brought. Outputs count in float32, so that a batch may come again in another dtype."""
-    with np.errstate(over="ignore"):
-        parts = [raw.astype(np.float32).tobytes(), cell.astype(np.int32).tobytes()]
-    parts += [b"" if targets is None else targets.tobytes(), repr(ids).encode()]
-    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()

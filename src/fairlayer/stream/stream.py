@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,6 @@ from fairlayer.stream.log import Entry, Verification, make_entry, verify_log
 from fairlayer.stream.memory import MemoryStore
 from fairlayer.stream.policies import POLICIES, Incoming
 from fairlayer.stream.reading import (
-    fingerprint,
     read_ids,
     read_labels,
     read_location,
@@ -32,6 +30,7 @@ from fairlayer.stream.reading import (
     read_text,
 )
 from fairlayer.stream.ready import prepare
+from fairlayer.stream.replay import fingerprint, kept_for_replay, replay
 from fairlayer.stream.settings import Settings, read_settings
 from fairlayer.stream.sql import SqlStore, open_database, stored_streams
 from fairlayer.stream.store import Pending, Store, Transaction, differences, readable
@@ -182,7 +181,7 @@ class Stream:
                 _refuse_waiting(transaction, keys)
             cell = self.ledger.locate(n, groups, features, known, new=entry is None)
             if entry is not None:
-                return _replay(entry, n, fingerprint(raw, cell, known, keys), like)
+                return replay(entry, n, fingerprint(raw, cell, known, keys), like)
             if n == 0:
                 nothing = np.zeros(0)
                 return Solution(like(raw), RecordedFacts((), nothing, nothing, Status.VACUOUS))
@@ -209,9 +208,8 @@ class Stream:
                 decisions = zip(cell.tolist(), outcome.value.tolist(), raw.tolist(), strict=True)
                 payload["waiting"] = {key: Pending(*one) for key, one in zip(keys, decisions, strict=True)}
                 transaction.add_pending(payload["waiting"])
-            if label is not None:  # what a replay is known by, and what it returns besides the outputs
-                payload |= {"input": fingerprint(raw, cell, known, keys), "dtype": outcome.value.dtype.name}
-                payload |= {"rows": facts.rows, "gaps": facts.gaps.tolist(), "vacuous": facts.vacuous}
+            if label is not None:
+                payload |= kept_for_replay(fingerprint(raw, cell, known, keys), outcome.value, facts)
             self._commit(transaction, label, payload, outcome.value.tobytes() if label is not None else None)
         return Solution(like(outcome.value), facts)
 
@@ -412,24 +410,3 @@ def _refuse_waiting(transaction: Transaction, keys: list[str]) -> None:
     transaction.add_pending(waiting)
     if waiting:
         raise InputError(f"ids {list(waiting)[:5]} are waiting for a target already: give every decision its own.")
-
-
-def _replay(entry: Entry, n: int, batch: str, like: Any) -> Solution:
-    """What was emitted when this batch came first. batch: its fingerprint."""
-    payload = json.loads(entry.payload)
-    if payload["input"] != batch or entry.emitted is None:
-        size = "" if payload["samples"] == n else f" of {payload['samples']} samples, not {n}"
-        raise InputError(
-            f"batch_id {entry.batch_id!r} was used for another batch{size}: give every batch an id of its own, and "
-            "send a batch again with the same outputs, groups and targets."
-        )
-    multipliers = [payload["multipliers"].get(row, 0.0) for row in payload["rows"]]
-    facts = RecordedFacts(
-        tuple(payload["rows"]),
-        np.array(payload["gaps"]),
-        np.array(multipliers),
-        Status[payload["status"]],
-        tuple(payload["vacuous"]),
-        payload["excess"],
-    )
-    return Solution(like(np.frombuffer(entry.emitted, dtype=payload["dtype"]).copy()), facts)

@@ -11,9 +11,8 @@ from typing import Any
 
 from fairlayer.errors import InputError
 from fairlayer.tables.attribute import Attribute
-from fairlayer.tables.duckdb_table import MISSING, Table, number, quote, text
-from fairlayer.tables.entries import MISSING_MARKS
-from fairlayer.tables.table_io import Source, connect, named, plain_errors
+from fairlayer.tables.duckdb_table import MISSING, label, number, quote, text
+from fairlayer.tables.table_io import Source, TableFile, connect, named, plain_errors
 
 
 class FileColumns:
@@ -21,7 +20,7 @@ class FileColumns:
 
     def __init__(self, source: Source):
         self.source = source
-        self._table = Table(source.path)
+        self._table = TableFile(source)
 
     def __enter__(self) -> FileColumns:
         return self
@@ -33,7 +32,7 @@ class FileColumns:
 
     def is_number(self, column: str) -> bool:
         """Whether every entry that is not missing is a number, and there is one."""
-        asked = f"count({quote(column)}) AS entries, count({number(column)}) AS numbers"
+        asked = f"count({text(column)}) AS entries, count({number(column)}) AS numbers"
         found = self._one(f"SELECT {asked} FROM data")
         return found["entries"] == found["numbers"] > 0
 
@@ -45,7 +44,7 @@ class FileColumns:
     def values(self, column: str, most: int | None) -> list[str]:
         """The different values as text, sorted, a missing one among them; one more than `most` where there are more."""
         limit = "" if most is None else f" LIMIT {most + 1}"
-        found = self._table.query(f"SELECT DISTINCT {_label(column)} AS entry FROM data ORDER BY 1{limit}")
+        found = self._table.query(f"SELECT DISTINCT {self._label(column)} AS entry FROM data ORDER BY 1{limit}")
         return [str(entry) for entry in found["entry"].tolist()]
 
     def check_number(self, column: str, option: str) -> None:
@@ -67,24 +66,34 @@ class FileColumns:
         """Refuse an attribute with one group only."""
         for attribute in attributes:
             if attribute.cuts:
+                self._check_cuts(attribute.column)
                 continue
-            label = _label(attribute.column)
-            found = self._one(f"SELECT min({label}) AS low, max({label}) AS high FROM data")
+            entry = self._label(attribute.column)
+            found = self._one(f"SELECT min({entry}) AS low, max({entry}) AS high FROM data")
             if found["low"] == found["high"]:
                 raise InputError(
                     f"--protected: column {attribute.column!r} has one group only, {str(found['low'])!r}: there is "
                     "nobody to compare."
                 )
 
+    def _check_cuts(self, column: str) -> None:
+        """Refuse entries that no cut point puts in a group: neither numbers nor missing."""
+        odd = f"{text(column)} IS NOT NULL AND TRY_CAST({quote(column)} AS DOUBLE) IS NULL"
+        found = self._one(f"SELECT count(*) AS n, any_value({text(column)}) AS entry FROM data WHERE {odd}")
+        if found["n"]:
+            raise InputError(
+                f"--protected: column {column!r} has cut points, but {found['n']:,} of its entries are no numbers, "
+                f"such as {found['entry']!r}: correct them, or leave them empty."
+            )
+
+    def _label(self, column: str) -> str:
+        """A column as labels, `missing` where there is no entry."""
+        return f"coalesce({label(column, self.source.columns[column])}, '{MISSING}')"
+
     def _one(self, sql: str) -> dict[str, Any]:
         """The first row of a result; None for missing entries."""
         found = self._table.query(sql)
         return {name: values[:1].tolist()[0] for name, values in found.items()}
-
-
-def _label(column: str) -> str:
-    """A column as text, `missing` where there is no entry."""
-    return f"coalesce({text(column)}, '{MISSING}')"
 
 
 @contextmanager
@@ -100,24 +109,16 @@ def with_groups(source: Source, attributes: Sequence[Attribute], others: Sequenc
             raise InputError(
                 f"--protected: column {attribute.column!r} has another role too: leave out its cut points."
             )
-        value = _cut_sql(attribute, parameters) if attribute.cuts else _as_read(source, attribute.column, parameters)
+        value = _cut_sql(attribute, parameters) if attribute.cuts else quote(attribute.column)
         asked.append(f"{value} AS {named(attribute.column)}")
     rest = dict.fromkeys(name for name in others if name not in [attribute.column for attribute in attributes])
-    asked += [f"{_as_read(source, name, parameters)} AS {named(name)}" for name in rest]
+    asked += [f"{quote(name)} AS {named(name)}" for name in rest]
     with tempfile.TemporaryDirectory(prefix="fairlayer-") as folder:
         path = Path(folder) / "table.parquet"
         sql = f"COPY (SELECT {', '.join(asked)} FROM {source.relation}) TO $target (FORMAT parquet)"
         with plain_errors(source.path), connect() as connection:
             connection.execute(sql, {**parameters, "target": str(path)})
         yield path
-
-
-def _as_read(source: Source, name: str, parameters: dict[str, Any]) -> str:
-    """A column with nothing where an entry of a CSV file marks a missing one."""
-    if not source.is_csv:
-        return quote(name)
-    parameters["marks"] = sorted(MISSING_MARKS)
-    return f"CASE WHEN list_contains($marks, {quote(name)}) THEN NULL ELSE {quote(name)} END"
 
 
 def _cut_sql(attribute: Attribute, parameters: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""CSV and Parquet files of any size, through DuckDB: by queries, never the whole file in memory.
+"""Entries of CSV and Parquet files in the SQL of DuckDB: as numbers, as text, as labels, or missing.
 
 Names of columns are quoted identifiers and values are parameters: nothing of the data becomes SQL text.
 """
@@ -7,23 +7,22 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
-from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
-
-import numpy as np
 
 from fairlayer.errors import InputError
 from fairlayer.extras import needs
 
-Parameters = Sequence[Any] | Mapping[str, Any]  # of a query: for every `?`, or by name for `$name`
-
 MISSING = "missing"  # the label of those whose label is missing
-# What pandas reads as missing too, so that a file means the same everywhere.
-_MISSING_TEXTS = "|#N/A|#N/A N/A|#NA|-1.#IND|-1.#QNAN|-NaN|-nan|1.#IND|1.#QNAN|<NA>|N/A|NA|NULL|NaN|None|n/a|nan|null"
+# Text that stands for a missing entry, to every command and in every file: what pandas takes for one, and "?".
+# fmt: off
+MISSING_MARKS = frozenset([
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "?", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null",
+])
+# fmt: on
+_MARKS_SQL = ", ".join(f"'{mark}'" for mark in sorted(MISSING_MARKS))
 _SEPARATORS = ",;\t|"
 
 
@@ -49,85 +48,23 @@ def number(name: str) -> str:
 
 
 def text(name: str) -> str:
-    """SQL of a column as text."""
-    return f"CAST({quote(name)} AS VARCHAR)"
+    """SQL of a column as text; NULL where it is missing."""
+    entry = f"CAST({quote(name)} AS VARCHAR)"
+    return f"CASE WHEN {entry} NOT IN ({_MARKS_SQL}) THEN {entry} END"
 
 
-class Table:
-    """A file. Queries read it under the name `data`.
+def label(name: str, kind: str) -> str:
+    """SQL of a column as labels of groups, which are text; NULL where one is missing.
 
-    memory: what DuckDB may use; beyond it, intermediate results go to a temporary folder. The columns of a CSV file are
-    text, so that a late surprise in one of them is no error of the reader: see `number`.
+    Whole numbers have no point and truth values are in lower case, so that a group is the same group in a CSV and in a
+    Parquet file. kind: DuckDB's type of the column.
     """
-
-    def __init__(self, path: str | Path, memory: str = "1GB"):
-        self.path = Path(path)
-        if not self.path.is_file():
-            raise InputError(f"There is no file {str(path)!r}: check the path.")
-        self._driver = driver()
-        self._spill = tempfile.TemporaryDirectory(prefix="fairlayer-")
-        try:
-            self._connection = connect(memory, self._spill.name)
-        except self._driver.Error as error:
-            self._spill.cleanup()
-            raise InputError(f"memory must be a size such as '1GB'; got {memory!r}.") from error
-        try:
-            relation = self._open()
-            relation.create_view("data")
-        except self._driver.Error as error:
-            self.close()
-            raise InputError(f"{str(path)!r} cannot be read: {_first_line(error)}") from error
-        except BaseException:
-            self.close()
-            raise
-        self.columns: tuple[str, ...] = tuple(relation.columns)
-        self.types: dict[str, str] = dict(zip(self.columns, map(str, relation.types), strict=True))
-
-    @property
-    def is_csv(self) -> bool:
-        """Whether it is text; otherwise it is Parquet."""
-        return self.path.suffix.lower() not in (".parquet", ".pq")
-
-    def _open(self) -> Any:
-        # Folders may be called what they like: one named `sex=f` says nothing about a column.
-        if not self.is_csv:
-            return self._connection.read_parquet(literal(self.path), hive_partitioning=False)
-        return self._connection.read_csv(
-            literal(self.path),
-            hive_partitioning=False,
-            header=True,
-            all_varchar=True,
-            sep=separator(self.path),
-            quotechar='"',
-            escapechar='"',
-            na_values=_MISSING_TEXTS.split("|"),
-        )
-
-    def require(self, name: str, argument: str) -> str:
-        """The name, where the file has such a column."""
-        if name not in self.columns:
-            near = get_close_matches(str(name), self.columns, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else f": it has {list(self.columns)[:20]}."
-            raise InputError(f"{argument} names column {name!r}, which {self.path.name!r} does not have{hint}")
-        return name
-
-    def query(self, sql: str, parameters: Parameters = ()) -> dict[str, np.ndarray]:
-        """The result of a query, a column each; missing entries are masked."""
-        try:
-            return self._connection.execute(sql, _used(sql, parameters)).fetchnumpy()
-        except self._driver.Error as error:
-            raise InputError(f"{str(self.path)!r} cannot be read: {_first_line(error)}") from error
-
-    def close(self) -> None:
-        """Let go of the file and of what was spilled."""
-        self._connection.close()
-        self._spill.cleanup()
-
-    def __enter__(self) -> Table:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):  # type: ignore[no-untyped-def]
-        self.close()
+    entry = text(name)
+    if kind in ("FLOAT", "DOUBLE"):
+        value = quote(name)
+        whole = f"isfinite({value}) AND {value} = trunc({value}) AND abs({value}) < 1e18"
+        return f"CASE WHEN {whole} THEN CAST(CAST({value} AS BIGINT) AS VARCHAR) ELSE {entry} END"
+    return f"CASE WHEN {entry} IN ('True', 'TRUE', 'False', 'FALSE') THEN lower({entry}) ELSE {entry} END"
 
 
 def connect(memory: str, spill: str) -> Any:
@@ -153,10 +90,8 @@ def _take_text_as_text(connection: Any) -> None:
         connection.execute(f"SET disabled_optimizers = '{shortcut}'")
 
 
-def _used(sql: str, parameters: Parameters) -> Any:
+def used(sql: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that the query mentions: others are an error to DuckDB."""
-    if not isinstance(parameters, Mapping):
-        return list(parameters)
     return {name: parameters[name] for name in re.findall(r"\$(\w+)", sql) if name in parameters}
 
 
@@ -170,11 +105,6 @@ def separator(path: Path) -> str:
     if not header.strip():
         raise InputError(f"{str(path)!r} has no header: its first line must name the columns.")
     return max(_SEPARATORS, key=re.sub('"[^"]*"', "", header).count)
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].removesuffix(".") + "." if lines else type(error).__name__
 
 
 def driver() -> Any:

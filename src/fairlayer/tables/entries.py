@@ -12,26 +12,19 @@ from typing import Any
 import numpy as np
 
 from fairlayer.errors import InputError
-from fairlayer.tables.duckdb_table import MISSING, separator
+from fairlayer.tables.duckdb_table import MISSING, MISSING_MARKS, separator
 from fairlayer.tables.table_io import Source
 
-# What pandas takes for a missing entry in a CSV file; among numbers, "?" as well.
-# fmt: off
-MISSING_MARKS = frozenset([
-    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
-    "NULL", "NaN", "None", "n/a", "nan", "null",
-])
-# fmt: on
 # 1.234,5 and 12,5 and 1.234 and 12; points part thousands.
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?([eE][+-]?\d+)?")
 
 
-def without_missing(column: Any, *more: str) -> Any:
+def without_missing(column: Any) -> Any:
     """A column with None for whatever marks a missing entry."""
     if column.dtype.kind in "biufcmM":
         return column
     text = column.astype(object)
-    return text.where(text.notna() & ~text.isin(MISSING_MARKS | set(more)), None)
+    return text.where(text.notna() & ~text.isin(MISSING_MARKS), None)
 
 
 def _number_text(column: Any) -> Any:
@@ -39,7 +32,7 @@ def _number_text(column: Any) -> Any:
     if column.dtype.kind in "biufcmM":
         return column
     bare = column.astype(object).map(lambda value: value.strip() if isinstance(value, str) else value)
-    return without_missing(bare, "?")
+    return without_missing(bare)
 
 
 def is_number(column: Any) -> bool:

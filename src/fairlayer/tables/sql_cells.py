@@ -1,25 +1,24 @@
-"""The cells of a file: everything that constraints look at, as one number per row, in SQL.
+"""Cells in SQL: everything that constraints look at, as one number per row of a file.
 
-Each attribute, each feature of a region and the target is a *digit*: an expression with few values. Digits side by side
-make the *code* of a row. Only the counts of codes are needed to bind constraints to a table of any size.
+Each attribute, each feature with regions and the target is a *digit*: an expression with few values. Digits side by
+side make the *code* of a row. A value of a digit is told by something that it stands for: a label, or a number that
+lies in the same regions. So constraints are bound to the codes that occur just as they are to samples in memory, and
+nothing here asks of what kind they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.system import System, bind
-from fairlayer.constraints import ConditionalParity, EqualizedOdds, GroupConstraint
+from fairlayer.binding.conditions import MOST_CLASSES
+from fairlayer.constraints import Constraint, Region
 from fairlayer.errors import InputError
-from fairlayer.tables.attribute import Attribute
-from fairlayer.tables.duckdb_table import MISSING, number, quote, text
-from fairlayer.tables.entries import MISSING_MARKS
-from fairlayer.tables.table_io import Source, connect, named, plain_errors
+from fairlayer.tables.duckdb_table import MISSING, label, number
+from fairlayer.tables.table_io import TableFile
 
 MOST_LABELS = 1000
 MOST_CODES = 1_000_000
@@ -32,47 +31,41 @@ class Digit:
 
     sql: str
     meaning: list[Any]
+    value: str  # SQL of what the digit is made of
 
 
-@dataclass
-class Counts:
-    """What one pass over the rows finds of each code: rows, the sum of their targets, and a bound on its error."""
+class CellCode:
+    """The code of a row, from the file's own columns. Its SQL takes `parameters`.
 
-    rows: np.ndarray
-    targets: np.ndarray
-    error: np.ndarray
+    every_class: tell the classes of the target apart even where no constraint does.
+    """
 
-
-@dataclass
-class Cells:
-    """The codes of a table's rows. Its SQL takes `parameters`, and those of the source."""
-
-    source: Source
-    score: str
-    attributes: Sequence[Attribute]
-    constraints: Sequence[GroupConstraint]
-    target: str | None
-    parameters: dict[str, Any] = field(default_factory=dict)
-    groups: dict[str, Digit] = field(default_factory=dict)
-    features: dict[str, Digit] = field(default_factory=dict)
-    of_target: Digit | None = None
-    cell_of_code: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
-
-    def __post_init__(self) -> None:
-        for attribute in self.attributes:
-            self.groups[attribute.column] = self._group_digit(attribute)
-        regions: dict[str, list[Any]] = {}
-        for constraint in self.constraints:
-            if isinstance(constraint, ConditionalParity):
-                for name, listed in constraint.regions.items():
-                    regions.setdefault(str(name), []).extend(listed)
+    def __init__(
+        self,
+        file: TableFile,
+        constraints: Sequence[Constraint],
+        target: str | None,
+        *,
+        every_class: bool = False,
+    ):
+        self.file = file
+        self.parameters: dict[str, Any] = {}
+        self.groups: dict[str, Digit] = {}
+        self.features: dict[str, Digit] = {}
+        self.of_target: Digit | None = None
+        conditions = [condition for constraint in constraints for condition in constraint.conditions]
+        regions: dict[str, list[Region]] = {}
+        for condition in conditions:
+            if condition.source == "feature":
+                regions.setdefault(str(condition.name), []).extend(condition.regions or ())
         for name, listed in regions.items():
-            self.features[name] = self._feature_digit(name, listed)
-        self.of_target = self._target_digit()
-        if self.size > MOST_CODES:
-            raise InputError(
-                f"Attributes and regions have {self.size:,} combinations, more than {MOST_CODES:,}: constrain fewer."
-            )
+            file.require(name, "regions")
+            self.features[name] = self._by_regions(name, listed)
+        of_target = [condition.regions for condition in conditions if condition.source == "target"]
+        if target is not None and (every_class or None in of_target):
+            self.of_target = self._by_class(target)
+        elif target is not None and of_target:
+            self.of_target = self._by_regions(target, [region for listed in of_target for region in listed or ()])
 
     @property
     def digits(self) -> list[Digit]:
@@ -91,142 +84,118 @@ class Cells:
         return int(np.prod(self.shape, dtype=object))
 
     @property
-    def needs_target_sums(self) -> bool:
-        """Whether means of residuals are compared."""
-        return any(constraint.residual for constraint in self.constraints)
-
-    @property
-    def code_sql(self) -> str:
+    def sql(self) -> str:
         """The code of a row."""
+        if self.size > MOST_CODES:
+            raise InputError(
+                f"Attributes and regions have {self.size:,} combinations, more than {MOST_CODES:,}: constrain fewer."
+            )
         sql = "0"
         for digit in self.digits:
             sql = f"({sql} * {len(digit.meaning)} + {digit.sql})"
-        return sql
+        return f"CAST({sql} AS INTEGER)"
 
-    @property
-    def score_sql(self) -> str:
-        """The score of a row."""
-        return number(self.score)
-
-    def bind(self, counts: Counts) -> System:
-        """Constraints bound to the whole table, by one row for each code that occurs, which counts as many."""
-        codes = np.flatnonzero(counts.rows)
+    def meanings(self, codes: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray | None]:
+        """Groups, features and targets that codes stand for, an entry for each code."""
         values = dict(zip(map(id, self.digits), np.unravel_index(codes, self.shape), strict=True))
 
         def meaning(digit: Digit) -> np.ndarray:
             return _array([digit.meaning[value] for value in values[id(digit)].tolist()])
 
-        weight = counts.rows[codes].astype(np.float64)
-        targets: Any = None if self.of_target is None else meaning(self.of_target)
-        if self.needs_target_sums:
-            targets = counts.targets[codes] / weight
-        system = bind(
-            ConstraintSet(list(self.constraints)),
-            len(codes),
-            groups={name: meaning(digit) for name, digit in self.groups.items()},
-            features={name: meaning(digit) for name, digit in self.features.items()},
-            targets=targets,
-            weights=weight,
+        return (
+            {name: meaning(digit) for name, digit in self.groups.items()},
+            {name: meaning(digit) for name, digit in self.features.items()},
+            None if self.of_target is None else meaning(self.of_target),
         )
-        self.cell_of_code = np.zeros(self.size, dtype=np.int32)
-        self.cell_of_code[codes] = system.cell
-        return _with_doubt(system, self.constraints, counts.error[codes]) if self.needs_target_sums else system
 
-    def _parameter(self, value: Any) -> str:
+    def parameter(self, value: Any) -> str:
+        """SQL that stands for a value."""
         name = f"p{len(self.parameters)}"
         self.parameters[name] = value
         return f"${name}"
 
-    def _group_digit(self, attribute: Attribute) -> Digit:
-        if attribute.cuts:
-            place = self._place_sql(number(attribute.column), attribute.cuts)
-            known = f"CASE WHEN {number(attribute.column)} IS NULL THEN {len(attribute.groups)} ELSE {place} END"
-            return Digit(known, [*attribute.groups, MISSING])
-        label = self._label_sql(attribute.column)
-        labels = self._distinct(label, MOST_LABELS)
-        if len(labels) > MOST_LABELS:
+    def labels(self, name: str) -> tuple[str, list[Any]]:
+        """SQL of the labels of a column, `missing` where there is none, and those that occur; one too many at most."""
+        value = f"coalesce({label(name, self.file.columns[name])}, '{MISSING}')"
+        return value, self._distinct(value, MOST_LABELS)
+
+    def add_labels(self, name: str, value: str, known: Sequence[Any], meaning: Sequence[Any] | None = None) -> None:
+        """Take the labels of a column for groups. meaning: what they are called, where not as they are in the file."""
+        place = f"(list_position({self.parameter(list(known))}, {value}) - 1)"
+        self.groups[name] = Digit(place, list(known if meaning is None else meaning), value)
+
+    def add_cuts(self, name: str, cuts: Sequence[float], groups: Sequence[str]) -> None:
+        """Take a column of numbers for groups, made by cut points; numbers that are missing are one more."""
+        value = number(name)
+        place = f"CASE WHEN {value} IS NULL THEN {len(groups)} ELSE {self._place(value, cuts)} END"
+        self.groups[name] = Digit(place, [*groups, MISSING], value)
+
+    def _by_regions(self, name: str, regions: Sequence[Region]) -> Digit:
+        """A digit that tells all regions apart: by listed text, or by the cut points of intervals and numbers."""
+        sets = [region for region in regions if isinstance(region, set | frozenset)]
+        listed = [entry for region in sets for entry in region]
+        if any(isinstance(entry, str) for entry in listed):
+            if len(sets) < len(regions):
+                raise InputError(
+                    f"regions of column {name!r} mix intervals with sets of text: use one constraint for each."
+                )
+            known = {str(entry): entry for entry in sorted(listed, key=str)}
+            value = f"coalesce({label(name, self.file.columns[name])}, '{MISSING}')"
+            place = f"coalesce(list_position({self.parameter(list(known))}, {value}), 0)"
+            return Digit(place, [_NOWHERE, *known.values()], value)
+        ends = [end for region in regions if not isinstance(region, set | frozenset) for end in region]
+        try:
+            values = [float(entry) for entry in listed]
+            cuts = sorted({*(float(end) for end in ends if end is not None), *values, *map(_after, values)})
+        except (TypeError, ValueError) as error:
+            raise InputError(f"regions of column {name!r}: {error}.") from error
+        value = number(name)
+        self._refuse_missing(name, value)
+        below = [float(np.nextafter(cuts[0], -np.inf))] if cuts else [0.0]
+        return Digit(self._place(value, cuts), [*below, *cuts], value)
+
+    def _by_class(self, target: str) -> Digit:
+        """A digit for each class of the target: numbers where all of them are, else labels."""
+        found = self.file.query(f"SELECT count(*) AS n, count({number(target)}) AS numbers FROM data")
+        numeric = int(found["n"][0]) == int(found["numbers"][0])
+        value = number(target) if numeric else label(target, self.file.columns[target])
+        self._refuse_missing(target, value)
+        known = self._distinct(value, MOST_CLASSES)
+        if len(known) > MOST_CLASSES:
             raise InputError(
-                f"--protected: column {attribute.column!r} has more than {MOST_LABELS} groups: give cut points, such "
-                f"as --protected {attribute.column}=30,50, or choose another column."
+                f"Column {target!r} has more than {MOST_CLASSES} values, too many to be classes: give cut points, such "
+                "as --odds 0.05:20,40 or regions=[(None, 0.5), (0.5, None)]."
             )
-        return Digit(f"(list_position({self._parameter(labels)}, {label}) - 1)", labels)
+        return Digit(f"(list_position({self.parameter(known)}, {value}) - 1)", known, value)
 
-    def _feature_digit(self, name: str, regions: list[Any]) -> Digit:
-        """One that tells all regions of a feature apart: intervals between cut points, or listed values."""
-        if isinstance(regions[0], frozenset | set):
-            listed = sorted({value for region in regions for value in region})
-            place = f"coalesce(list_position({self._parameter(listed)}, {self._label_sql(name)}), 0)"
-            return Digit(place, [_NOWHERE, *listed])
-        return self._interval_digit(number(name), regions)
-
-    def _target_digit(self) -> Digit | None:
-        odds = next((c for c in self.constraints if isinstance(c, EqualizedOdds)), None)
-        if odds is None or self.target is None:
-            return None
-        if odds.regions is not None:
-            return self._interval_digit(number(self.target), list(odds.regions))
-        label = self._label_sql(self.target)
-        classes = self._distinct(label, odds.most_classes)
-        if len(classes) > odds.most_classes:
-            example = "--odds 0.05:20,40"
-            raise InputError(f"--odds: column {self.target!r} has many values: give cut points, such as {example}.")
-        return Digit(f"(list_position({self._parameter(classes)}, {label}) - 1)", classes)
-
-    def _interval_digit(self, value: str, regions: list[Any]) -> Digit:
-        cuts = sorted({side for region in regions for side in region if side is not None})
-        below = np.nextafter(cuts[0], -np.inf)
-        return Digit(self._place_sql(value, cuts), [float(below), *cuts])
-
-    def _place_sql(self, value: str, cuts: Sequence[float]) -> str:
+    def _place(self, value: str, cuts: Sequence[float]) -> str:
         """How many cut points a value has reached."""
-        return "(" + " + ".join(f"CAST({value} >= {self._parameter(float(cut))} AS INTEGER)" for cut in cuts) + ")"
+        reached = [f"CAST({value} >= {self.parameter(float(cut))} AS INTEGER)" for cut in cuts]
+        return f"({' + '.join(reached or ['0'])})"
 
-    def _label_sql(self, name: str) -> str:
-        """A column as text, `missing` where there is no entry."""
-        label = text(name)
-        absent = f"{label} IS NULL OR {label} = ''"
-        if self.source.is_csv:
-            if "marks" not in self.parameters:
-                self.parameters["marks"] = sorted(MISSING_MARKS)
-            absent += f" OR list_contains($marks, {label})"
-        return f"CASE WHEN {absent} THEN '{MISSING}' ELSE {label} END"
+    def _refuse_missing(self, name: str, value: str) -> None:
+        found = self.file.query(f"SELECT count(*) AS n, count({value}) AS known FROM data")
+        refuse_missing(f"column {name!r}", int(found["n"][0] - found["known"][0]), int(found["n"][0]))
 
-    def _distinct(self, label: str, most: int) -> list[str]:
-        """The labels that occur, sorted."""
-        used = {name: value for name, value in self.parameters.items() if name == "marks" and "$marks" in label}
-        sql = f"SELECT DISTINCT {label} AS label FROM {self.source.relation} LIMIT {most + 1}"
-        with plain_errors(self.source.path), connect() as connection:
-            found = connection.execute(sql, {**used, **self.source.parameters}).fetchall()
-        return sorted(row[0] for row in found)
+    def _distinct(self, value: str, most: int) -> list[Any]:
+        """The values that occur, sorted; one too many where there are more than `most`."""
+        found = self.file.query(f"SELECT DISTINCT {value} AS entry FROM data LIMIT {most + 1}", self.parameters)
+        return sorted(found["entry"].tolist())
 
-    def rows(self, source: Source, *more: str, vectors: int) -> Any:
-        """Frames with the columns z and code, and more, in the order of a file."""
-        asked = ", ".join([f"{self.score_sql} AS z", f"CAST({self.code_sql} AS INTEGER) AS code", *more])
-        with plain_errors(source.path), connect() as connection:
-            sql = f"SELECT {asked} FROM {source.relation}"
-            result = connection.execute(sql, {**self.parameters, **source.parameters})
-            while len(frame := result.fetch_df_chunk(vectors)):
-                yield frame
 
-    def copy_sql(self, keep_raw: str | None) -> str:
-        """The table with the score moved by $shift, a list by code, and kept between $lo and $hi."""
-        moved = f"{self.score_sql} - list_extract($shift, {self.code_sql} + 1)"
-        raw = "" if keep_raw is None else f", {quote(self.score)} AS {named(keep_raw)}"
-        replaced = f"least(greatest({moved}, $lo), $hi) AS {named(self.score)}"
-        return f"SELECT * REPLACE ({replaced}){raw} FROM {self.source.relation}"
+def refuse_missing(what: str, missing: int, n: int) -> None:
+    """An error where entries are missing, or are no numbers where numbers are needed."""
+    if missing:
+        raise InputError(
+            f"{what} has {missing:,} of {n:,} entries that are missing or not finite numbers: leave these rows out, or "
+            "fill them in."
+        )
+
+
+def _after(value: float) -> float:
+    return float(np.nextafter(value, np.inf))
 
 
 def _array(values: list[Any]) -> np.ndarray:
     """Text as objects, numbers as they are."""
-    return np.array(values, dtype=object if values and isinstance(values[0], str) else None)
-
-
-def _with_doubt(system: System, constraints: Sequence[GroupConstraint], error: np.ndarray) -> System:
-    """Rows of residuals a hair tighter, by what rounding may have done to the targets' means."""
-    rows = system.rows
-    of_cell = np.bincount(system.cell, weights=error, minlength=len(system.weight))
-    of_statistic = np.append(of_cell @ np.abs(rows.M), 0.0)
-    residual = np.array([constraints[owner].residual for owner in system.view.owner.tolist()])
-    off = np.where(residual, of_statistic[rows.plus] + of_statistic[rows.minus], 0.0)
-    off = np.minimum(off, 0.25 * (rows.upper - rows.lower))
-    return system._replace(rows=rows._replace(lower=rows.lower + off, upper=rows.upper - off))
+    return np.array(values, dtype=object if any(isinstance(value, str) for value in values) else None)

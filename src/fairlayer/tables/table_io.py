@@ -1,7 +1,7 @@
-"""Tables in files, in and out. Whatever is written appears whole or not at all.
+"""Tables in files, in and out: the one reader for every command. Whatever is written appears whole or not at all.
 
-`fairlayer.tables` reads files to measure them. Here every entry of a CSV file is text as it stands, so that what a
-command does not change can be written again as it was.
+Every entry of a CSV file is text as it stands, so that what a command does not change can be written again as it was;
+what it means, as a number, a label or a missing entry, is said in `duckdb_table`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from fairlayer.errors import InputError
 from fairlayer.nearest import nearest
 from fairlayer.tables.duckdb_table import connect as open_database
-from fairlayer.tables.duckdb_table import driver, literal, separator
+from fairlayer.tables.duckdb_table import driver, literal, separator, used
+
+if TYPE_CHECKING:
+    import numpy as np
 
 CSV = (".csv", ".tsv", ".txt")
 PARQUET = (".parquet", ".pq")
@@ -123,6 +127,54 @@ def plain_errors(path: Path) -> Iterator[None]:
             raise InputError(f"{path} is not in UTF-8: save it so.") from error
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise InputError(f"{path} cannot be read: {' '.join(lines[:3])}") from error
+
+
+class TableFile:
+    """A file that is open. Queries read it under the name `data`; the whole of it is never in memory.
+
+    memory: what DuckDB may use; beyond it, intermediate results go to a temporary folder.
+    """
+
+    def __init__(self, source: Source | str | Path, memory: str = "1GB"):
+        self.source = source if isinstance(source, Source) else open_source(Path(source))
+        self._spill = tempfile.TemporaryDirectory(prefix="fairlayer-")
+        try:
+            self._connection = open_database(memory, self._spill.name)
+        except driver().Error as error:
+            self._spill.cleanup()
+            raise InputError(f"memory must be a size such as '1GB'; got {memory!r}.") from error
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Names of the columns, with DuckDB's types."""
+        return self.source.columns
+
+    def require(self, name: str, argument: str) -> str:
+        """The name, where the file has such a column."""
+        if name not in self.columns:
+            where = f"which {self.source.path.name!r} does not have"
+            raise InputError(f"{argument} names column {name!r}, {where}. {_nearest(str(name), self.columns)}")
+        return name
+
+    def query(self, sql: str, parameters: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
+        """The result of a query, a column each; missing entries are masked."""
+        with plain_errors(self.source.path):
+            known = {**(parameters or {}), **self.source.parameters}
+            full = f"WITH data AS (SELECT * FROM {self.source.relation}) {sql}"
+            return self._connection.execute(full, used(full, known)).fetchnumpy()
+
+    def close(self) -> None:
+        """Let go of the file and of what was spilled."""
+        self._connection.close()
+        self._spill.cleanup()
+
+    def __enter__(self) -> TableFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def open_source(path: Path, *, as_text: bool = True, may_repeat: Callable[[str], bool] = lambda _: False) -> Source:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fairlayer.audit.numerals import aligned, aligned_intervals, confidence, count, number
 from fairlayer.audit.result import Audit, CalibrationBin
 from fairlayer.report.drawing import Curve, Key, Line, Mark, Panel, Point, Scale, Section, Table, scale, ticks_of
-from fairlayer.report.numerals import aligned, aligned_intervals, confidence, count, number
 from fairlayer.report.plots.groups import MOST_LINES, largest, omitted
 
 

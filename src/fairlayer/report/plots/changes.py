@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fairlayer.audit.numerals import ABSENT, aligned, count, number, percent, signed
 from fairlayer.audit.result import Audit, Change, TradeoffPoint
 from fairlayer.report.drawing import (
     Band,
@@ -22,7 +23,6 @@ from fairlayer.report.drawing import (
     ticks_of,
     upright,
 )
-from fairlayer.report.numerals import aligned, count, number, percent, signed, stated
 from fairlayer.report.plots.groups import MOST_LINES, are_decided, largest, omitted
 
 KEY = (
@@ -47,9 +47,8 @@ def changes_section(audit: Audit) -> Section | None:
     return Section(
         "changes",
         "Who was changed, and by how much",
-        "Prediction less raw output: to the right of zero, people got a higher prediction than the model alone would "
-        "have given. The price of fairness is paid here, by these groups."
-        + (" Flipped are those who are now decided otherwise." if are_decided(audit) else ""),
+        "Prediction minus raw output: to the right of zero, people got a higher prediction than the model alone would "
+        "have given them." + (" Flipped means that their decision is now different." if are_decided(audit) else ""),
         charts=tuple(charts),
         key=KEY,
         folded=(changes_table(audit.changes[:MOST_LINES]),),
@@ -60,7 +59,7 @@ def _chart(attribute: str, changes: Sequence[Change], lead: str, decided: bool) 
     axis = scale([end for change in changes for end in (change.lowest, change.highest)], include=[0.0])
     means = aligned([change.mean for change in changes], sign=True)
     rows = tuple(_row(change, axis, mean, decided) for change, mean in zip(changes, means, strict=True))
-    return RowChart(attribute, rows, ticks_of(axis), "prediction less raw output", "mean change", lead=lead)
+    return RowChart(attribute, rows, ticks_of(axis), "prediction minus raw output", "mean change", lead=lead)
 
 
 def _row(change: Change, axis: Scale, mean: str, decided: bool) -> Row:
@@ -86,41 +85,78 @@ def changes_table(changes: Sequence[Change]) -> Table:
         "group": [f"{change.attribute}: {change.label}" if change.attribute else "everybody" for change in changes],
         "samples": [count(change.count) for change in changes],
         "changed": [percent(change.changed) for change in changes],
-        "decisions flipped": [percent(change.flipped) for change in changes],
-        "mean": aligned([change.mean for change in changes], sign=True),
-        "mean, absolute": aligned([change.mean_absolute for change in changes]),
+        "mean change": aligned([change.mean for change in changes], sign=True),
+        "mean absolute change": aligned([change.mean_absolute for change in changes]),
         "lowest": aligned([change.lowest for change in changes], sign=True),
     }
     for q in dict.fromkeys(q for change in changes for q in change.quantiles):
         columns[f"quantile {q}"] = aligned([change.quantiles.get(q) for change in changes], sign=True)
     columns["highest"] = aligned([change.highest for change in changes], sign=True)
+    if any(change.flipped is not None for change in changes):
+        columns["decisions flipped"] = [percent(change.flipped) for change in changes]
     return Table("Change of predictions, by group.", columns)
 
 
+STARTS = {
+    "unconstrained model": "a model that was trained without constraints",
+    "raw outputs": "this model's raw outputs, before they are made fair",
+    "predictions": "these predictions as they are",
+}
+
+
 def tradeoff_section(audit: Audit) -> Section | None:
-    """Accuracy, or error, and change as the tolerance varies."""
-    points = sorted(audit.tradeoff, key=lambda point: point.tolerance)
+    """Accuracy, or error, and change as the tolerance gets stricter."""
+    points = audit.tradeoff
     if len(points) < 2:
         return None
     promised = sorted({finding.tolerance for finding in audit.findings})
-    across = scale([point.tolerance for point in points], include=[0.0, *promised])
+    across = scale([_tolerance(point) for point in points], include=[0.0, *promised])
+    everybody = audit.overall
     panels = []
-    for name, title, upright_name in (
-        ("accuracy", "Accuracy", "share of right decisions"),
-        ("root_mean_squared_error", "Error against targets", "root mean squared error"),
-        ("mean_change", "Change of predictions", "mean absolute change"),
+    for name, title, upright_name, reached in (
+        (
+            "accuracy",
+            "Accuracy",
+            "share of right decisions",
+            None if everybody.accuracy is None else everybody.accuracy.value,
+        ),
+        (
+            "root_mean_squared_error",
+            "Error against targets",
+            "root mean squared error",
+            everybody.root_mean_squared_error,
+        ),
+        ("mean_change", "Change of predictions", "mean absolute change from the start", None),
     ):
         values = [getattr(point, name) for point in points]
         if all(value is not None for value in values):
-            panels.append(_tradeoff_panel(title, upright_name, points, values, across, promised))
+            here = None if reached is None or audit.worst is None else (_largest_gap(audit), reached)
+            panels.append(_tradeoff_panel(title, upright_name, points, values, across, promised, here))
+    start = STARTS.get(audit.settings.start, audit.settings.start)
+    key = [
+        Key((Point(50, 50, "square", "mark five"),), "without constraints"),
+        Key((Point(50, 50, "circle", "mark"),), "projected, at other tolerances"),
+        Key((Point(50, 50, "diamond", "hollow two"),), "the audited predictions"),
+        Key((Line(50, 0, 50, 100, "dashed"),), "promised"),
+    ]
     return Section(
         "tradeoff",
         "What fairness costs",
-        "The same outputs projected onto the same constraints, were the tolerance another. The dashed line is the "
-        "tolerance that was promised.",
+        f"It starts, on the left, at {start}. From there the same outputs are projected onto the same constraints, "
+        "with stricter tolerances further to the right.",
         panels=tuple(panels),
+        key=tuple(key),
         folded=(_tradeoff_table(points),),
     )
+
+
+def _tolerance(point: TradeoffPoint) -> float:
+    """Where a point stands: the outputs as they are keep any tolerance from their largest gap on."""
+    return point.gap if point.tolerance is None else point.tolerance
+
+
+def _largest_gap(audit: Audit) -> float:
+    return max(abs(finding.gap) for finding in audit.findings)
 
 
 def _tradeoff_panel(
@@ -130,24 +166,41 @@ def _tradeoff_panel(
     values: Sequence[float],
     across: Scale,
     promised: Sequence[float],
+    here: tuple[float, float] | None,
 ) -> Panel:
-    up = scale(values, margin=0.1, ticks=4)
-    places = tuple((across(p.tolerance), up.down(value)) for p, value in zip(points, values, strict=True))
-    marks: list[Mark] = [upright(across, tolerance, "dashed") for tolerance in promised]
+    """Tolerances run down from left to right. here: largest gap and value of the audited predictions."""
+    up = scale([*values, *(here[1:] if here else ())], margin=0.1, ticks=4)
+    places = tuple((across.down(_tolerance(p)), up.down(value)) for p, value in zip(points, values, strict=True))
+    marks: list[Mark] = [Line(across.down(t), 0, across.down(t), 100, "dashed") for t in promised]
     marks.append(Curve(places, "one"))
-    words = [f"tolerance {stated(p.tolerance)}: {number(v, 4)}" for p, v in zip(points, values, strict=True)]
-    marks += [Point(x, y, "circle", "mark", text) for (x, y), text in zip(places, words, strict=True)]
-    axes = ticks_of(across), ticks_of(up, down=True)
-    return Panel(title, "; ".join(words), tuple(marks), *axes, "tolerance", note=upright_name)
+    words = [f"{_at(p)}: {number(v, 4)}" for p, v in zip(points, values, strict=True)]
+    for point, (x, y), text in zip(points, places, words, strict=True):
+        marks.append(Point(x, y, "circle", "mark", text) if point.tolerance is not None else _start(x, y, text))
+    if here is not None:
+        gap, value = here
+        text = f"the audited predictions, largest gap {number(gap)}: {number(value, 4)}"
+        marks.append(Point(across.down(gap), up.down(value), "diamond", "hollow two", text))
+        words.append(text)
+    axes = ticks_of(across, down=True), ticks_of(up, down=True)
+    return Panel(title, "; ".join(words), tuple(marks), *axes, "tolerance, stricter to the right", note=upright_name)
+
+
+def _start(x: float, y: float, text: str) -> Point:
+    return Point(x, y, "square", "mark five", text)
+
+
+def _at(point: TradeoffPoint) -> str:
+    return "without constraints" if point.tolerance is None else f"tolerance {number(point.tolerance)}"
 
 
 def _tradeoff_table(points: Sequence[TradeoffPoint]) -> Table:
     columns = {
-        "tolerance": [stated(p.tolerance) for p in points],
+        "tolerance": ["none" if p.tolerance is None else number(p.tolerance) for p in points],
         "largest gap": aligned([p.gap for p in points]),
         "mean change": aligned([p.mean_change for p in points]),
         "RMS change": aligned([p.root_mean_squared_change for p in points]),
         "accuracy": [percent(p.accuracy, 2) for p in points],
         "RMSE": aligned([p.root_mean_squared_error for p in points], 4),
     }
-    return Table("By tolerance.", columns)
+    known = {name: cells for name, cells in columns.items() if set(cells) != {ABSENT}}
+    return Table("From no constraint to the strictest.", known)

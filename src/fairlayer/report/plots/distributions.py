@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from fairlayer.audit.numerals import count, number
 from fairlayer.audit.result import Audit, GroupReport, Histogram
 from fairlayer.report.drawing import (
     Curve,
@@ -19,7 +20,6 @@ from fairlayer.report.drawing import (
     ticks_of,
     upright,
 )
-from fairlayer.report.numerals import count, number
 from fairlayer.report.plots.groups import largest, omitted
 
 PEAKED = 6.0  # a bin so many times as high as the average makes the others lie flat
@@ -41,7 +41,7 @@ def distributions_section(audit: Audit) -> Section | None:
         return None
     lead = "How the predictions of each group are spread: the share of its samples in each interval."
     if compared:
-        lead += " Behind them the raw outputs, before they were made fair."
+        lead += " Behind them are the raw outputs, before they were made fair."
     styles = {"after": "predictions and their mean"} | ({"before": "raw outputs and their mean"} if compared else {})
     key = tuple(
         Key((Curve(((0, 20), (100, 20)), style, filled=True), Line(50, 0, 50, 100, style)), text)
@@ -80,7 +80,7 @@ def _distributions(
         rows.append(Row(h.label, tuple(marks), words, number(report.mean), f"n = {count(report.count)}"))
     lead = omitted(len(shown), len(histograms))
     if rooted:
-        lead = f"{lead} Heights are square roots of shares, as one interval holds most samples.".strip()
+        lead = f"{lead} Heights are square roots of shares, because one interval holds most samples.".strip()
     return RowChart(attribute, tuple(rows), ticks_of(across), "prediction", "mean", lead=lead, tall=True)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fairlayer.audit.numerals import aligned, aligned_intervals, confidence, count, interval, stated
 from fairlayer.audit.result import Audit, Finding
+from fairlayer.audit.text import gap_text
 from fairlayer.report.drawing import (
     Band,
     Key,
     Line,
-    Mark,
     Point,
     Row,
     RowChart,
@@ -22,7 +23,6 @@ from fairlayer.report.drawing import (
     whisker,
 )
 from fairlayer.report.names import pair
-from fairlayer.report.numerals import aligned, aligned_intervals, confidence, count, interval, stated
 
 MOST_ROWS = 12  # drawn in one chart; the table has more
 MOST_LINES = 1000  # in the table; the JSON has all
@@ -40,36 +40,36 @@ def findings_section(audit: Audit) -> Section | None:
         "Gaps against their tolerance",
         "A gap is the difference between the means of two groups, or between one group and its target. The green band "
         f"is what was promised. The bar is the {confidence(audit.settings.confidence)} interval for the population: "
-        "inside the band the promise holds there, outside it does not, across the edge the data cannot tell.",
+        "if it lies inside the band, the promise holds there; if it lies outside, it does not; if it crosses the edge, "
+        "the data cannot tell.",
         charts=tuple(_chart(where, family) for where, family in families.items()),
-        key=_key(any(finding.bootstrap for finding in audit.findings)),
+        key=_key(),
         folded=(findings_table(audit),),
     )
 
 
-def _key(bootstrap: bool) -> tuple[Key, ...]:
+def _key() -> tuple[Key, ...]:
     edges = (Line(x, 0, x, 100, "tolerance-edge") for x in (0, 100))
     caps = (Line(x, 15, x, 85, "whisker five") for x in (0, 100))
-    key = (
+    return (
         Key((Band(0, 100, "tolerance"), *edges), "promised"),
-        Key((Point(50, 50, "circle", "mark five"),), "gap, within in these data"),
-        Key((Point(50, 50, "diamond", "mark five"),), "gap, beyond in these data"),
+        Key((Point(50, 50, "circle", "mark five"),), "gap within tolerance in these data"),
+        Key((Point(50, 50, "diamond", "mark five"),), "gap beyond tolerance in these data"),
         Key((Line(0, 50, 100, 50, "whisker five"), *caps), "interval for the population"),
     )
-    return (*key, Key((Line(0, 50, 100, 50, "thin"),), "the same, by bootstrap")) if bootstrap else key
 
 
 def _chart(where: str, family: Sequence[Finding]) -> RowChart:
     shown = family[:MOST_ROWS]
-    ends = [end for f in shown for pair in (f.interval, f.bootstrap) for end in pair or ()]
+    ends = [end for f in shown for end in f.interval or ()]
     edges = [1.1 * side * f.tolerance for f in shown for side in (-1, 1)]  # a little beyond the band
     axis = scale([f.gap for f in shown], include=[*ends, *edges, 0.0])
     lead = f"Tolerance {', '.join(stated(t) for t in sorted({f.tolerance for f in family}))}."
     if len(shown) < len(family):
-        lead += f" Drawn are the {len(shown)} of {count(len(family))} comparisons nearest to it or farthest beyond."
-    gaps = aligned([f.gap for f in shown], sign=True)
+        lead += f" Shown: the {len(shown)} of {count(len(family))} comparisons closest to it or farthest beyond it."
+    gaps = [gap_text(f) for f in shown]
     rows = tuple(_row(f, axis, gap) for f, gap in zip(shown, gaps, strict=True))
-    quantity = "prediction less target" if "Residual" in shown[0].kind else "prediction"
+    quantity = "prediction minus target" if shown[0].quantity == "residual" else "prediction"
     what = f"difference of mean {quantity}" if len(shown[0].groups) > 1 else f"mean {quantity}"
     return RowChart(where, rows, ticks_of(axis), what, "gap", lead=lead)
 
@@ -81,14 +81,10 @@ def _row(finding: Finding, axis: Scale, gap: str) -> Row:
         upright(axis, finding.tolerance, "tolerance-edge"),
         upright(axis, 0.0, "zero"),
     )
-    bootstrap: tuple[Mark, ...] = ()
-    if finding.bootstrap is not None:
-        low, high = finding.bootstrap
-        bootstrap = (Line(axis(low), 80, axis(high), 80, "thin"),)
     point = Point(axis(finding.gap), 50, "circle" if finding.holds else "diamond", "mark")
     return Row(
         label=pair(finding),
-        marks=(*band, *whisker(axis, finding.interval), *bootstrap, point),
+        marks=(*band, *whisker(axis, finding.interval), point),
         text=f"gap {gap}, interval {interval(finding.interval)}, tolerance {stated(finding.tolerance)}; "
         f"{finding.statement}.",
         figure=gap,
@@ -100,7 +96,7 @@ def _row(finding: Finding, axis: Scale, gap: str) -> Row:
 def findings_table(audit: Audit, most: int = MOST_LINES) -> Table:
     """Every comparison with its figures, or the first `most` of them."""
     shown = audit.findings[:most]
-    caption = "Every comparison, those farthest beyond their tolerance first."
+    caption = "Every comparison, the farthest beyond its tolerance first."
     if len(shown) < len(audit.findings):
         caption = f"The first {count(len(shown))} of {count(len(audit.findings))} comparisons; the JSON result has all."
     columns = {
@@ -108,10 +104,9 @@ def findings_table(audit: Audit, most: int = MOST_LINES) -> Table:
         "constraint": [f.where for f in shown],
         "samples": [" and ".join(map(count, f.counts)) for f in shown],
         "means": [" and ".join(aligned(f.means)) for f in shown],
-        "gap": aligned([f.gap for f in shown], 4, sign=True),
+        "gap": [gap_text(f) for f in shown],
         "tolerance": [stated(f.tolerance) for f in shown],
         "interval": aligned_intervals([f.interval for f in shown]),
-        "bootstrap": aligned_intervals([f.bootstrap for f in shown]),
         "in these data": ["within" if f.holds else "beyond" for f in shown],
     }
     return Table(caption, columns, headers=2, verdicts=tuple(f.verdict.value for f in shown))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from fairlayer.audit.numerals import aligned, aligned_intervals, confidence, count, interval, number, percent, stated
 from fairlayer.audit.result import Audit, GroupReport, Rate
 from fairlayer.report.drawing import (
     Key,
@@ -20,7 +21,6 @@ from fairlayer.report.drawing import (
     upright,
     whisker,
 )
-from fairlayer.report.numerals import aligned, aligned_intervals, confidence, count, interval, number, percent, stated
 
 MOST_GROUPS = 12  # drawn in one chart, the largest ones; the table has more
 MOST_LINES = 500
@@ -73,8 +73,8 @@ def rates_section(audit: Audit) -> Section | None:
     if are_decided(audit):
         lead += f" A decision is positive where the prediction is {stated(audit.settings.threshold)} or more."
         if errors:
-            lead += " True and false positive rates are shares of those whose target is 1 and 0."
-        lead += " Equal means do not make equal rates."
+            lead += " True and false positive rates are shares of those with target 1 and of those with target 0."
+        lead += " Equal means do not guarantee equal rates."
     return Section(
         "groups",
         "Decisions and errors by group" if are_decided(audit) else "Means and errors by group",
@@ -85,9 +85,9 @@ def rates_section(audit: Audit) -> Section | None:
 
 
 def are_decided(audit: Audit) -> bool:
-    """Whether the threshold tells people apart: it does not where predictions are wages, say."""
-    rate = audit.overall.decision_rate.value
-    return rate is not None and 0.0 < rate < 1.0
+    """Whether there are decisions, and not all of them the same."""
+    rate = audit.overall.decision_rate
+    return rate is not None and rate.value is not None and 0.0 < rate.value < 1.0
 
 
 def _means(title: str, reports: Sequence[GroupReport], overall: GroupReport, lead: str) -> RowChart:
@@ -128,9 +128,14 @@ def _rates(title: str, reports: Sequence[GroupReport], lead: str) -> RowChart:
             text = f"{style.name} {percent(rate.value)} ({percent(rate.lower)} to {percent(rate.upper)})"
             marks.append(Point(axis(rate.value), y, style.shape, f"mark {style.style}", text))
             words.append(text)
-        decided = report.decision_rate.value
         rows.append(
-            Row(label_of(report), tuple(marks), "; ".join(words), percent(decided), f"n = {count(report.count)}")
+            Row(
+                label_of(report),
+                tuple(marks),
+                "; ".join(words),
+                _share(report.decision_rate),
+                f"n = {count(report.count)}",
+            )
         )
     key = tuple(
         Key((Line(0, 50, 100, 50, f"whisker {s.style}"), Point(50, 50, s.shape, f"mark {s.style}")), s.name)
@@ -159,8 +164,8 @@ def intersections_section(audit: Audit) -> Section | None:
     return Section(
         "intersections",
         "Intersections",
-        "Parity for each attribute by itself does not give it to those who belong to several groups at once. Wide "
-        "intervals are small groups: they say little either way.",
+        "Parity for each attribute on its own does not guarantee it for people who belong to several groups at once. "
+        "Wide intervals mean small groups: they say little either way.",
         charts=(chart,),
         tables=(groups_table(caption, [label_of(report) for report in listed], listed),),
     )
@@ -175,8 +180,9 @@ def groups_table(caption: str, names: Sequence[str], reports: Sequence[GroupRepo
         "mean": aligned([report.mean for report in reports]),
         "interval of the mean": aligned_intervals([report.mean_interval for report in reports]),
         "deviation": aligned([report.deviation for report in reports]),
-        "decided positive": [_share(report.decision_rate) for report in reports],
     }
+    if any(report.decision_rate is not None for report in reports):
+        columns["decided positive"] = [_share(report.decision_rate) for report in reports]
     for field in ("target_mean", "bias", "root_mean_squared_error", "calibration_error"):
         values = [getattr(report, field) for report in reports]
         if any(value is not None for value in values):

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
+from fairlayer.audit.numerals import ABSENT, aligned, count, number
 from fairlayer.audit.result import Audit
 from fairlayer.report.drawing import Curve, Key, Line, Mark, Panel, Point, Section, Table, scale, ticks_of, upright
 from fairlayer.report.names import isolated, shortened
-from fairlayer.report.numerals import ABSENT, aligned, count, number
 
 SHAPES = ("circle", "diamond", "square", "triangle", "down", "plus")
 STYLES = ("one", "two", "three", "four", "five", "six")
@@ -31,10 +31,10 @@ def comparison_section(audit: Audit) -> Section | None:
     return Section(
         "comparison",
         "Methods compared",
-        "The same data and the same constraints, by several methods. Read fairness and quality together: either alone "
-        "is easy.",
+        "Several methods on the same data, with the same constraints. Read fairness and quality together: either is "
+        "easy on its own." + (" Times do not include compilation." if "seconds" in columns else ""),
         panels=() if panel is None else (panel,),
-        tables=(Table("Methods, one in each row.", cells),),
+        tables=(Table("One method per line.", cells),),
     )
 
 
@@ -99,7 +99,7 @@ def history_section(audit: Audit) -> Section | None:
         return None
     promised = sorted({finding.tolerance for finding in audit.findings})
     panels = tuple(_lines(name, parts, promised if name == "gap" else ()) for name, parts in quantities.items())
-    lead = "One value per epoch. Gaps on training data say nothing about new data; those at the top of this page do."
+    lead = "One value per epoch. Gaps on training data say little about new data; those at the top of this page do."
     return Section("history", "How it was trained", lead, panels=panels)
 
 

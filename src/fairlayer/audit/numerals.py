@@ -1,9 +1,10 @@
-"""Numbers as a reader meets them: the same number reads the same on the page and in the model card."""
+"""Numbers as a reader meets them: the same number reads the same in the terminal, on the page and in the model card."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from decimal import Decimal
 
 ABSENT = "\N{EN DASH}"  # where there is no number
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -23,8 +24,11 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def stated(value: float | None) -> str:
-    """A number that somebody chose, such as a tolerance, as they wrote it: 0.05, not 0.0500."""
-    return ABSENT if value is None or not math.isfinite(value) else _minus(f"{value:.10g}")
+    """A number that somebody chose, such as a tolerance, as they wrote it: 0.05, not 0.0500 and not 5e-02."""
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    short = f"{value:.10g}"
+    return _minus(f"{Decimal(short):f}" if value == 0 or 1e-9 <= abs(value) < 1e15 else short)
 
 
 def fixed(value: float | None, decimals: int, sign: bool = False) -> str:
@@ -41,7 +45,21 @@ def places(values: Iterable[float | None], digits: int = 3) -> int:
     if largest == 0:
         return digits - 1
     exponent = int(f"{largest:.{digits - 1}e}".split("e")[1])  # after rounding: 0.9999 has that of 1.00
-    return min(max(digits - 1 - exponent, 0), 9)
+    return min(max(digits - 1 - exponent, 0), 12)
+
+
+def beside(value: float | None, limit: float, exceeds: bool, size: float, digits: int = 3) -> str:
+    """A gap beside its tolerance: with the decimals that show the tolerance with `digits` significant digits.
+
+    So a gap that is nothing but rounding reads 0.0000, and not 1.39e-17. More decimals where the gap exceeds the
+    tolerance by so little that the two would read the same. size: of the numbers compared, where the tolerance is 0.
+    """
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    decimals = places([limit or size], digits)
+    while exceeds and decimals < 15 and abs(round(value, decimals)) <= limit:
+        decimals += 1
+    return fixed(value, decimals, sign=True)
 
 
 def aligned(values: Iterable[float | None], digits: int = 3, sign: bool = False) -> list[str]:
