@@ -8,6 +8,7 @@ to trust: statuses by rational arithmetic, distances by weak duality (`tests/dua
 import importlib
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,3 +116,31 @@ def judge(problem: Any, dtype: torch.dtype) -> Verdict:
     excess = max(beyond, 0.0) / optimum if optimum > 0 else 0.0 if beyond <= 0 else np.inf
     text = f"solved: {solution.status.name}" if excess <= RELATIVE else f"false: {solution.status.name}, not optimal"
     return Verdict(text, seconds, excess)
+
+
+class Attacked(NamedTuple):
+    """What became of the problems with outliers."""
+
+    problems: int
+    tally: Counter[str]
+    failures: list[dict[str, Any]]
+    slowest: float  # seconds of processor time
+    furthest: float  # distance beyond the optimum's and the rounding of outputs, relative
+
+    def count(self, word: str) -> int:
+        """Verdicts that begin with a word."""
+        return sum(count for verdict, count in self.tally.items() if verdict.startswith(word))
+
+
+def attack(seed: int, problems: int) -> Attacked:
+    """Solve and judge problems with outliers, mixed scales and weights over 12 decades."""
+    tally: Counter[str] = Counter()
+    failures, slowest, furthest = [], 0.0, 0.0
+    for number in range(problems):
+        problem, dtype, about = draw(seed, number)
+        verdict = judge(problem, dtype)
+        tally[verdict.text] += 1
+        slowest, furthest = max(slowest, verdict.seconds), max(furthest, verdict.excess)
+        if verdict.text.startswith(("false", "failed")):
+            failures.append({"number": number, "verdict": verdict.text, **about})
+    return Attacked(problems, tally, failures, slowest, furthest)

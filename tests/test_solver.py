@@ -14,6 +14,7 @@ from scipy.optimize import linprog, minimize, nnls
 from duality import distance, least_distance
 from exact import exact_dot
 from fairlayer import MeanParity, ResidualMean, Status, project
+from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.exact_sums import exact_cell_sums, exact_sums
 from fairlayer.binding.rows import DIFFERENCE, EACH, RATIO, Rows, dense
@@ -38,7 +39,7 @@ from fairlayer.solve.newton import (
     solve_active,
 )
 from fairlayer.solve.sides import guess_sides
-from formulas import Problem, exact_violations
+from formulas import Problem, exact_violations, plain
 from oracle import matrix_form, project_reference
 
 SEEDS = range(25)
@@ -429,26 +430,28 @@ class TestExact:
         sign = exact_shortfalls(y, system, np.zeros(2)) > 0
         assert sign[0] == (max(exact_violations(asked.rows, y)[:3]) > 0)
 
-    @pytest.mark.parametrize("dtype", [np.float16, np.float32])
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
     @pytest.mark.parametrize("seed", range(10))
     def test_the_grid_holds_equal_means(self, dtype, seed):
         rng = np.random.default_rng(seed)
         groups = rng.integers(0, 3, (20, 2))
         rules = ConstraintSet([MeanParity(0.0)])
-        near = project(rng.random(20), groups, rules, bounds=(0.0, 1.0)).value.astype(dtype)
-        found = search_grid(near, bind(rules, 20, groups=groups), np.zeros(1), np.ones(1))
+        near = torch.tensor(project(rng.random(20), groups, rules, bounds=(0.0, 1.0)).value, dtype=dtype)
+        found = search_grid(near, bind(rules, 20, groups=groups), read_bounds((0.0, 1.0), 20, np.float64))
         assert found is not None
         assert found.dtype == dtype
         assert (found >= 0).all()
         assert (found <= 1).all()
-        rows = Problem(near.astype(float), [MeanParity(0.0)], groups).rows
-        assert max(exact_violations(rows, found.astype(np.float64))) <= 0
-        assert np.abs(found - near).max() <= 20 * np.finfo(dtype).eps
+        rows = Problem(plain(near), [MeanParity(0.0)], groups).rows
+        assert max(exact_violations(rows, plain(found))) <= 0
+        assert (found.double() - near.double()).abs().max() <= 2000 * max(torch.finfo(dtype).eps / 100, 1e-14)
 
     def test_no_grid_for_what_it_cannot_say(self):
         rules = ConstraintSet([ResidualMean(0.0)])
         system = bind(rules, 4, groups=np.arange(4) % 2, targets=np.zeros(4))
-        assert search_grid(np.ones(4), system, np.array([-INF]), np.array([INF])) is None
+        assert search_grid(torch.ones(4), system, read_bounds(None, 4, np.float32)) is None
+        tolerant = bind(ConstraintSet([MeanParity(0.1)]), 4, groups=np.arange(4) % 2)
+        assert search_grid(torch.ones(4), tolerant, read_bounds(None, 4, np.float32)) is None
 
 
 class TestFeasibility:
@@ -458,7 +461,7 @@ class TestFeasibility:
         rng = np.random.default_rng(seed)
         least = rng.normal(size=8) - 0.3
         most = least + rng.uniform(0.0, 0.6, 8)
-        excess, push = least_excess(rows, least, most, 1.0)
+        excess, push = least_excess(rows, least, most, np.ones(13))
         assert excess == pytest.approx(self._by_hand(rows, least, most), abs=1e-8)
         if excess > 1e-8:
             assert push.any()
@@ -468,9 +471,9 @@ class TestFeasibility:
     def test_units_do_not_matter(self, scale):
         rows = random_rows(1)
         least, most = -np.ones(8), np.full(8, -0.5)
-        excess, push = least_excess(rows, least, most, 1.0)
+        excess, push = least_excess(rows, least, most, np.ones(13))
         wide = rows._replace(offset=scale * rows.offset).between(scale * rows.lower, scale * rows.upper)
-        scaled, same = least_excess(wide, scale * least, scale * most, scale)
+        scaled, same = least_excess(wide, scale * least, scale * most, np.full(13, scale))
         assert excess > 0.01
         assert scaled == pytest.approx(scale * excess, rel=1e-8)
         assert np.array_equal(same != 0, push != 0)
