@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "fairlayer"
 
 # Rooms on one line do not import each other; a room is a folder or a module of `fairlayer`.
 FLOW = [
-    ("errors", "extras", "compiled"),
+    ("errors", "extras", "compiled", "arrays", "eager", "nearest"),
     ("constraints",),
     ("binding",),
     ("solution", "metrics"),
@@ -20,7 +20,7 @@ FLOW = [
     ("projection",),
     ("layer", "model"),
     ("training", "stream", "frozen"),
-    ("estimators", "datasets", "tables"),
+    ("warm", "estimators", "datasets", "tables"),
     ("audit",),
     ("report",),
     ("fairlayer",),  # the public names
@@ -32,10 +32,6 @@ FOUNDATION = FLOW[0]  # whose modules may import each other
 
 # Against the flow, as things stand. Each is to be removed; none may be added.
 EXCEPTIONS = {
-    ("constraints", "binding.groups"),
-    ("tables.columns", "cli.options"),
-    ("tables.schema", "cli.options"),
-    ("tables.sql_cells", "cli.options"),
     ("audit.result", "report.card"),
     ("audit.result", "report.page"),
 }

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fairlayer.audit import audit
-    from fairlayer.binding.groups import SoftGroup
+    from fairlayer.binding.groups import CodedGroups, SoftGroup, code_groups
     from fairlayer.constraints import (
         Affine,
         ConditionalParity,
@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from fairlayer.projection import project
     from fairlayer.solution import Solution, Status
     from fairlayer.stream import Stream
+    from fairlayer.warm import warm_up
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AbsentGroupError",
     "Affine",
+    "CodedGroups",
     "ConditionalParity",
     "EqualizedOdds",
     "EqualizedResiduals",
@@ -51,14 +53,16 @@ __all__ = [
     "Status",
     "Stream",
     "audit",
+    "code_groups",
     "freeze",
     "project",
+    "warm_up",
 ]
 
 # Where the names that type checkers import above are at home: `tests/test_imports.py` holds the lists together.
 _HOMES = {
     "audit": ("audit",),
-    "binding.groups": ("SoftGroup",),
+    "binding.groups": ("CodedGroups", "SoftGroup", "code_groups"),
     "constraints": (
         *("Affine", "ConditionalParity", "EqualizedOdds", "EqualizedResiduals"),
         *("MeanParity", "ResidualMean"),
@@ -70,6 +74,7 @@ _HOMES = {
     "projection": ("project",),
     "solution": ("Solution", "Status"),
     "stream": ("Stream",),
+    "warm": ("warm_up",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -8,17 +8,38 @@ cache files carry a digest of everything that is compiled.
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import event
 
 _PACKAGE = Path(__file__).parent
 # The rooms that hold compiled code, and the records and constants that it is made of.
 _SOURCES = sorted(source for room in ("binding", "solve", "stream") for source in (_PACKAGE / room).glob("*.py"))
 _DIGEST = hashlib.sha256(b"".join(source.read_bytes() for source in _SOURCES)).hexdigest()[:12]
+
+
+class _Notice(event.Listener):
+    """Says in one line why the first call takes long, where somebody is watching."""
+
+    said = False
+
+    def on_start(self, event: Any) -> None:
+        """At the first function that was not found on disk."""
+        function = event.data["dispatcher"].py_func
+        if not _Notice.said and function.__module__.startswith("fairlayer.") and sys.stderr.isatty():
+            _Notice.said = True
+            print("fairlayer: compiling for this machine, once; this takes up to a minute.", file=sys.stderr)
+
+    def on_end(self, event: Any) -> None:
+        """Nothing more to say."""
+
+
+event.register("numba:compile", _Notice())
 
 
 def compiled(

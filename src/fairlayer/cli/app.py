@@ -10,7 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
-from fairlayer.cli import EXIT_CODE, audit, bench, datasets, demo, fit, interrupts, predict, project, reproduce, stream
+from fairlayer.cli import (
+    EXIT_CODE,
+    audit,
+    bench,
+    datasets,
+    demo,
+    fit,
+    interrupts,
+    predict,
+    project,
+    reproduce,
+    stream,
+    warm_up,
+)
 from fairlayer.cli.commands import Command, Group
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.nearest import nearest
@@ -124,7 +137,7 @@ def _common(
 
 for command in (
     *(fit.fit, predict.predict, audit.audit, project.project),
-    *(datasets.datasets, demo.demo, reproduce.reproduce, bench.bench),
+    *(datasets.datasets, demo.demo, reproduce.reproduce, bench.bench, warm_up.warm_up),
 ):
     app.command(cls=Command)(command)
 app.add_typer(stream.commands, name="stream")  # groups of commands come last
