@@ -37,10 +37,11 @@ def test_stream(tmp_path):
     emitted = []
     for start in range(0, N, 50):
         rows = slice(start, start + 50)
-        with Stream(FIELD, bounds=(0.0, 1.0), store=str(path), name="made up") as stream:
-            emitted.append(stream.update(Z[rows], {"sex": SEX[rows]}, features={"x": X[rows]}).value)
-            assert max(map(abs, stream.gaps().values())) <= 0.05
-            assert stream.verify()
+        stream = Stream(FIELD, bounds=(0.0, 1.0), store=str(path), name="made up")
+        emitted.append(stream.update(Z[rows], {"sex": SEX[rows]}, features={"x": X[rows]}).value)
+        assert max(map(abs, stream.gaps().values())) <= 0.05
+        assert stream.verify()
+        stream.close()
     assert gap(np.concatenate(emitted)) <= 0.05 + 1e-12
     with pytest.raises(ValueError, match=r"share|constraint"):
         Stream(MadeUp(0.05, over="sex", share=0.25), bounds=(0.0, 1.0), store=str(path), name="made up")

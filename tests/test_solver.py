@@ -191,10 +191,11 @@ class TestActiveSet:
         if not _guess(H, b, rows, tolerance, np.zeros(len(b)), nu):
             assert len(sizes) > 1, "groups of one attribute are disjoint: guesses end"
             return
-        q = assert_optimal(H, b, rows, nu)
         outcome, other = small_programme(H, b, rows)
         assert outcome == SOLVED
-        assert np.abs(q - (b - H @ other)).max() < 1e-9
+        assert np.abs(H @ (nu - other)).max() < 1e-9
+        if sum(sizes) <= 100:
+            assert_optimal(H, b, rows, nu)
 
 
 class NumpyPasses:
