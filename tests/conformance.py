@@ -6,10 +6,10 @@ A new constraint joins by one entry in `CASES`; `test_conformance.py` then runs 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,10 +25,27 @@ from fairlayer import (
     Solution,
     project,
 )
+from fairlayer.constraints import GroupConstraint
+from fairlayer.constraints.regions import Condition
 from formulas import Problem, exact_violations, plain
 from oracle import matrix_form, project_reference
 
 Data = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class MadeUp(GroupConstraint):
+    """A constraint that the library does not know: mean parity among samples whose feature x is at least `share`."""
+
+    share: float = field(default=0.0, kw_only=True)
+
+    title: ClassVar[str] = "made-up parity"
+    needs_features: ClassVar[bool] = True
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The samples it looks at."""
+        return (Condition("feature", "x", ((self.share, None),)),)
 
 
 def _table(rng: np.random.Generator, n: int, *sizes: int) -> torch.Tensor:
@@ -92,6 +109,11 @@ CASES: dict[str, Callable[[np.random.Generator, int], Data]] = {
         "groups": _people(rng, n),
         "targets": _targets(rng, n),
     },
+    "made up": lambda rng, n: {
+        "constraints": [MadeUp(0.05, share=0.5)],
+        "groups": _people(rng, n),
+        "features": {"x": (np.arange(n) % 4) / 3},
+    },
     "affine": lambda rng, n: {"constraints": [_matrix(rng, n)]},
     "soft membership": lambda rng, n: {
         "constraints": [MeanParity(0.02)],
@@ -138,9 +160,9 @@ WEIGHTS: dict[str, Callable[[np.random.Generator, int], Any]] = {
 }
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-FUSED = (torch.float64, torch.float32)
+COMPILED = (torch.float64, torch.float32)
 VARIANTS = [
-    (dtype, path) for dtype, path in product(DTYPES, ("compiled", "tensor")) if path == "tensor" or dtype in FUSED
+    (dtype, path) for dtype, path in product(DTYPES, ("compiled", "tensor")) if path == "tensor" or dtype in COMPILED
 ]
 
 # Distance to the optimum, relative to the spread of z. Half precision has room of a few roundings only.

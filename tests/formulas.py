@@ -1,7 +1,8 @@
 """What the constraints mean, read off their declarations sample by sample: a second opinion on the library's rows.
 
-Nothing of `fairlayer.system`, cells or plans is used here. A statistic is sum_i f_i y_i / sum_i f_i (less the same of
-the targets for residuals), f_i the product of its factors; a row is a statistic, or the difference of two, in bounds.
+Nothing of `fairlayer.binding` is used here, neither cells nor plans. A statistic is sum_i f_i y_i / sum_i f_i (less the
+same of the targets for residuals), f_i the product of its factors; a row is a statistic, or the difference of two, in
+bounds.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 
 from exact import exact_dot
-from fairlayer import Affine, ConditionalParity, EqualizedOdds, SoftGroup
+from fairlayer import Affine, SoftGroup
 from fairlayer.constraints import Constraint
 
 
@@ -181,17 +182,12 @@ def _statistics(constraint: Any, problem: Problem, grouping: tuple[Any, ...], re
 
 def _regions(constraint: Any, problem: Problem) -> list[np.ndarray]:
     """Membership of every part of the batch within which groups are compared."""
-    if isinstance(constraint, ConditionalParity):
-        return [
-            _inside(plain(problem.features[name]), region)
-            for name, regions in constraint.regions.items()
-            for region in regions
-        ]
-    if isinstance(constraint, EqualizedOdds):
-        targets = plain(problem.targets)
-        regions = constraint.regions if constraint.regions is not None else [{label} for label in np.unique(targets)]
-        return [_inside(targets, region) for region in regions]
-    return [np.ones(len(problem.z))]
+    parts = []
+    for source, name, regions in constraint.conditions:
+        values = plain(problem.targets if source == "target" else problem.features[name])
+        listed = regions if regions is not None else [{label} for label in np.unique(values)]
+        parts += [_inside(values, region) for region in listed]
+    return parts if constraint.conditions else [np.ones(len(problem.z))]
 
 
 def _inside(values: np.ndarray, region: Any) -> np.ndarray:

@@ -19,6 +19,7 @@ from fairlayer import (
     Stream,
     project,
 )
+from fairlayer.constraints.regions import Condition
 from formulas import plain
 
 N = 120
@@ -261,16 +262,19 @@ def test_classes_are_named_in_full():
 
 
 def test_classes_of_one_name_have_their_own_plans():
-    def declare(part: float) -> MeanParity:
+    def declare(low: float) -> MeanParity:
         class Mine(MeanParity):
-            def conditions(self, grid):
-                yield "", np.full(grid.size, part)
+            needs_features = True
+
+            @property
+            def conditions(self):
+                return (Condition("feature", "age", ((low, None),)),)
 
         return Mine(0.1)
 
-    z, groups = np.array([0.0, 1.0]), {"sex": [0, 1]}
-    assert project(z, groups, declare(1.0)).status is Status.OPTIMAL
-    assert project(z, groups, declare(0.0)).status is Status.VACUOUS
+    z, groups, features = np.array([0.0, 1.0]), {"sex": [0, 1]}, {"age": np.array([3.0, 3.0])}
+    assert project(z, groups, declare(1.0), features=features).status is Status.OPTIMAL
+    assert project(z, groups, declare(5.0), features=features).status is Status.VACUOUS
 
 
 @pytest.mark.parametrize("tolerance", [1, np.float32(1.0), np.int64(1), True])

@@ -99,17 +99,13 @@ BAD_CALLS = {
         {"constraints": ConditionalParity(0.1, regions={0: [(0, 1)]}), "features": np.zeros((N, 2))},
         "features must be columns by name",
     ),
-    "region of words": (
-        {"constraints": ConditionalParity(0.1, regions={"age": ["young"]}), "features": {"age": Z}},
-        r"regions\['age'\]: region 'young' is neither",
-    ),
     "fractions as classes": (
         {"constraints": EqualizedOdds(0.1), "targets": Z},
         r"targets take 12 values, fractions, such as 0.09\d*, that are no classes.*regions=",
     ),
     "missing among classes": (
         {"constraints": EqualizedOdds(0.1), "targets": np.array([None, *range(1, N)], dtype=object)},
-        "targets must be numbers or words",
+        r"targets\[0\] is missing",
     ),
     "wide feature": (
         {
@@ -146,7 +142,7 @@ BAD_CALLS = {
     "unknown policy for absent groups": ({"absent": "ignore"}, "absent must be one of.*'ignore'"),
     "unknown policy for conflicts": ({"infeasible": "ignore"}, "infeasible must be one of.*'ignore'"),
     "unknown path": ({"path": "gpu"}, "path must be one of.*'gpu'"),
-    "fused in half precision": (
+    "compiled in half precision": (
         {"z": torch.zeros(N).half(), "path": "compiled"},
         "path='compiled' takes float32 or float64",
     ),
@@ -170,6 +166,10 @@ BAD_DECLARATIONS = {
     "no tolerance": (lambda: EqualizedResiduals(None), "tolerance must be"),
     "two tolerances": (lambda: MeanParity(torch.zeros(2)), "tolerance must be"),
     "no regions": (lambda: ConditionalParity(0.1), "regions is empty"),
+    "region of words": (
+        lambda: ConditionalParity(0.1, regions={"age": ["young"]}),
+        r"regions\['age'\]: region 'young' is neither",
+    ),
     "feature without regions": (lambda: ConditionalParity(0.1, regions={"age": []}), "regions is empty"),
     "no regions of the target": (lambda: EqualizedOdds(0.1, regions=[]), "regions is empty"),
     "different numbers of problems": (

@@ -5,7 +5,10 @@ could have met the tolerance, counts as a failure. A problem is a function of th
 evaluated with sums that are rounded once (`math.fsum`) for all problems, and in rational arithmetic for a sample of
 them and for every case of doubt; a second sample is compared with an interior-point solver.
 
-The judges are those of the tests: `tests/formulas.py`, `tests/exact.py` and `tests/oracle.py`.
+Then come problems made to break the promise (`outliers.py`): one sample up to 1e12 times the rest, mixed scales, and
+weights over 12 decades.
+
+The judges are those of the tests: `tests/formulas.py`, `tests/exact.py`, `tests/oracle.py` and `tests/duality.py`.
 """
 
 import importlib
@@ -20,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+import outliers
 from fairlayer import (
     ConditionalParity,
     EqualizedOdds,
@@ -37,7 +41,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 formulas = importlib.import_module("formulas")
 oracle = importlib.import_module("oracle")
 
-PROBLEMS, IN_RATIONALS, COMPARED = 100_000, 2_000, 2_000
+PROBLEMS, IN_RATIONALS, COMPARED, OUTLIERS = 100_000, 2_000, 2_000, 20_000
 LIMIT = {torch.float64: 1e-8, torch.float32: 1e-5}
 DOUBT = 2.0**-50  # relative: nearer to its bound than this, a row is evaluated in rational arithmetic
 LISTED = 100  # failures written out
@@ -72,7 +76,8 @@ def main(args: Namespace) -> list[Target]:
         if verdict.startswith(("broken", "failed")):
             failures.append({"number": number, "verdict": verdict, **about})
     seconds = time.perf_counter() - start
-    return report(args, problems, tally, failures, errors, seconds)
+    attacked = outliers.attack(args.seed, problems * OUTLIERS // PROBLEMS)
+    return report(args, problems, tally, failures, errors, seconds, attacked)
 
 
 def judge(problem: Any, dtype: torch.dtype, solution: Solution, in_rationals: bool) -> str:
@@ -221,6 +226,7 @@ def report(
     failures: list[dict[str, Any]],
     errors: dict[torch.dtype, list[float]],
     seconds: float,
+    attacked: outliers.Attacked,
 ) -> list[Target]:
     """Write what was found, and give the figures that have a limit."""
     broken = sum(count for verdict, count in tally.items() if verdict.startswith("broken"))
@@ -236,6 +242,13 @@ def report(
         compared_with_oracle=compared,
         largest_optimality_error=worst,
         failures=failures[:LISTED],
+        outliers={
+            "problems": attacked.problems,
+            "tally": dict(sorted(attacked.tally.items())),
+            "slowest_seconds": round(attacked.slowest, 3),
+            "furthest_beyond_optimum": attacked.furthest,
+            "failures": attacked.failures[:LISTED],
+        },
     )
     lines = [
         "# Violations",
@@ -249,16 +262,19 @@ def report(
         + ". Problems with an offset are left out: there the rounding of z itself is larger.",
         "",
     ]
-    if failures:
-        columns = list(failures[0])
-        lines += [
-            f"## The first {min(LISTED, len(failures))} failures of {len(failures)}",
-            "",
-            markdown_table(columns, [[failure[name] for name in columns] for failure in failures[:LISTED]]),
-            "",
-            f"`suites.violations.draw({args.seed}, number)` makes the problem again.",
-            "",
-        ]
+    lines += _listed(failures, f"suites.violations.draw({args.seed}, number)")
+    lines += [
+        "## Outliers, mixed scales, weights over 12 decades",
+        "",
+        f"{attacked.problems:,} random problems, feasible by construction. Every status was judged in rational "
+        "arithmetic, every distance by weak duality with 120 digits. The slowest problem took "
+        f"{attacked.slowest:.2g} s of processor time. Where all rows hold, the answer is at most "
+        f"{attacked.furthest:.1e} further than the optimum and the rounding of its outputs, relative to the optimum.",
+        "",
+        markdown_table(("verdict", "problems"), [(v, f"{count:,}") for v, count in sorted(attacked.tally.items())]),
+        "",
+        *_listed(attacked.failures, f"outliers.draw({args.seed}, number)"),
+    ]
     (args.results / "violations.md").write_text("\n".join(lines))
     return [
         Target(f"broken rows or bounds in {problems:,} problems", broken, 0),
@@ -267,4 +283,21 @@ def report(
             Target(f"optimality error, {str(d).removeprefix('torch.')}", max(errors[d], default=0.0), LIMIT[d])
             for d in LIMIT
         ),
+        Target(f"false statuses in {attacked.problems:,} problems with outliers", attacked.count("false"), 0),
+        Target(f"problems with outliers left unsolved of {attacked.problems:,}", attacked.count("failed"), 0),
+        Target("seconds of the slowest problem with outliers", attacked.slowest, outliers.SECONDS),
+    ]
+
+
+def _listed(failures: list[dict[str, Any]], again: str) -> list[str]:
+    if not failures:
+        return []
+    columns = list(failures[0])
+    return [
+        f"The first {min(LISTED, len(failures))} failures of {len(failures)}:",
+        "",
+        markdown_table(columns, [[failure[name] for name in columns] for failure in failures[:LISTED]]),
+        "",
+        f"`{again}` makes the problem again.",
+        "",
     ]

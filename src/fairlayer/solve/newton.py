@@ -142,10 +142,9 @@ def _residual(rows, search, q):
                 worst = max(worst, breach / tolerance[begin])
             continue
         greatest, least = extremes(rows, q, f)
-        if greatest == least:
-            continue
-        allowed = tolerance[greatest] + tolerance[least]
-        worst = max(worst, (rows.family[COEFFICIENT, f] * q[greatest] - q[least] - rows.family[UPPER, f]) / allowed)
+        if greatest != least:
+            allowed = tolerance[greatest] + tolerance[least]
+            worst = max(worst, (rows.family[COEFFICIENT, f] * q[greatest] - q[least] - rows.family[UPPER, f]) / allowed)
         for k in range(begin, end):  # who is pushed down must be the greatest, who is pushed up the least
             nu = search.statistic[TRIAL, k]
             if nu > 0.0:
