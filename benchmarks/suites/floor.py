@@ -39,10 +39,12 @@ class Identity(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> Tensor:
+        """The same tensor."""
         return z.view_as(z)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """The same gradient."""
         return gradient
 
 

@@ -32,6 +32,7 @@ from fairlayer.solve.tensors import solve_tensors
 
 _COMPILED = (torch.float32, torch.float64)
 _NO_START = np.zeros(0)
+_MOST_EXACT = 100_000  # samples, up to which it is worth while to take every sum exactly
 
 
 class Task(NamedTuple):
@@ -139,6 +140,9 @@ def _settled(task: Task, result: Result) -> Result:
     missed = exact_shortfalls(as_numpy(result.value).astype(np.float64), task.system, result.missed)
     if (missed <= 0.0).all():
         return result._replace(missed=missed)
+    exactly = _exactly(task, missed)
+    if exactly is not None:
+        return exactly
     found = search_grid(result.value, task.system, task.box)
     if found is not None:
         exact = as_numpy(found).astype(np.float64)
@@ -148,6 +152,19 @@ def _settled(task: Task, result: Result) -> Result:
             exact_sums(exact, as_numpy(task.system.cell).astype(np.int32), task.system.weights, sums, error)
             return result._replace(value=found, missed=better, statistics=statistics(task.system.rows, sums))
     return result._replace(missed=missed)
+
+
+def _exactly(task: Task, missed: np.ndarray) -> Result | None:
+    """The same solve with sums that are not rounded, where outputs all but cancel: if it keeps the rows."""
+    rows, system = task.system.rows, task.system
+    if len(task.z) > _MOST_EXACT or not missed.max() > 0.0 or not (system.stated[1] > 0.0).all():
+        return None
+    unit, start = torch.finfo(task.z.dtype).eps / 2, np.zeros(len(rows.offset))
+    result = solve_tensors(task.z, system, task.box, unit, task.discrepancy, start, exactly=True)
+    if result.outcome != DONE or not np.isfinite(result.statistics).all():
+        return None
+    missed = exact_shortfalls(as_numpy(result.value).astype(np.float64), system, result.missed)
+    return result._replace(missed=missed) if (missed <= 0.0).all() else None
 
 
 def _refuse(task: Task, result: Result) -> None:
