@@ -401,7 +401,6 @@ ODD = {
     "complex array": ({"z": Z4 + 0j}, "z must hold floats"),
     "long doubles": ({"z": Z4.astype(np.longdouble)}, "z must hold floats"),
     "sparse outputs": ({"z": torch.tensor(Z4).to_sparse()}, "sparse"),
-    "compressed outputs": ({"z": torch.tensor(Z4)[:, None].to_sparse_csr()}, "sparse"),
     "meta outputs": ({"z": torch.tensor(Z4, device="meta")}, "meta"),
     "sparse groups": ({"groups": torch.tensor(SEX4).to_sparse()}, "groups"),
     "meta groups": ({"groups": torch.tensor(SEX4, device="meta")}, "groups"),
