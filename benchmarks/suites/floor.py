@@ -18,7 +18,7 @@ SIZES = (16, 256, 2000, 20_000, 200_000)
 TITLE = """# fairlayer over clamp
 
 Forward + `sum().backward()`, float32, 2 attributes, box [0, 1], new groups in every call; medians of the ratios of
-neighbouring calls. The groups come as columns by name (as the README shows it), each an integer tensor, a numpy array of
+neighbouring calls. Groups come as columns by name (as in the README), each an integer tensor, a numpy array of
 integers or one of words; and as one (n, 2) table of integers. `identity` is an autograd function that does nothing.
 
 """
