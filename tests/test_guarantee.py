@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from conformance import CASES, FUSED, VARIANTS, assert_close, assert_holds, make_problem, solve, variant_name
+from conformance import CASES, COMPILED, VARIANTS, assert_close, assert_holds, make_problem, solve, variant_name
 from exact import exact_dot
 from fairlayer import Affine, MeanParity, ResidualMean, Status, project
 from formulas import Problem, exact_violations, plain
@@ -35,7 +35,7 @@ def test_exact_arithmetic_is_exact():
 
 @pytest.mark.parametrize("scale", [1e-6, 1e-3, 1e3, 1e6])
 @pytest.mark.parametrize("bounds", [None, (0.0, 1.0)])
-@pytest.mark.parametrize("dtype", FUSED)
+@pytest.mark.parametrize("dtype", COMPILED)
 @both_paths
 def test_magnitudes(scale, bounds, dtype, path):
     """Multiplying everything by a number multiplies the answer by it."""
@@ -83,7 +83,7 @@ def test_the_status_tells_the_truth(variant, n, tolerance):
 
 
 @both_paths
-@pytest.mark.parametrize("dtype", FUSED)
+@pytest.mark.parametrize("dtype", COMPILED)
 def test_a_tolerance_of_zero(dtype, path):
     """Equality of means is a matter of luck in floats: it is met to rounding, and the status promises no more."""
     for seed in range(20):
@@ -173,7 +173,7 @@ def test_what_is_feasible_is_not_changed(case, path):
     """An input well inside all rows comes back bit for bit."""
     problem = make_problem(case)
     first = problem.constraints[0]
-    inside = problem.targets if getattr(first, "residual", False) else np.full(len(problem.z), 0.5)
+    inside = problem.targets if first.quantity == "residual" else np.full(len(problem.z), 0.5)
     solution = solve(Problem(**{**problem.arguments(), "z": inside}), path=path)
     assert np.array_equal(plain(solution.value), inside)
     assert not plain(solution.multipliers).any()

@@ -15,19 +15,19 @@ def is_dense(values: torch.Tensor) -> bool:
     return values.layout == torch.strided and not values.is_meta
 
 
-def as_numpy(values: Any) -> np.ndarray:
-    """Any column as an array on the CPU."""
+def as_numpy(values: Any, what: str = "a column") -> np.ndarray:
+    """Any column as an array on the CPU; `what` names it in errors."""
     if not isinstance(values, torch.Tensor):
         try:
             array = np.asarray(values)
         except ValueError as error:
-            raise InputError(f"a column must have one entry per sample, all of one kind: {error}.") from error
+            raise InputError(f"{what} must have one entry per sample, all of one kind: {error}.") from error
     else:
         if not is_dense(values):
             kind = "meta" if values.is_meta else "sparse"
-            raise InputError(f"a column is a {kind} tensor: pass a dense one that holds its values.")
+            raise InputError(f"{what} is a {kind} tensor: pass a dense one that holds its values.")
         values = values.detach().cpu()
         array = (values.float() if values.dtype == torch.bfloat16 else values).numpy()  # numpy has no bfloat16
     if array.dtype.kind == "c":
-        raise InputError("a column holds complex numbers: pass real ones, or labels.")
+        raise InputError(f"{what} holds complex numbers: pass real ones, or labels.")
     return array

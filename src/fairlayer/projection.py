@@ -110,7 +110,9 @@ def _check(z: Tensor, rules: ConstraintSet, targets: Any, options: ProjectOption
     if z.dtype not in _DTYPES:
         raise InputError(f"z must hold floats of 16, 32 or 64 bits; got a tensor of {z.dtype}.")
     if torch._C._functorch.is_functorch_wrapped_tensor(z):
-        raise InputError("z is inside a transform of torch.func, which cannot look into the solver: use y.backward().")
+        raise InputError(
+            "z is inside a transform of torch.func, such as forward mode, which the solver cannot see: use backward()."
+        )
     if z.layout != torch.strided or z.is_meta:
         kind = "meta" if z.is_meta else "sparse"
         raise InputError(f"z is a {kind} tensor: pass a dense one that holds its values.")
@@ -173,7 +175,11 @@ def _project_one(
 
 
 def _read_targets(targets: Any, n: int) -> Any:
-    flat = targets.reshape(-1) if isinstance(targets, Tensor) and is_dense(targets) else as_numpy(targets).reshape(-1)
+    flat = (
+        targets.reshape(-1)
+        if isinstance(targets, Tensor) and is_dense(targets)
+        else as_numpy(targets, "targets").reshape(-1)
+    )
     if len(flat) != n:
         raise InputError(f"targets has {len(flat)} entries for {n} outputs: pass one per output.")
     values = as_numpy(flat)
@@ -188,7 +194,7 @@ def _read_targets(targets: Any, n: int) -> Any:
 
 def _read_weights(weights: Any, n: int) -> np.ndarray:
     try:
-        values = as_numpy(weights).reshape(-1).astype(np.float64)
+        values = as_numpy(weights, "weights").reshape(-1).astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"weights must be numbers, one per output: {error}") from error
     if len(values) != n:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from fairlayer import EqualizedOdds, InputError, MeanParity, Status, Stream
-from fairlayer.binding.rows import Rows
 from fairlayer.solution import Facts
 
 Z = np.array([0.0, 0.0, 5.0, 5.0])
@@ -40,8 +39,7 @@ def test_multipliers_of_algorithm_1_stand_at_their_rows():
 
 
 def test_what_is_no_number_is_not_known_to_hold():
-    rows = Rows(np.eye(1), np.zeros(1), np.zeros(1, int), np.full(1, -1), np.full(1, -1.0), np.ones(1))
-    facts = Facts(("a row",), (), rows, np.array([np.nan]), np.zeros(1), np.array([np.nan]))
+    facts = Facts(None, np.array([np.nan]), np.zeros(1), np.array([np.nan]))
     assert facts.status is Status.ROUNDED
 
 

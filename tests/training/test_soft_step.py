@@ -11,6 +11,7 @@ from scipy import sparse
 from fairlayer import MeanParity, ResidualMean, project
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.rows import dense
 from fairlayer.gaps import bind_batch, row_values
 from fairlayer.solve.priced_step import soft_step, soften
 
@@ -38,10 +39,11 @@ def reference(z, A, lower, upper, floor, box, price):
 
 
 def dense_rows(system):
-    rows, statistic = system.rows, system.rows.M.T
-    A = statistic[rows.plus] - np.where(rows.minus[:, None] >= 0, statistic[rows.minus], 0.0)
-    shift = rows.offset[rows.plus] - np.where(rows.minus >= 0, rows.offset[rows.minus], 0.0)
-    return A[:, system.cell], rows.lower + shift, rows.upper + shift
+    rows, view, statistic = system.rows, system.view, dense(system.rows).T
+    A = statistic[view.plus] - np.where(view.minus[:, None] >= 0, statistic[view.minus], 0.0)
+    shift = rows.offset[view.plus] - np.where(view.minus >= 0, rows.offset[view.minus], 0.0)
+    lower, upper = (side[view.family] for side in (rows.lower, rows.upper))
+    return A[:, system.cell], lower + shift, upper + shift
 
 
 @pytest.mark.parametrize("bounds", [None, (0.0, 1.0), (-1.0, None)])
@@ -55,7 +57,7 @@ def test_agrees_with_interior_point(bounds, contradictory):
         groups = rng.integers(0, rng.integers(2, 5), size=(n, int(rng.integers(1, 4))))
         z = rng.normal(size=n) * rng.choice([0.1, 1.0, 10.0]) + groups[:, 0]
         system = bind_batch(ConstraintSet(constraints), n, groups, rng.normal(size=n))
-        if not len(system.rows.plus):
+        if not len(system.view.plus):
             continue
         box = read_bounds(bounds, n, np.float64)
         price = 0.5 * n * float(rng.choice([1e-3, 0.1, 1.0, 10.0, 100.0]))

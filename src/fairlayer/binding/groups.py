@@ -164,7 +164,7 @@ def _columns(groups: Any) -> dict[Name, Any]:
         raise InputError("groups is a sparse or meta tensor: pass a dense one that holds its labels.")
     dimensions = groups.ndim if isinstance(groups, torch.Tensor) else 0
     if not isinstance(groups, str | torch.Tensor):
-        dimensions = getattr(groups, "ndim", None) or as_numpy(groups).ndim
+        dimensions = getattr(groups, "ndim", None) or as_numpy(groups, "groups").ndim
     if dimensions == 1:
         return {getattr(groups, "name", None) or 0: groups}
     if dimensions != 2:

@@ -55,6 +55,10 @@ class Affine(Constraint):
         except (RuntimeError, ValueError) as error:
             raise InputError(f"{what} has shape {tuple(array.shape)}, which does not fit {rows[-1]} rows.") from error
 
+    def __repr__(self) -> str:
+        problems = "" if self.problems is None else f", {self.problems} problems"
+        return f"Affine({self.A.shape[-2]} rows over {self.A.shape[-1]} outputs{problems})"
+
     def settings(self) -> dict[str, Any]:
         """Matrix, bounds and name."""
         return {"A": self.A, "lower": as_numpy(self.lower), "upper": as_numpy(self.upper), "name": self.name}

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +34,7 @@ from fairlayer.solve.tensors import solve_tensors
 
 _COMPILED = (torch.float32, torch.float64)
 _NO_START = np.zeros(0)
+_SMALLEST, _LARGEST = 1e-120, 1e120  # numbers beyond which squares of them are not to be had
 _MOST_EXACT = 100_000  # samples, up to which it is worth while to take every sum exactly
 
 
@@ -61,6 +64,11 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
     if result.outcome == DONE:
         if (result.missed <= 0.0).all():
             return result, 0.0
+    _refuse(task, result)
+    power = _power(task)
+    if power:
+        return _rescaled(task, power, relax)
+    if result.outcome == DONE:
         result = _settled(task, result)
         if (result.missed <= 0.0).all() or result.nu.any():
             return result, 0.0
@@ -68,7 +76,6 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
         result = _attempt(task, task.system.rows, unit, np.zeros(len(result.nu)))
         if result.outcome == DONE:
             return _settled(task, result), 0.0
-    _refuse(task, result)
     rows, extremes = task.system.rows, cell_extremes(task.system, task.box)
     if task.discrepancy.name == "squared":
         start = interior_multipliers(as_numpy(task.z).astype(np.float64), task.system, rows, task.box)
@@ -90,6 +97,41 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
                 return result, max(float(largest_excess(rows, result.statistics)), excess)
             return _settled(task, result), 0.0
     raise FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
+
+
+def _power(task: Task) -> int:
+    """The power of 2 that brings numbers too large or too small to be squared near 1; 0 for all others."""
+    if task.z.dtype != torch.float64 or task.discrepancy.name != "squared":
+        return 0
+    sides = [*task.system.stated, task.system.rows.offset, task.box.lo, task.box.hi, task.z.numpy()]
+    finite = (np.abs(side[np.isfinite(side)]).max(initial=0.0) for side in sides)
+    largest = float(max(finite))
+    return -math.frexp(largest)[1] if largest and not _SMALLEST < largest < _LARGEST else 0
+
+
+def _rescaled(task: Task, power: int, relax: bool) -> tuple[Result, float]:
+    """The same problem in other units, solved, and what was found in the old ones."""
+    system, box = task.system, task.box
+    rows = system.rows._replace(offset=np.ldexp(system.rows.offset, power))
+    lower, upper = (np.ldexp(side, power) for side in system.stated)
+    scaled = system._replace(
+        rows=rows.between(np.ldexp(rows.lower, power), np.ldexp(rows.upper, power)),
+        targets=None if system.targets is None else np.ldexp(system.targets, power),
+        stated=(lower, upper),
+    )
+    sides = replace(box, lo=np.ldexp(box.lo, power), hi=np.ldexp(box.hi, power))
+    sides = replace(sides, lowest=float(sides.lo.min()), highest=float(sides.hi.max()))
+    z = torch.from_numpy(np.ldexp(task.z.numpy(), power))
+    try:
+        result, excess = solve(task._replace(z=z, system=scaled, box=sides), relax)
+    except InfeasibleError as error:
+        back = [math.ldexp(limit, -power) for limit in error.smallest]
+        raise InfeasibleError(error.rows, math.ldexp(error.excess, -power), back) from None
+    value = np.ldexp(result.value.numpy(), -power)
+    parts = {name: np.ldexp(getattr(result, name), -power) for name in ("nu", "shift", "statistics", "absolute")}
+    missed = result.missed if excess else exact_shortfalls(value, system, np.ldexp(result.missed, -power))
+    result = result._replace(value=torch.from_numpy(value), missed=missed, **parts)
+    return result, math.ldexp(excess, -power)
 
 
 def infeasible(view: PresentRows, rows: Rows, excess: float, push: np.ndarray) -> InfeasibleError:

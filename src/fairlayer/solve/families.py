@@ -37,7 +37,7 @@ def extremes(rows, q, f):
     greatest, least = -1, -1
     for k in range(rows.first[f], rows.first[f + 1]):
         if rows.present[k]:
-            if greatest < 0 or q[k] > q[greatest]:
+            if greatest < 0 or q[k] >= q[greatest]:  # so that of equal ones they are not the same
                 greatest = k
             if least < 0 or q[k] < q[least]:
                 least = k

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from fairlayer.compiled import compiled
 from fairlayer.stream.cell_sums import RAW
 
 
 @compiled
-def note_raw(raw: np.ndarray, value: np.ndarray, cell: np.ndarray, sums: np.ndarray, moments: np.ndarray) -> None:
+def note_raw(raw, value, cell, sums, moments):
     """Enter raw outputs into the sums of their cells, and both into the running moments.
 
     moments: count, means of raw outputs and of decisions, and sums of their squared deviations and of the products.
