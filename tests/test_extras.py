@@ -34,7 +34,7 @@ OPTIONAL = {
 SETTLED = {
     ("cli", "rich"),  # the command asks for both before it imports anything else
     ("cli", "typer"),
-    ("tables/schema.py", "pandas"),  # is handed frames of pandas
+    ("tables/entries.py", "pandas"),  # is handed frames of pandas
     ("training/loop.py", "tqdm"),  # does without
 }
 

@@ -13,6 +13,7 @@ import typer
 from fairlayer.cli.commands import Command, Group
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import InputError, StoreError
+from fairlayer.extras import needs
 from fairlayer.tables.table_io import check_output, replacing, save_frame
 
 if TYPE_CHECKING:
@@ -264,7 +265,8 @@ def _write_entries(stream: Stream, path: Path) -> int:
 
 def _frame(stream: Stream) -> Any:
     """One row per entry."""
-    import pandas as pd
+    with needs("Writing a table", "pandas"):
+        import pandas as pd
 
     titles = [report.constraint for report in stream.certificate().constraints]
     rows = []

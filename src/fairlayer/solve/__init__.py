@@ -20,7 +20,7 @@ from fairlayer.binding.row_plan import PresentRows
 from fairlayer.binding.rows import Rows
 from fairlayer.binding.system import System
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
-from fairlayer.solve.certify import scales
+from fairlayer.solve.certify import scales, shortfalls
 from fairlayer.solve.discrepancy import Discrepancy, Squared
 from fairlayer.solve.exact import exact_shortfalls, search_grid
 from fairlayer.solve.extremes import cell_extremes
@@ -28,7 +28,7 @@ from fairlayer.solve.families import largest_excess
 from fairlayer.solve.feasibility import least_excess, widened
 from fairlayer.solve.interior import interior_multipliers
 from fairlayer.solve.loops import MOST_SUM, NOT_FINITE, TOO_LARGE, solve_loops
-from fairlayer.solve.newton import DONE, statistics
+from fairlayer.solve.newton import DONE, shifts, statistics
 from fairlayer.solve.result import Result
 from fairlayer.solve.tensors import solve_tensors
 
@@ -61,9 +61,8 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
     """
     unit = torch.finfo(task.z.dtype).eps / 2
     result = _attempt(task, task.system.rows, unit)
-    if result.outcome == DONE:
-        if (result.missed <= 0.0).all():
-            return result, 0.0
+    if result.outcome == DONE and (result.missed <= 0.0).all():
+        return result, 0.0
     _refuse(task, result)
     power = _power(task)
     if power:
@@ -81,8 +80,7 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
         start = interior_multipliers(as_numpy(task.z).astype(np.float64), task.system, rows, task.box)
         if start is not None:
             again = _attempt(task, rows, unit, start)
-            if again.outcome == DONE:
-                return _settled(task, again), 0.0
+            return _settled(task, again if again.outcome == DONE else _as_found(task, result, start)), 0.0
     scale = statistic_scale(rows, result.absolute)
     excess, push = least_excess(rows, *extremes, scale)
     if not np.isfinite(excess):
@@ -194,6 +192,30 @@ def _settled(task: Task, result: Result) -> Result:
             exact_sums(exact, as_numpy(task.system.cell).astype(np.int32), task.system.weights, sums, error)
             return result._replace(value=found, missed=better, statistics=statistics(task.system.rows, sums))
     return result._replace(missed=missed)
+
+
+def _as_found(task: Task, result: Result, nu: np.ndarray) -> Result:
+    """The output at multipliers found elsewhere, which the search cannot make any better."""
+    system, box = task.system, task.box
+    cell = as_numpy(system.cell).astype(np.int32)
+    shift = np.empty(len(system.weight))
+    shifts(system.rows, nu, shift)
+    raw = (as_numpy(task.z).astype(np.float64) - shift[cell]).astype(as_numpy(task.z).dtype)
+    value = np.clip(raw, box.lo, box.hi)
+    weight = system.weights if len(system.weights) else np.ones(len(value))
+    sums, error = np.empty(len(shift)), np.empty(len(shift))
+    exact_sums(value.astype(np.float64), cell, system.weights, sums, error)
+    missed = np.empty(len(system.rows.kind))
+    shortfalls(system.rows, sums, error, missed)
+    return result._replace(
+        outcome=DONE,
+        value=torch.from_numpy(value).to(dtype=task.z.dtype, device=task.z.device),
+        nu=nu,
+        shift=shift,
+        slopes=np.bincount(cell, weights=weight * (raw == value), minlength=len(shift)),
+        missed=missed,
+        statistics=statistics(system.rows, sums),
+    )
 
 
 def _exactly(task: Task, missed: np.ndarray) -> Result | None:

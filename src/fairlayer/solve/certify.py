@@ -136,17 +136,18 @@ def all_hold(missed):
 
 @compiled(inline=True)
 def widen_margins(rows, margins, missed, tolerance, eager):
-    """Aim further inside where a row was missed; False where no room is left. eager: by more than was missed."""
+    """Aim further inside where a row was missed; False where no room is left. eager: everywhere, and by more."""
     changed = False
     for f in range(missed.size):
-        if missed[f] > 0.0:
+        if missed[f] > 0.0 or eager:
             finest, largest = 0.0, 0.0
             for k in range(rows.first[f], rows.first[f + 1]):
                 finest = max(finest, tolerance[k])
                 largest = max(largest, tolerance[k] / UNIT)
-            wider = margins[f] + 1.05 * missed[f] + finest
+            beyond = max(missed[f], 0.0)
+            wider = margins[f] + 1.05 * beyond + finest
             if eager:
-                wider = max(wider, 2.0 * margins[f] + 1.5 * missed[f])
+                wider = max(wider, 2.0 * margins[f] + 1.5 * beyond)
             wider = min(wider, room(rows, f, largest))
             changed = changed or wider > margins[f]
             margins[f] = wider

@@ -42,7 +42,7 @@ from fairlayer.solve.newton import (
 
 FINISHED, MEASURE, SUMS, WRITE, EXACT = 0, 1, 2, 3, 4
 MOST_REPAIRS = 12
-_EAGER = 3  # repairs after which the aim moves inside by more than was missed
+_EAGER = 2  # repairs after which the aim moves inside by more than was missed, and everywhere
 
 # Places in Search.number, behind those of the search.
 _REQUEST, _REPAIRS, OUTCOME, _LAST, _LEAST_MISSED, _UNIT, _FORCED = range(14, 21)

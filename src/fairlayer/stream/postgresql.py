@@ -6,6 +6,7 @@ import re
 from typing import Any, ClassVar
 
 from fairlayer.errors import StoreError
+from fairlayer.extras import needs
 from fairlayer.stream.database import Database
 
 _URL = re.compile(r"\w+://([^@/?]*@)?(?P<host>[^@/?]*)(?P<path>/[^@?]*)?(\?[^@]*)?")
@@ -34,10 +35,8 @@ class PostgresDatabase(Database):
 
     @staticmethod
     def _driver() -> Any:
-        try:
+        with needs("A stream in PostgreSQL", "psycopg"):
             import psycopg
-        except ImportError as error:
-            raise StoreError("PostgreSQL needs psycopg: pip install 'fairlayer[postgres]'.") from error
         return psycopg
 
     def _connect(self) -> Any:
