@@ -34,7 +34,8 @@ OPTIONAL = {
 SETTLED = {
     ("cli", "rich"),  # the command asks for both before it imports anything else
     ("cli", "typer"),
-    ("tables/entries.py", "pandas"),  # is handed frames of pandas
+    ("tables/entries.py", "pandas"),  # are handed frames of pandas
+    ("tables/schema.py", "pandas"),  # is handed frames of pandas
     ("training/loop.py", "tqdm"),  # does without
 }
 

@@ -368,9 +368,9 @@ class TestCertificate:
         assert not all_hold(np.array([np.nan]))
         assert widen_margins(rows, margins, missed, tolerance, False)
         assert 0.3 < margins[1] < 0.35
-        for _ in range(5):
+        for _ in range(60):
             widen_margins(rows, margins, missed, tolerance, True)
-        assert margins[1] == 1.0
+        assert (margins == 1.0).all()
         assert not widen_margins(rows, margins, missed, tolerance, True)
 
     @pytest.mark.parametrize("seed", SEEDS)

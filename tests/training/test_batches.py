@@ -61,11 +61,12 @@ def test_pooled_batches_are_the_table():
     groups = {"sex": FRAME["sex"], "age": FRAME["age"].to_numpy(), "proxy": soft}
     parts = list(batches(np.zeros((5, 2)), groups=groups, features={"income": np.arange(5.0)}, batch_size=2))
     whole = join([part.groups for part in parts])
-    assert list(join([part.groups for part in parts[:1]] * 2)["sex"].categories) == ["f", "m"]
-    assert list(join([take(parts[0].groups, slice(0, 1))] * 2)["sex"].categories) == ["f", "m"]
-    assert np.asarray(whole["sex"]).tolist() == FRAME["sex"].tolist()
-    assert whole["age"].tolist() == FRAME["age"].tolist()
-    np.testing.assert_array_equal(whole["proxy"].probabilities, soft.probabilities)
+    assert join([part.groups for part in parts[:1]] * 2).attributes["sex"].labels == ("f", "m")
+    assert join([take(parts[0].groups, slice(0, 1))] * 2).attributes["sex"].labels == ("f", "m")
+    sex = whole.attributes["sex"]
+    assert [sex.labels[code] for code in sex.values] == FRAME["sex"].tolist()
+    assert whole.attributes["age"].values.tolist() == FRAME["age"].tolist()
+    np.testing.assert_array_equal(whole.attributes["proxy"].probabilities, soft.probabilities)
     assert join([part.features for part in parts])["income"].tolist() == list(range(5))
     assert join([None, None]) is None
     assert join([FRAME[:2], FRAME[2:]])["sex"].tolist() == FRAME["sex"].tolist()

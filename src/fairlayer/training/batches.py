@@ -194,5 +194,7 @@ def _numbers(values: Any) -> Any:
 
 
 def _coded(groups: Any) -> Any:
-    """Labels as integers, once for all batches. Tensors stay as they are."""
+    """Labels as integers, once for all batches. Tables of integers are tensors."""
+    if isinstance(groups, np.ndarray) and groups.ndim == 2 and groups.dtype.kind in "iu":
+        return torch.from_numpy(groups.astype(np.int64))
     return groups if groups is None or isinstance(groups, Tensor) else code_groups(groups)
