@@ -81,7 +81,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("constraint", SETTINGS, ids=repr)
+@pytest.mark.parametrize("constraint", SETTINGS)
 def test_settings_survive_as_data(constraint):
     assert_survives(constraint)
 
@@ -103,7 +103,7 @@ def test_keys_tell_constraints_apart(constraint, other):
     assert constraint.key != other.key
 
 
-@pytest.mark.parametrize("constraint", [c for c in SETTINGS if c.needs_groups], ids=repr)
+@pytest.mark.parametrize("constraint", [c for c in SETTINGS if c.needs_groups])
 def test_keys_do_not_depend_on_the_tolerance(constraint):
     data = {**constraint.to_data(), "tolerance": 0.9}
     assert read_constraint(data).key == constraint.key
