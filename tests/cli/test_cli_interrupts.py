@@ -44,7 +44,9 @@ def contents(folder):
 def start(folder, *arguments, **environment):
     command = [sys.executable, "-m", "fairlayer", *map(str, arguments)]
     where = {"cwd": folder, "env": {**os.environ, "OMP_NUM_THREADS": "1", **environment}}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **where)
+    # Whoever runs the tests in the background has them ignore interrupts, and a child would inherit that.
+    heed = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **heed, **where)
 
 
 def fit(*more):

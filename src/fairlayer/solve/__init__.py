@@ -144,7 +144,8 @@ def statistic_scale(rows: Rows, absolute: np.ndarray) -> np.ndarray:
     """(K,) the size of the numbers that each statistic is made of and compared with."""
     bounds = [np.where(np.isfinite(side), np.abs(side), 0.0) for side in (rows.lower, rows.upper)]
     own = np.repeat(np.maximum(*bounds), np.diff(rows.first))
-    return np.maximum(np.maximum(scales(rows, absolute), own), 1e-300)
+    scale = np.maximum(scales(rows, absolute), own)
+    return np.maximum(scale, max(1e-13 * float(scale.max(initial=0.0)), 1e-300))
 
 
 def _attempt(task: Task, rows: Rows, unit: float, start: np.ndarray = _NO_START) -> Result:
