@@ -64,7 +64,7 @@ def _worst(rows: list[Row], what: str) -> str:
 def measured() -> str:
     """What the layer costs, and how often it broke a promise."""
     floor = {row["n"]: row for row in read_csv(RESULTS / "floor.csv")}
-    ratios = ", ".join(f"{number(row['ratio'], 2)} at n = {int(n):,}" for n, row in floor.items())
+    ratios = ", ".join(f"{number(row['tensors'], 2)} at n = {int(n):,}" for n, row in floor.items())
     share = read_csv(RESULTS / "share.csv")[0]
     memory = ", ".join(
         f"{number(row['forward_backward_memory'])} at n = {int(row['n']):,}"
