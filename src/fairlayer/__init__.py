@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         EqualizedOdds,
         EqualizedResiduals,
         MeanParity,
+        RateParity,
+        RatioParity,
         ResidualMean,
     )
     from fairlayer.errors import AbsentGroupError, FairlayerError, InfeasibleError, InputError
@@ -47,6 +49,8 @@ __all__ = [
     "InfeasibleError",
     "InputError",
     "MeanParity",
+    "RateParity",
+    "RatioParity",
     "ResidualMean",
     "SoftGroup",
     "Solution",
@@ -65,7 +69,7 @@ _HOMES = {
     "binding.groups": ("CodedGroups", "SoftGroup", "code_groups"),
     "constraints": (
         *("Affine", "ConditionalParity", "EqualizedOdds", "EqualizedResiduals"),
-        *("MeanParity", "ResidualMean"),
+        *("MeanParity", "RateParity", "RatioParity", "ResidualMean"),
     ),
     "errors": ("AbsentGroupError", "FairlayerError", "InfeasibleError", "InputError"),
     "frozen.freeze": ("freeze",),

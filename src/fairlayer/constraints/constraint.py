@@ -26,8 +26,8 @@ from fairlayer.constraints.regions import Condition
 from fairlayer.errors import InputError
 
 Over = Name | tuple[Name, ...] | list[Any] | None
-Quantity = Literal["output", "residual"]
-Comparison = Literal["difference", "each"]
+Quantity = Literal["output", "residual", "decision"]
+Comparison = Literal["difference", "ratio", "each"]
 
 _KINDS: dict[str, type[Constraint]] = {}  # by name: all that data and commands can name
 
@@ -77,7 +77,7 @@ class GroupConstraint(Constraint):
     name: str | None = None
 
     title: ClassVar[str]  # its name in rows, where it was given none
-    comparison: ClassVar[Comparison] = "difference"  # of every two groups; or each group by itself
+    comparison: ClassVar[Comparison] = "difference"  # of every two groups, or their ratio; or each group by itself
     needs_groups: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ class GroupConstraint(Constraint):
     @property
     def always_feasible(self) -> bool:
         """Whether equal outputs for everyone satisfy it, whatever was emitted before."""
-        return self.comparison == "difference" and self.quantity == "output" and not self.conditions
+        return self.comparison != "each" and self.quantity == "output" and not self.conditions
 
     @cached_property
     def key(self) -> str:

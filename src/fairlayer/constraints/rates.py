@@ -1,0 +1,64 @@
+"""Nearly equal rates of yes-or-no decisions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from fairlayer.constraints.constraint import Comparison, GroupConstraint, Quantity, read_tolerance
+from fairlayer.constraints.ratios import read_ratio
+from fairlayer.constraints.regions import Condition
+from fairlayer.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class RateParity(GroupConstraint):
+    """Groups get a yes at nearly the same rate, where y >= threshold is a yes.
+
+        |rate(a) - rate(b)| <= tolerance    or    rate(a) >= ratio * rate(b)    for all groups a, b of each attribute.
+
+    Demographic parity of decisions; with a ratio of 0.8 the four-fifths rule. given: compare only samples with that
+    target (given=1 is equal opportunity, Hardt et al. 2016), or "each" for every class of the target (equalized odds).
+    """
+
+    tolerance: Any = None
+    ratio: float | None = field(default=None, kw_only=True)
+    threshold: float = field(default=0.5, kw_only=True)
+    given: Any | Literal["each"] | None = field(default=None, kw_only=True)
+
+    title: ClassVar[str] = "rate parity"
+    quantity: ClassVar[Quantity] = "decision"
+
+    def __post_init__(self) -> None:
+        if (self.tolerance is None) == (self.ratio is None):
+            raise InputError(
+                "RateParity takes a tolerance or a ratio: RateParity(0.02) or RateParity(ratio=0.8); got "
+                f"tolerance={self.tolerance!r} and ratio={self.ratio!r}."
+            )
+        object.__setattr__(self, "tolerance", None if self.tolerance is None else read_tolerance(self.tolerance))
+        object.__setattr__(self, "ratio", None if self.ratio is None else read_ratio(self.ratio))
+        try:
+            threshold = float(self.threshold)
+        except (TypeError, ValueError, OverflowError):
+            threshold = math.nan
+        if not math.isfinite(threshold):
+            raise InputError(f"threshold must be one finite number, such as 0.5; got {self.threshold!r}.")
+        object.__setattr__(self, "threshold", threshold)
+
+    @property
+    def comparison(self) -> Comparison:  # type: ignore[override]
+        """By difference or by ratio, as it was made."""
+        return "difference" if self.ratio is None else "ratio"
+
+    @property
+    def needs_targets(self) -> bool:  # type: ignore[override]
+        """Where rates are compared among like targets."""
+        return self.given is not None
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The target's classes, or the one that is asked for."""
+        if self.given is None:
+            return ()
+        return (Condition("target", "target", None if self.given == "each" else (frozenset([self.given]),)),)

@@ -1,0 +1,44 @@
+"""Nearly equal means by their ratio: the four-fifths rule, on scores."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fairlayer.constraints.constraint import Comparison, GroupConstraint, Over
+from fairlayer.errors import InputError
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class RatioParity(GroupConstraint):
+    """No group's mean output is below a share of any other's (the four-fifths rule, on scores).
+
+        mean(y | a) >= ratio * mean(y | b)    for all groups a, b of each attribute.
+
+    Outputs must not be negative: the layer's lower bound is at least 0.
+    """
+
+    ratio: float = 1.0
+
+    title: ClassVar[str] = "ratio parity"
+    comparison: ClassVar[Comparison] = "ratio"
+
+    def __init__(self, ratio: float, over: Over = None, name: str | None = None):
+        for field, value in (("tolerance", 0.0), ("ratio", read_ratio(ratio)), ("over", over), ("name", name)):
+            object.__setattr__(self, field, value)
+
+    def settings(self) -> dict[str, Any]:
+        """Ratio, groups and name."""
+        return {"ratio": self.ratio, "over": self.over, "name": self.name}
+
+
+def read_ratio(value: Any) -> float:
+    """A number above 0 and at most 1."""
+    try:
+        ratio = float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        ratio = math.nan
+    if not 0.0 < ratio <= 1.0:
+        raise InputError(f"ratio must be one number above 0 and at most 1, such as 0.8; got {value!r}.")
+    return ratio
