@@ -20,6 +20,7 @@ from fairlayer.errors import FairlayerError
 
 _SHIPPED = Path(__file__).parent / "shipped"  # what comes with the package
 
+
 class DatasetError(FairlayerError):
     """A file of a dataset is absent, cannot be fetched, or is not the file that it should be."""
 
