@@ -162,38 +162,24 @@ def pooled_statistics(so_far):
 
 
 @compiled
-def settle(z, out, cell, sums, error, square, ring, ring_count, past):
-    """Enter an emitted batch: counts, exact sums, and what the leader learns from.
+def settle(z, out, counted, cell, sums, error, square):
+    """Enter an emitted batch: counts, and exact sums of what is counted, the outputs themselves or decisions.
 
     Returns (samples changed, sum, sum of squares and largest of the changes).
     """
     changed, change, square_change, largest = 0.0, 0.0, 0.0, 0.0
-    size = ring.shape[1]
     for i in range(z.size):
-        c, y, raw = cell[i], float(out[i]), float(z[i])
+        c, y = cell[i], float(counted[i])
         sums[c, COUNT] += 1.0
         sums[c, TOTAL], sums[c, TOTAL + 1] = add_exactly(sums[c, TOTAL], sums[c, TOTAL + 1], y)
         error[c, 0] += UNIT * abs(sums[c, TOTAL + 1])
         square[c] += y * y
-        learn(ring, ring_count, past, size, c, raw)
-        difference = abs(y - raw)
+        difference = abs(float(out[i]) - float(z[i]))
         changed += 1.0 if difference > 0.0 else 0.0
         change += difference
         square_change += difference * difference
         largest = max(largest, difference)
     return changed, change, square_change, largest
-
-
-@compiled
-def learn(ring, ring_count, past, size, c, raw):
-    """One raw output for the leader: into the ring of its cell, and into the running mean of the current block."""
-    ring[c, int(ring_count[c]) % size] = raw
-    ring_count[c] += 1.0
-    block = past[c, 1]
-    block[0] += 1.0
-    step = raw - block[1]
-    block[1] += step / block[0]
-    block[2] += step * (raw - block[1])
 
 
 @compiled
