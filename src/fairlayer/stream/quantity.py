@@ -58,13 +58,18 @@ def decided_scores(raw: np.ndarray, yes: np.ndarray, threshold: float, box: Box)
     They follow whether a score is compared with the threshold as it is, or as its own dtype rounds it.
     """
     low, high = sides(threshold, raw.dtype)
-    if high > box.highest or low < box.lowest:
-        raise InputError(
-            f"z holds {raw.dtype}, which has no number within bounds ({box.lowest:g}, {box.highest:g}) on both sides of "
-            f"the threshold {threshold:g}: pass float64, or widen the bounds."
-        )
     within = np.clip(raw, box.lo, box.hi)
     return np.where(yes, np.maximum(within, high), np.minimum(within, low)).astype(raw.dtype, copy=False)
+
+
+def check_sides(threshold: float, dtype: np.dtype[Any], box: Box) -> None:
+    """Refuse outputs of a dtype that leaves no room for a yes or for a no."""
+    low, high = sides(threshold, dtype)
+    if high > box.highest or low < box.lowest:
+        raise InputError(
+            f"z holds {dtype}, which has no number within bounds ({box.lowest:g}, {box.highest:g}) on both sides of the "
+            f"threshold {threshold:g}: pass float64, or widen the bounds."
+        )
 
 
 def sides(threshold: float, dtype: np.dtype[Any]) -> tuple[Any, Any]:

@@ -14,6 +14,7 @@ from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import Constraint, read_constraint
 from fairlayer.errors import InputError
+from fairlayer.stream.quantity import Quantity
 from fairlayer.stream.reading import read_positive, read_whole
 
 POLICY_NAMES = ("ledger", "primal-dual")
@@ -30,6 +31,12 @@ class Settings:
     b_tau: int
     eta: float
     each_batch: bool
+    quantity: Quantity  # what is summed: follows from the constraints
+
+    @property
+    def way(self) -> str:
+        """How the next batch is decided: by the policy, or, where decisions are counted, by the ledger of these."""
+        return self.policy if self.quantity.threshold is None else "decisions"
 
     def to_text(self) -> str:
         """JSON, as a store keeps it. What a policy does not look at is left out."""
@@ -85,6 +92,13 @@ def read_settings(
     if box.per_sample:
         raise InputError("bounds of a stream must be numbers: what was emitted before must lie within them.")
     rules.check_bounds(box.lowest)
+    quantity = Quantity.of(rules)
+    quantity.check_bounds(box.lowest, box.highest)
+    if quantity.threshold is not None and (policy != "ledger" or each_batch):
+        raise InputError(
+            f"constraints are about decisions, which a stream keeps with policy='ledger' alone, over all of them rather "
+            f"than in each batch; got policy={policy!r} and each_batch={each_batch!r}."
+        )
     return Settings(
         rules,
         rules.allowed(),
@@ -93,4 +107,5 @@ def read_settings(
         read_whole(b_tau, "b_tau"),
         read_positive(eta, "eta"),
         bool(each_batch),
+        quantity,
     )
