@@ -21,6 +21,7 @@ from fairlayer.solution import Status, StreamFacts
 from fairlayer.stream.agreement import note_raw
 from fairlayer.stream.cell_index import LABELLED, CellIndex
 from fairlayer.stream.cell_sums import COUNT, DECISION_FIELDS, EARLY, OUTPUT_FIELDS, RAW, TARGET, TOTAL, CellSums, Fields
+from fairlayer.stream.fair_rounding import limit_units
 from fairlayer.stream.kernels import history, note_shares, pooled_statistics, settle
 from fairlayer.stream.leader import Leader
 from fairlayer.stream.policies import Outcome
@@ -52,6 +53,7 @@ class Ledger:
         self._cell_names: list[str] = []
         self._numbers: dict[str, int] = {}  # of cells, by their names in the log
         self._shares: tuple[PresentRows, np.ndarray] | None = None
+        self._limits: tuple[RowPlan, np.ndarray, np.ndarray] | None = None
         self._full: tuple[RowPlan, PresentRows] | None = None  # the view of a plan once all its groups have samples
 
     def _fields(self) -> Fields:
@@ -169,6 +171,14 @@ class Ledger:
                 return view
             self._full = (plan, view)
         return self._full[1]
+
+    def decision_limits(self) -> tuple[np.ndarray, np.ndarray]:
+        """(G, F) the group of each cell in each family, and (F,) what the families admit: see fair_rounding.py."""
+        plan = self.book.plan
+        if self._limits is None or self._limits[0] is not plan:
+            group = plan.statistic.reshape(plan.size, len(plan.kind))  # every cell has one in each family
+            self._limits = plan, group, limit_units(plan.kind, plan.ratio, self.rules.limits(plan)[1])
+        return self._limits[1:]
 
     def statistics(self) -> np.ndarray:
         """(K,) the pooled means."""

@@ -20,7 +20,7 @@ from fairlayer.solve.feasibility import least_excess, widened
 from fairlayer.solve.loops import solve_loops
 from fairlayer.solve.newton import DONE
 from fairlayer.solve.priced_step import soft_step
-from fairlayer.stream.fair_rounding import decide, limit_units
+from fairlayer.stream.fair_rounding import decide
 from fairlayer.stream.kernels import history, localised, pooled_rows, target_sums
 from fairlayer.stream.quantity import check_sides, decided_scores
 
@@ -154,8 +154,7 @@ def keep_decisions(ledger: Ledger, settings: Settings, batch: Incoming) -> Outco
     leader: ThresholdLeader = ledger.leader  # type: ignore[assignment]
     check_sides(leader.threshold, raw.dtype, batch.box)
     wanted = raw >= leader.thresholds()[batch.cell]
-    group = plan.statistic.reshape(plan.size, len(plan.kind))  # every cell has one in each family
-    limit = limit_units(plan.kind, plan.ratio, settings.rules.limits(plan)[1])
+    group, limit = ledger.decision_limits()
     yes = np.empty(len(raw), dtype=np.bool_)
     overruled, level = decide(
         wanted, batch.cell, group, plan.first, plan.kind, limit, account.cells["sums"], account.cells["off"],

@@ -39,6 +39,11 @@ class Quantity(NamedTuple):
             raise InputError(f"constraints have several thresholds, {sorted(thresholds)}: a stream decides by one.")
         return cls(thresholds.pop())
 
+    @property
+    def measure(self) -> str:
+        """What is compared of groups, in a word."""
+        return "mean" if self.threshold is None else "rate"
+
     def measured(self, values: np.ndarray) -> np.ndarray:
         """(n,) what is summed of these outputs."""
         return values if self.threshold is None else (values >= np.float64(self.threshold)).astype(np.float64)

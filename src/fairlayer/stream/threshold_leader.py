@@ -14,6 +14,7 @@ given the prices of the others.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -174,11 +175,14 @@ class ThresholdLeader(Leader):
     def __init__(self, book: CellIndex, account: CellSums, threshold: float):
         super().__init__(book, account)
         self.threshold = threshold
+        self._thresholds: tuple[Any, np.ndarray] = None, np.zeros(0)
 
     def thresholds(self) -> np.ndarray:
         """Of each cell."""
         shift = self.shift()
-        return self.threshold + np.copysign(np.sqrt(np.abs(shift)), shift)
+        if self._thresholds[0] is not shift:
+            self._thresholds = shift, self.threshold + np.copysign(np.sqrt(np.abs(shift)), shift)
+        return self._thresholds[1]
 
     def learn(self, raw: np.ndarray, cell: np.ndarray) -> None:
         """Take note of raw scores."""
