@@ -35,9 +35,9 @@ them in rational arithmetic; {broken} broke the promise.
 ## Cost
 
 Streams of 20,000 normal scores, one at a time; means of groups up to one standard deviation apart, shares from 20 % to
-50 %. Ratios are of the squared change to that of the optimum in hindsight, over the whole stream and its second half. The
-optimum is exact for one attribute; for several it is proved to the share given. A stream's two halves differ by chance,
-and what the first half lacked the second must make up for.
+50 %. Ratios are of the squared change to that of the optimum in hindsight, over the whole stream and its second half.
+The optimum is exact for one attribute; for several it is proved to the share given. A stream's two halves differ by
+chance, and what the first half lacked the second must make up for.
 
 {streams}
 """
@@ -55,12 +55,12 @@ def main(args: Namespace) -> list[Target]:
         write_csv(args.results / "decisions.csv", rows)
         row = rows[-1]
         print(
-            f"   {attributes} attributes, {row['promise']}: second half {row['second_half_over_optimum']:.3f} x optimum, "
-            f"{row['overruled']:.2%} overruled",
+            f"   {attributes} attributes, {row['promise']}: second half {row['second_half_over_optimum']:.3f} x "
+            f"optimum, {row['overruled']:.2%} overruled",
             flush=True,
         )
-    for number in range(8 if args.quick else 40):
-        checks.append(provoked(number, args.seed, 500 if args.quick else PROVOKED))
+    decisions = 500 if args.quick else PROVOKED
+    checks += [provoked(number, args.seed, decisions) for number in range(8 if args.quick else 40)]
     steps, exact, broken = (sum(check[name] for check in checks) for name in ("steps", "exact", "broken"))
     names = ("attributes", "promise", "overruled", "over_optimum", "second_half_over_optimum", "optimum_gap")
     listed = [[row["attributes"], row["promise"], *(figure(row[name]) for name in names[2:])] for row in rows]
@@ -123,7 +123,7 @@ def usual(z: np.ndarray, groups: np.ndarray, promise: dict[str, float], seed: in
 
 
 def optimum(z: np.ndarray, groups: np.ndarray, promise: dict[str, float]) -> tuple[np.ndarray, float]:
-    """(n,) squared changes of the best decisions for one who knows the whole stream, and how far they may be from it."""
+    """(n,) squared changes of the best decisions for one who knows the whole stream, and a bound on what they miss."""
     patterns, cell = np.unique(groups, axis=0, return_inverse=True)
     allowed, ratio = promise.get("tolerance", promise.get("ratio")), "ratio" in promise
     comparisons = [Comparison(column.copy(), allowed, ratio) for column in patterns.T]

@@ -37,8 +37,8 @@ class Status(enum.Enum):
         'policy does not promise it. policy="ledger" does, for mean parity.'
     )
     GRANULAR = (
-        "Decisions are whole: the pooled rates of some groups differ by more than the tolerance, but by no more than it "
-        "and half a decision of each group together (of each cell, where attributes overlap), which no stream of "
+        "Decisions are whole: the pooled rates of some groups differ by more than the tolerance, but by no more than "
+        "it and half a decision of each group together (of each cell, where attributes overlap), which no stream of "
         "decisions can do without. See `gaps`; it vanishes as decisions are made."
     )
     RELAXED = (

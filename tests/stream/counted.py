@@ -13,7 +13,7 @@ import numpy as np
 class RatePool:
     """Decisions by attribute and label, and how many steps broke the promise.
 
-    For any two groups a and b of one attribute, with P yeses in N decisions that fall into L combinations of all labels:
+    For any two groups a and b of one attribute, with P yeses in N decisions that fall into L combinations of labels:
 
         |P_a / N_a - P_b / N_b| <= tolerance + L_a / (2 N_a) + L_b / (2 N_b),
         or  P_b / N_b + L_b / (2 N_b) >= ratio (P_a / N_a - L_a / (2 N_a))  where a ratio is promised.

@@ -30,7 +30,9 @@ def adversaries(draw):
         n = draw(st.sampled_from([1, 1, 1, 2, 5, 17, 64]))
         groups = np.stack([rng.integers(0, count, n) for count in levels], axis=1)
         z = rng.normal(threshold, 1.0, n)
-        arrival = draw(st.sampled_from(["mixed", "one group", "two camps", "alternating", "all yes", "at the threshold"]))
+        arrival = draw(
+            st.sampled_from(["mixed", "one group", "two camps", "alternating", "all yes", "at the threshold"])
+        )
         if arrival == "one group":  # all alike, perhaps never seen before
             groups[:] = [draw(st.integers(0, count)) for count in levels]
         elif arrival == "two camps":
@@ -98,7 +100,10 @@ def test_many_values_and_groups_that_come_at_any_time():
     rng = np.random.default_rng(0)
     stream, pool = Stream([RateParity(0.02)]), RatePool(0.02)
     for number in range(400):
-        groups = {"city": np.array([f"city {int(rng.integers(0, 2 + number // 10))}"]), "late": np.array([number > 200])}
+        groups = {
+            "city": np.array([f"city {int(rng.integers(0, 2 + number // 10))}"]),
+            "late": np.array([number > 200]),
+        }
         z = rng.random(1) * 0.8 + 0.2 * (groups["city"][0] == "city 0")
         pool.add(stream.update(z, groups).value, groups)
     assert pool.broken == 0

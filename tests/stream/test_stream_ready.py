@@ -69,7 +69,10 @@ def go_through(policy, folder):
         [ResidualMean(0.0)],
     ]
     if policy == "decisions":
-        policy, kinds = "ledger", [[RateParity(0.01)], [RateParity(0.0, over=["a", ("a", "b")])], [RateParity(ratio=0.9)]]
+        policy, kinds = (
+            "ledger",
+            [[RateParity(0.01)], [RateParity(0.0, over=["a", ("a", "b")])], [RateParity(ratio=0.9)]],
+        )
     decides = kinds[0][0].quantity == "decision"
     for number, constraints in enumerate(kinds):
         each = [False, True] if policy == "ledger" and not decides else [False]

@@ -97,7 +97,8 @@ def _summary(certificate: Certificate, verification: Verification) -> StreamSumm
         headline = "The record of this stream was changed: nothing below can be relied on"
     half = "" if certificate.threshold is None else " and half a decision of each group (of each cell, if several)"
     promises = tuple(
-        f"{report.constraint.capitalize()}: over all decisions so far, gaps of at most {stated(report.tolerance)}{half}."
+        f"{report.constraint.capitalize()}: over all decisions so far, gaps of at most {stated(report.tolerance)}"
+        f"{half}."
         for report in certificate.constraints
     )
     questions = (
@@ -252,7 +253,16 @@ def _paths(groups: Sequence, steps: Sequence[Step]) -> tuple[Panel, ...]:
             key.append(LegendKey((Curve(((0, 50), (100, 50)), style),), shortened(isolated(name), 40)))
             words.append(f"{name}: from {number(path[0][1])} to {number(path[-1][1])}")
     axes = ticks_of(across), ticks_of(up, down=True)
-    return (Panel(f"{groups[0].measure.capitalize()}s over time", "; ".join(words), tuple(marks), *axes, "decisions so far", tuple(key)),)
+    return (
+        Panel(
+            f"{groups[0].measure.capitalize()}s over time",
+            "; ".join(words),
+            tuple(marks),
+            *axes,
+            "decisions so far",
+            tuple(key),
+        ),
+    )
 
 
 def _changes_section(certificate: Certificate, steps: Sequence[Step]) -> Section | None:

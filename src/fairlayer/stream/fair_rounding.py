@@ -96,7 +96,7 @@ def _near_ranges(group, first, kind, limit, count, yes, cells, off):
     off[:] = 0
     K = count.size
     total, up, down = np.empty(K, dtype=np.int64), np.empty(K), np.empty(K)
-    for sweep in range(SWEEPS + 1):
+    for _ in range(SWEEPS + 1):
         fair = True
         for f in range(F):
             begin, end = first[f], first[f + 1]
@@ -179,7 +179,7 @@ def decide(wanted, cell, group, first, kind, limit, sums, off, level, decided):
                 level = there
                 break
             moved = kept[c] + level - UNITS * answer
-            if -HALF <= moved and moved <= HALF:  # of one of the two this is always so
+            if abs(moved) <= HALF:  # of one of the two this is always so
                 kept[c] = moved
                 break
             cell_yes[c] -= answer

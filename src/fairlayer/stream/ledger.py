@@ -20,7 +20,17 @@ from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.solution import Status, StreamFacts
 from fairlayer.stream.agreement import note_raw
 from fairlayer.stream.cell_index import LABELLED, CellIndex
-from fairlayer.stream.cell_sums import COUNT, DECISION_FIELDS, EARLY, OUTPUT_FIELDS, RAW, TARGET, TOTAL, CellSums, Fields
+from fairlayer.stream.cell_sums import (
+    COUNT,
+    DECISION_FIELDS,
+    EARLY,
+    OUTPUT_FIELDS,
+    RAW,
+    TARGET,
+    TOTAL,
+    CellSums,
+    Fields,
+)
 from fairlayer.stream.fair_rounding import limit_units
 from fairlayer.stream.kernels import history, note_shares, pooled_statistics, settle
 from fairlayer.stream.leader import Leader

@@ -52,8 +52,8 @@ class Quantity(NamedTuple):
         """Refuse bounds that leave no room for a yes or for a no."""
         if self.threshold is not None and not low < self.threshold <= high:
             raise InputError(
-                f"threshold is {self.threshold:g}, and bounds are ({low:g}, {high:g}): a stream of decisions needs room "
-                "on both sides of it."
+                f"threshold is {self.threshold:g}, and bounds are ({low:g}, {high:g}): a stream of decisions needs "
+                "room on both sides of it."
             )
 
 
@@ -72,8 +72,8 @@ def check_sides(threshold: float, dtype: np.dtype[Any], box: Box) -> None:
     low, high = sides(threshold, dtype)
     if high > box.highest or low < box.lowest:
         raise InputError(
-            f"z holds {dtype}, which has no number within bounds ({box.lowest:g}, {box.highest:g}) on both sides of the "
-            f"threshold {threshold:g}: pass float64, or widen the bounds."
+            f"z holds {dtype}, which has no number within bounds ({box.lowest:g}, {box.highest:g}) on both sides of "
+            f"the threshold {threshold:g}: pass float64, or widen the bounds."
         )
 
 

@@ -96,7 +96,7 @@ def read_settings(
     quantity.check_bounds(box.lowest, box.highest)
     if quantity.threshold is not None and (policy != "ledger" or each_batch):
         raise InputError(
-            f"constraints are about decisions, which a stream keeps with policy='ledger' alone, over all of them rather "
+            "constraints are about decisions, which a stream keeps with policy='ledger' alone, over all of them rather "
             f"than in each batch; got policy={policy!r} and each_batch={each_batch!r}."
         )
     return Settings(

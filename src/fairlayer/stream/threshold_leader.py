@@ -6,9 +6,9 @@ thresholds are found that bring all rates, those decided and those to come, into
 change. As for means, the leader aims inside the tolerance by some standard deviations of the pooled gap.
 
 Moving a score across its threshold costs the square of its distance, so the last one moved says what a change of a
-cell's rate costs. Each group has a price; the prices of its groups add up to what a cell pays at most, and its threshold
-is moved by the root of that. One attribute after the other, prices are found that put its rates into the best range,
-given the prices of the others.
+cell's rate costs. Each group has a price; the prices of its groups add up to what a cell pays at most, and its
+threshold is moved by the root of that. One attribute after the other, prices are found that put its rates into the best
+range, given the prices of the others.
 """
 
 from __future__ import annotations
@@ -138,9 +138,7 @@ def solve_prices(shares, unit, group, first, coefficient, width, future, count, 
                     if total[k] > 0.0 and (free[k] > high or free[k] < low):
                         members = order[f, begin[f, k] : begin[f, k + 1]]
                         target = high if free[k] > high else low
-                        wanted[k] = _price(
-                            shares, unit, members, target, wanted[k], rest, future, count[k], yes[k]
-                        )
+                        wanted[k] = _price(shares, unit, members, target, wanted[k], rest, future, count[k], yes[k])
                         push += (1.0 if free[k] > high else coefficient[f]) * total[k] * wanted[k]
                     else:
                         wanted[k] = 0.0
