@@ -16,6 +16,7 @@ FLOW = [
     ("binding",),
     ("solution", "metrics"),
     ("solve",),
+    ("decisions",),
     ("gaps", "gradient"),
     ("projection",),
     ("layer", "model"),

@@ -36,6 +36,11 @@ class Status(enum.Enum):
         "Over the whole stream some row is beyond its tolerance, see `gaps`: this batch could not move it, or the "
         'policy does not promise it. policy="ledger" does, for mean parity.'
     )
+    GRANULAR = (
+        "Decisions are whole: the pooled rates of some groups differ by more than the tolerance, but by no more than "
+        "it and half a decision of each group together (of each cell, where attributes overlap), which no stream of "
+        "decisions can do without. See `gaps`; it vanishes as decisions are made."
+    )
     RELAXED = (
         "The constraints contradict each other or the bounds: this output violates them least, by `excess`, and among "
         "those is the closest to the input."

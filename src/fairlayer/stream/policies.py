@@ -1,4 +1,4 @@
-"""The two policies of a stream: what to emit for the next batch, given all before it."""
+"""The policies of a stream: what to emit for the next batch, given all before it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ from fairlayer.solve.feasibility import least_excess, widened
 from fairlayer.solve.loops import solve_loops
 from fairlayer.solve.newton import DONE
 from fairlayer.solve.priced_step import soft_step
+from fairlayer.stream.fair_rounding import decide
 from fairlayer.stream.kernels import history, localised, pooled_rows, target_sums
+from fairlayer.stream.quantity import check_sides, decided_scores
 
 if TYPE_CHECKING:
     from fairlayer.stream.cell_sums import CellSums
     from fairlayer.stream.ledger import Ledger
     from fairlayer.stream.settings import Settings
+    from fairlayer.stream.threshold_leader import ThresholdLeader
 
 
 class Incoming(NamedTuple):
@@ -46,17 +49,18 @@ class Outcome(NamedTuple):
     nu: np.ndarray  # multipliers of the pooled statistics; under Algorithm 1 of the batch's own, in their places
     status: Status
     excess: float = 0.0
+    overruled: int = 0  # decisions that are not the leader's
 
 
 def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
     """The leader's shift, then the nearest outputs that keep every pooled row, and the batch's own if asked to."""
     account, plan, raw, box = ledger.account, ledger.book.plan, batch.raw, batch.box
-    shift, tolerances = ledger.leader.shift(), np.array(settings.tolerances)[plan.owner]
+    shift, (lower, upper, _, _) = ledger.leader.shift(), settings.rules.limits(plan)
     cells, local, count = localised(batch.cell, len(account))
     known = batch.targets if plan.any_residual and batch.targets is not None else _NONE
     entries = (plan.start, plan.statistic, plan.share)
     so_far = history(*entries, plan.residual, account.cells["sums"], account.cells["error"])
-    family = np.stack([plan.kind, plan.ratio, -tolerances, tolerances])
+    family = np.stack([plan.kind, plan.ratio, lower, upper])
     rows = Rows(*_parts(plan, *pooled_rows(
         *entries, plan.residual, so_far, cells, count, target_sums(known, local, len(cells)), plan.first, family
     )))  # fmt: skip
@@ -144,6 +148,23 @@ def _excess(value: np.ndarray, local: np.ndarray, rows: Rows) -> float:
     return float(missed.max(initial=-np.inf))
 
 
+def keep_decisions(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
+    """The leader's decisions, one after another, each turned round where the pooled rates could not be kept with it."""
+    account, plan, raw = ledger.account, ledger.book.plan, batch.raw
+    leader: ThresholdLeader = ledger.leader  # type: ignore[assignment]
+    check_sides(leader.threshold, raw.dtype, batch.box)
+    wanted = raw >= leader.thresholds()[batch.cell]
+    group, limit = ledger.decision_limits()
+    yes = np.empty(len(raw), dtype=np.bool_)
+    overruled, level = decide(
+        wanted, batch.cell, group, plan.first, plan.kind, limit, account.cells["sums"], account.cells["off"],
+        int(account.numbers["level"]), yes,
+    )  # fmt: skip
+    value = decided_scores(raw, yes, leader.threshold, batch.box)
+    account.numbers["level"] = float(level)
+    return Outcome(value, np.zeros(len(plan.residual)), Status.OPTIMAL, overruled=overruled)
+
+
 def primal_dual(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
     """Algorithm 1: project large batches; let small ones pay for their largest gap, and adapt the price."""
     numbers, n, pooled = ledger.account.numbers, len(batch.raw), ledger.view(batch.cell)
@@ -179,4 +200,8 @@ def _placed(pooled: PresentRows, labels: Sequence[str], nu: np.ndarray) -> np.nd
     return np.array([known.get(label, 0.0) for label in pooled.plan.labels])
 
 
-POLICIES: dict[str, Callable[..., Outcome]] = {"ledger": keep_ledger, "primal-dual": primal_dual}
+POLICIES: dict[str, Callable[..., Outcome]] = {
+    "ledger": keep_ledger,
+    "decisions": keep_decisions,
+    "primal-dual": primal_dual,
+}

@@ -14,6 +14,7 @@ from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import Constraint, read_constraint
 from fairlayer.errors import InputError
+from fairlayer.stream.quantity import Quantity
 from fairlayer.stream.reading import read_positive, read_whole
 
 POLICY_NAMES = ("ledger", "primal-dual")
@@ -24,12 +25,18 @@ class Settings:
     """The settings of a stream; see `Stream` for the meaning of each."""
 
     rules: ConstraintSet
-    tolerances: tuple[float, ...]  # of each constraint
+    tolerances: tuple[float, ...]  # the largest gap that each constraint allows
     bounds: tuple[float, float]  # infinite where a side is open
     policy: str
     b_tau: int
     eta: float
     each_batch: bool
+    quantity: Quantity  # what is summed: follows from the constraints
+
+    @property
+    def way(self) -> str:
+        """How the next batch is decided: by the policy, or, where decisions are counted, by the ledger of these."""
+        return self.policy if self.quantity.threshold is None else "decisions"
 
     def to_text(self) -> str:
         """JSON, as a store keeps it. What a policy does not look at is left out."""
@@ -47,7 +54,7 @@ class Settings:
     def describe(self) -> dict[str, str]:
         """The settings in words, by name."""
         low, high = (f"{side:g}" if np.isfinite(side) else "none" for side in self.bounds)
-        words = {"constraints": "; ".join(map(_words, self.rules.constraints)), "policy": self.policy}
+        words = {"constraints": "; ".join(c.words() for c in self.rules.constraints), "policy": self.policy}
         words["bounds"] = "none" if low == high == "none" else f"{low} to {high}"
         if self.policy == "primal-dual":
             words |= {"b_tau": str(self.b_tau), "eta": f"{self.eta:g}"}
@@ -61,13 +68,6 @@ class Settings:
         data = json.loads(text)
         constraints = [read_constraint(one) for one in data.pop("constraints")]
         return read_settings(constraints, **data)
-
-
-def _words(constraint: Constraint) -> str:
-    """A constraint as Python would write it."""
-    settings = {name: value for name, value in constraint.settings().items() if value is not None}
-    tolerance = settings.pop("tolerance")
-    return f"{type(constraint).__name__}({', '.join([f'{tolerance:g}', *(f'{k}={v!r}' for k, v in settings.items())])})"
 
 
 def read_settings(
@@ -91,12 +91,21 @@ def read_settings(
     box = read_bounds(bounds, 2, np.float64)
     if box.per_sample:
         raise InputError("bounds of a stream must be numbers: what was emitted before must lie within them.")
+    rules.check_bounds(box.lowest)
+    quantity = Quantity.of(rules)
+    quantity.check_bounds(box.lowest, box.highest)
+    if quantity.threshold is not None and (policy != "ledger" or each_batch):
+        raise InputError(
+            "constraints are about decisions, which a stream keeps with policy='ledger' alone, over all of them rather "
+            f"than in each batch; got policy={policy!r} and each_batch={each_batch!r}."
+        )
     return Settings(
         rules,
-        tuple(map(float, rules.tolerances())),
+        rules.allowed(),
         (box.lowest, box.highest),
         policy,
         read_whole(b_tau, "b_tau"),
         read_positive(eta, "eta"),
         bool(each_batch),
+        quantity,
     )

@@ -42,6 +42,9 @@ Policy = Literal["ledger", "primal-dual"]
 class Stream:
     """A stream of decisions whose group means agree over all of them, not only within a batch.
 
+    Of RateParity, whose decisions are scores at or above a threshold, it is the rates of yes that agree, after every
+    single decision, up to half a decision of each group (of each cell of it, where attributes overlap).
+
     policy: "ledger" keeps the pooled gap within the tolerance after every batch (for mean parity always; otherwise as
     nearly as can be, and the status says so). "primal-dual" is the paper's Algorithm 1, which bounds the average gap
     of batches in the long run: batches of at least b_tau are projected, smaller ones pay a price, whose step is
@@ -143,7 +146,7 @@ class Stream:
             else SqlStore(open_database(location, timeout, read_only), name, configuration)
         )
         if location is not None and not read_only:
-            prepare(settings.policy)  # before the first transaction: nobody waits for a lock meanwhile
+            prepare(settings.way)  # before the first transaction: nobody waits for a lock meanwhile
 
     # Deciding
 
@@ -188,7 +191,7 @@ class Stream:
             touched = np.flatnonzero(np.bincount(cell))
             before = self.ledger.record(touched)
             batch = Incoming(raw, cell, read_bounds(self.settings.bounds, n, raw.dtype), groups, features, known)
-            outcome = POLICIES[self.settings.policy](self.ledger, self.settings, batch)
+            outcome = POLICIES[self.settings.way](self.ledger, self.settings, batch)
             changed, change = self.ledger.enter(raw, outcome, cell, known)
             facts = self.ledger.facts(outcome, waiting)
             if self.settings.policy == "ledger":
@@ -204,6 +207,8 @@ class Stream:
                 "changed": changed,
                 "change": change,
             }
+            if self.settings.way == "decisions":
+                payload["overruled"] = outcome.overruled
             if keys:
                 decisions = zip(cell.tolist(), outcome.value.tolist(), raw.tolist(), strict=True)
                 payload["waiting"] = {key: Pending(*one) for key, one in zip(keys, decisions, strict=True)}
