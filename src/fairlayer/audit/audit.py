@@ -17,6 +17,7 @@ from fairlayer.audit.group_reports import calibration_curves, changes, describe,
 from fairlayer.audit.numerals import number
 from fairlayer.audit.result import Audit, Finding, Settings
 from fairlayer.audit.samples import AuditSamples, read_numbers, read_samples, tally_samples
+from fairlayer.audit.selection import selections
 from fairlayer.audit.tally import CellTally, Range
 from fairlayer.audit.tradeoff import trade_off
 from fairlayer.binding.constraint_set import ConstraintSet
@@ -87,6 +88,7 @@ def audit(
         points = trade_off(samples, outputs, rules, span, tally.threshold)
     findings, not_compared, empty = find(tally, rules, span, confidence)
     reports = [report for key in tally.attributes for report in describe(tally, [key], span, confidence)]
+    columns_of = [[key] for key in tally.attributes] + ([list(tally.attributes)] if len(tally.attributes) > 1 else [])
     return Audit(
         findings=tuple(findings),
         not_compared=not_compared,
@@ -115,6 +117,7 @@ def audit(
         notes=tuple(_notes(tally, span, findings, samples, confidence)),
         history={str(name): tuple(map(float, values)) for name, values in (history or {}).items()},
         comparison=tuple(dict(row) for row in comparison),
+        selections=tuple(one for keys in columns_of for one in selections(tally, keys, confidence)),
     )
 
 
