@@ -73,8 +73,8 @@ def row_values(y: Tensor, system: System) -> Tensor:
 
 def row_excesses(y: Tensor, system: System) -> Tensor:
     """By how much every row exceeds its upper and its lower bound, negative within: a (2, m) float64 tensor."""
-    values, family = row_values(y, system), system.view.family
-    upper, lower = (torch.from_numpy(side[family]).to(y.device) for side in (system.rows.upper, system.rows.lower))
+    values, sides = row_values(y, system), system.view.limits(system.rows.lower, system.rows.upper)
+    lower, upper = (torch.from_numpy(side).to(y.device) for side in sides)
     return torch.stack([values - upper, lower - values])
 
 
@@ -92,7 +92,7 @@ def measure(
     system = bind_batch(rules, len(values), groups, targets, features, weights, levels)
     view = system.view
     q, missed = exact_statistics(values, system)
-    lower, upper = (side[view.family] for side in system.stated)
+    lower, upper = view.limits(*system.stated)
     return Gaps(view.names, view.values(q), lower, upper, view.vacuous, bool((missed <= 0.0).all()))
 
 

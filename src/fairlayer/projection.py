@@ -152,6 +152,7 @@ def _project_one(
     """Project one batch, z of shape (n,)."""
     n = len(z)
     box = read_bounds(options.bounds, n, _DTYPES[z.dtype])
+    rules.check_bounds(box.lowest)
     compiled = is_compiled(z, options.discrepancy) and options.path != "tensor"
     if options.path == "compiled" and not compiled:
         raise InputError(f"path='compiled' takes float32 or float64 on the CPU; z is {z.dtype} on {z.device}.")

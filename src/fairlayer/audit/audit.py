@@ -81,6 +81,7 @@ def audit(
         read = read_samples(predictions, groups, targets, features, weights, raw)
         tally, samples = tally_samples(read, rules, threshold), read if tradeoff else None
 
+    rules.check_bounds(tally.outputs.low, "predictions")
     span = _span(tally, bounds)
     points, start = [], ""
     if samples is not None:
@@ -104,7 +105,7 @@ def audit(
             samples=tally.samples,
             source=Path(predictions).name if is_table(predictions) else "arrays",
             attributes=tuple(str(key[1]) for key in tally.attributes),
-            constraints=tuple(map(_written, rules.constraints)),
+            constraints=tuple(constraint.words() for constraint in rules.constraints),
             confidence=confidence,
             seed=seed,
             threshold=tally.threshold,
@@ -216,11 +217,3 @@ def _notes(
     if samples is not None and len(samples.y) < tally.samples:
         notes.append(f"The trade-off was computed on {len(samples.y):,} rows drawn at random.")
     return notes
-
-
-def _written(constraint: Constraint) -> str:
-    """The constraint as Python would write it, without what is left at its default."""
-    settings = constraint.settings()
-    tolerance = f"{float(settings.pop('tolerance')):g}"
-    rest = [f"{name}={value!r}" for name, value in settings.items() if value is not None]
-    return f"{type(constraint).__name__}({', '.join([tolerance, *rest])})"

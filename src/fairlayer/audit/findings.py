@@ -14,6 +14,7 @@ import numpy as np
 from fairlayer.audit.intervals import (
     cautious_means,
     effective_count,
+    log_ratio,
     possible_outputs,
     possible_residuals,
     welch,
@@ -86,14 +87,14 @@ def find(
     s = measure_rows(tally, rules)
     intervals = _intervals(s, tally, bounds, confidence)
     magnitude = {False: tally.outputs.magnitude, True: tally.residuals.magnitude if tally.residuals else 0.0}
-    tolerances = [float(tolerance) for tolerance in rules.tolerances()]
+    tolerances, gaps = rules.allowed(), s.view.values(s.mean)
     findings = []
     for j, name in enumerate(s.view.names):
         constraint, tolerance = rules.constraints[s.view.owner[j]], tolerances[s.view.owner[j]]
         compared = [k for k in (s.view.plus[j], s.view.minus[j]) if k >= 0]
         means = [float(s.mean[k]) for k in compared]
-        gap = means[0] - (means[1] if len(means) > 1 else 0.0)
-        doubt = ROUNDING * magnitude[bool(s.residual[compared[0]])]
+        gap, relative = float(gaps[j]), constraint.comparison == "ratio"
+        doubt = ROUNDING * (1.0 if relative else magnitude[bool(s.residual[compared[0]])])
         findings.append(
             Finding(
                 constraint=title(constraint),
@@ -110,6 +111,7 @@ def find(
                 holds=abs(gap) <= tolerance + doubt,
                 interval=intervals[j],
                 verdict=judge(intervals[j], tolerance),
+                comparison=constraint.comparison,
             )
         )
     present = set(s.view.owner.tolist())
@@ -138,5 +140,8 @@ def _intervals(s: Statistics, tally: CellTally, bounds: Range | None, confidence
     low, high = np.array([tuple(known or (0.0, 0.0)) for known in ranges]).T[:, s.residual.astype(np.int64)]
     centre, variance = cautious_means(s.n, s.mean, s.variance, low, high)
     pairs = welch(s.n, centre, variance, s.mean, s.view.plus, s.view.minus, confidence)
+    if s.view.relative is not None:
+        shares = log_ratio(s.n, centre, variance, s.mean, s.view.plus, s.view.minus, confidence)
+        pairs = np.where(s.view.relative, shares, pairs)
     known = [ranges[int(s.residual[k])] is not None for k in s.view.plus.tolist()]
     return [(low, high) if there else None for low, high, there in zip(*pairs.tolist(), known, strict=True)]

@@ -65,11 +65,17 @@ class Finding:
     groups: tuple[str, ...]  # labels compared, ("f", "m"); one where a group is held against its target
     counts: tuple[int, ...]  # samples of each
     means: tuple[float, ...]  # of the output, or of output less target for residual constraints
-    gap: float  # signed: first mean less second
+    gap: float  # signed: first mean less second; over the larger of them, where ratios are compared
     tolerance: float
     holds: bool  # whether |gap| <= tolerance in these very data, up to 2^-48 of the largest output
     interval: Interval | None  # of the population's gap; None where nothing can be said
     verdict: Verdict  # about the population, from `interval`
+    comparison: str = "difference"  # or "ratio", whose gap is the difference over the larger mean; or "each"
+
+    @property
+    def ratio(self) -> float | None:
+        """The lesser mean over the greater, where that is what is compared."""
+        return 1.0 - abs(self.gap) if self.comparison == "ratio" else None
 
     @property
     def excess(self) -> float:

@@ -136,7 +136,7 @@ def infeasible(view: PresentRows, rows: Rows, excess: float, push: np.ndarray) -
     """The rows that stand in each other's way, by name."""
     blamed = np.flatnonzero(view.multipliers(push))
     names = [view.names[j] for j in blamed]
-    half = 0.5 * (rows.upper - rows.lower)[view.family[blamed]]
+    half = 0.5 * (rows.upper - rows.lower)[view.family[blamed]]  # infinite of ratios, which name no tolerance
     return InfeasibleError(names, excess, half + excess)
 
 

@@ -49,7 +49,7 @@ def _total(rows, nu):
     total = 0.0
     for f in range(rows.family.shape[1]):
         for k in range(rows.first[f], rows.first[f + 1]):
-            total += abs(nu[k]) if rows.family[KIND, f] == EACH else max(nu[k], 0.0)
+            total += abs(nu[k]) if rows.family[KIND, f] == EACH else max(-nu[k], 0.0)
     return total
 
 

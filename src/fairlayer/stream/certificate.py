@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.rows import EACH
 from fairlayer.stream.agreement import correlation
 from fairlayer.stream.cell_sums import RAW
@@ -29,10 +30,16 @@ class ConstraintReport:
     gap: float | None
     largest_gap: float | None
     satisfied: bool
+    relative: bool = False  # gaps are shares of the larger mean: 1 less the ratio of the two
 
     def __str__(self) -> str:
         if self.gap is None:
             return f"{self.constraint}: pooled gap not known yet, nothing to compare; tolerance {self.tolerance:.6g}"
+        if self.relative:
+            return (
+                f"{self.constraint}: pooled ratio {1.0 - self.gap:.6g}, {'at least' if self.satisfied else 'BELOW'} "
+                f"{1.0 - self.tolerance:.6g}; least so far {1.0 - (self.largest_gap or 0.0):.6g}"
+            )
         return (
             f"{self.constraint}: pooled gap {self.gap:.6g}, {'within' if self.satisfied else 'ABOVE'} tolerance "
             f"{self.tolerance:.6g}; largest so far {self.largest_gap:.6g}"
@@ -176,7 +183,9 @@ def report_constraints(settings: Settings, ledger: Ledger) -> tuple[ConstraintRe
         largest = ledger.account.largest[position] if gap is not None else None
         tolerance = settings.tolerances[position]
         title = str(constraint.name or getattr(constraint, "title", type(constraint).__name__))
-        reports.append(ConstraintReport(title, tolerance, gap, largest, gap is not None and gap <= tolerance))
+        relative = getattr(constraint, "comparison", "") == "ratio"
+        held = gap is not None and gap <= (tolerance + 4.0 * UNIT if relative else tolerance)
+        reports.append(ConstraintReport(title, tolerance, gap, largest, held, relative))
     return tuple(reports)
 
 
@@ -209,6 +218,8 @@ def _aggregate_bound(ledger: Ledger) -> float | None:
     It applies where every batch holds both groups of every row.
     """
     plan, view, shares = ledger.book.plan, ledger.view(), ledger.shares()
+    if view.relative is not None:  # the lemma is about differences
+        return None
     count = plan.totals(ledger.account.count)
     bound = 0.0
     for j, name in enumerate(view.names):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from fairlayer.binding.exact_sums import UNIT
-from fairlayer.binding.rows import DIFFERENCE, EACH, KIND, LOWER, UPPER
+from fairlayer.binding.rows import COEFFICIENT, DIFFERENCE, EACH, KIND, LOWER, RATIO, UPPER
 from fairlayer.compiled import compiled
 from fairlayer.stream.cell_sums import COUNT, TARGET, TOTAL
 
@@ -148,6 +148,9 @@ def pooled_rows(start, statistic, share, residual, so_far, cells, count, targets
         if family[KIND, f] == DIFFERENCE and highest - lowest > bounds[UPPER, f]:
             bounds[UPPER, f] = (highest - lowest) * (1.0 + 8.0 * UNIT)
             bounds[LOWER, f] = -bounds[UPPER, f]
+        if family[KIND, f] == RATIO and family[COEFFICIENT, f] * highest - lowest > bounds[UPPER, f]:
+            beyond = family[COEFFICIENT, f] * highest - lowest
+            bounds[UPPER, f] = beyond + 8.0 * UNIT * (abs(highest) + abs(lowest))
     return local_start, local_statistic, value, offset, present, bounds
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from fairlayer.binding.bounds import Box
 from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.row_plan import RowPlan
+from fairlayer.binding.rows import RATIO
 from fairlayer.compiled import compiled
 from fairlayer.solve.loops import solve_loops
 from fairlayer.solve.newton import DONE
@@ -141,14 +142,14 @@ class Leader:
                 shift[p] = np.average(shift[with_target], weights=count[with_target])
         return shift
 
-    def maybe_resolve(self, box: Box, tolerances: tuple[float, ...]) -> None:
+    def maybe_resolve(self, box: Box) -> None:
         """After a batch: look for drift, and solve again when the stream has grown enough."""
         numbers = self.account.numbers
         drifted = look_for_drift(self.account.cells["past"])
         if drifted or numbers["samples"] >= (1.0 + SOON * HORIZON) * numbers["led_at"]:
-            self.resolve(box, tolerances)
+            self.resolve(box)
 
-    def resolve(self, box: Box, tolerances: tuple[float, ...]) -> None:
+    def resolve(self, box: Box) -> None:
         """Find the prices anew: project what is expected, with the ledger as an offset."""
         cells, plan, numbers = self.account.cells, self.book.plan, self.account.numbers
         samples = numbers["samples"]
@@ -164,9 +165,10 @@ class Leader:
         total = counted + plan.totals(weight)
         known = total > 0
         some = np.where(known, total, 1.0)
-        upper = np.array(tolerances)[plan.owner]
+        upper = self.book.rules.limits(plan)[1]
         upper = upper - self._margins(noise(*entries, cells["sums"], cells["square"], counted), future, upper)
-        rows = plan.rows(plan.share / some[plan.statistic], known, -(high + low) / some, -upper, upper)
+        lower = np.where(plan.kind == RATIO, -np.inf, -upper)
+        rows = plan.rows(plan.share / some[plan.statistic], known, -(high + low) / some, lower, upper)
         sides = (side.astype(np.float64) for side in (box.lo, box.hi))
         outcome, nu, *_ = solve_loops(
             z, cell, weights, count, weight, *sides, rows, np.zeros(0), UNIT, False, np.empty(len(z))
@@ -184,7 +186,10 @@ class Leader:
         largest = np.zeros(len(plan.kind))
         for f, (first, last) in enumerate(zip(plan.first[:-1].tolist(), plan.first[1:].tolist(), strict=True)):
             largest[f] = np.sort(variance[first:last])[-2:].sum()
-        return np.minimum(deviations * np.sqrt(largest / (1.0 + 2.0 * emitted / future)), upper)
+        # Equal means as they are now leave a share of them to a ratio.
+        mean = float(self.account.total.sum()) / emitted if emitted else 0.0
+        room = np.where(plan.kind == RATIO, 0.5 * (1.0 - plan.ratio) * mean, upper)
+        return np.minimum(deviations * np.sqrt(largest / (1.0 + 2.0 * emitted / future)), room)
 
     def warm_up(self, raw: np.ndarray, cell: np.ndarray) -> None:
         """Learn from past data."""

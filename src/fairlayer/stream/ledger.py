@@ -133,11 +133,11 @@ class Ledger:
 
     def resolve(self) -> None:
         """Let the leader find its shift anew."""
-        self.leader.resolve(read_bounds(self.bounds, 1, np.float64), self.tolerances)
+        self.leader.resolve(read_bounds(self.bounds, 1, np.float64))
 
     def maybe_resolve(self, box: Box) -> None:
         """Let the leader find its shift anew if there is reason to."""
-        self.leader.maybe_resolve(box, self.tolerances)
+        self.leader.maybe_resolve(box)
 
     # Asking
 

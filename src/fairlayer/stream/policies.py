@@ -51,12 +51,12 @@ class Outcome(NamedTuple):
 def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
     """The leader's shift, then the nearest outputs that keep every pooled row, and the batch's own if asked to."""
     account, plan, raw, box = ledger.account, ledger.book.plan, batch.raw, batch.box
-    shift, tolerances = ledger.leader.shift(), np.array(settings.tolerances)[plan.owner]
+    shift, (lower, upper, _, _) = ledger.leader.shift(), settings.rules.limits(plan)
     cells, local, count = localised(batch.cell, len(account))
     known = batch.targets if plan.any_residual and batch.targets is not None else _NONE
     entries = (plan.start, plan.statistic, plan.share)
     so_far = history(*entries, plan.residual, account.cells["sums"], account.cells["error"])
-    family = np.stack([plan.kind, plan.ratio, -tolerances, tolerances])
+    family = np.stack([plan.kind, plan.ratio, lower, upper])
     rows = Rows(*_parts(plan, *pooled_rows(
         *entries, plan.residual, so_far, cells, count, target_sums(known, local, len(cells)), plan.first, family
     )))  # fmt: skip

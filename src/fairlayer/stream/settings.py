@@ -24,7 +24,7 @@ class Settings:
     """The settings of a stream; see `Stream` for the meaning of each."""
 
     rules: ConstraintSet
-    tolerances: tuple[float, ...]  # of each constraint
+    tolerances: tuple[float, ...]  # the largest gap that each constraint allows
     bounds: tuple[float, float]  # infinite where a side is open
     policy: str
     b_tau: int
@@ -47,7 +47,7 @@ class Settings:
     def describe(self) -> dict[str, str]:
         """The settings in words, by name."""
         low, high = (f"{side:g}" if np.isfinite(side) else "none" for side in self.bounds)
-        words = {"constraints": "; ".join(map(_words, self.rules.constraints)), "policy": self.policy}
+        words = {"constraints": "; ".join(c.words() for c in self.rules.constraints), "policy": self.policy}
         words["bounds"] = "none" if low == high == "none" else f"{low} to {high}"
         if self.policy == "primal-dual":
             words |= {"b_tau": str(self.b_tau), "eta": f"{self.eta:g}"}
@@ -61,13 +61,6 @@ class Settings:
         data = json.loads(text)
         constraints = [read_constraint(one) for one in data.pop("constraints")]
         return read_settings(constraints, **data)
-
-
-def _words(constraint: Constraint) -> str:
-    """A constraint as Python would write it."""
-    settings = {name: value for name, value in constraint.settings().items() if value is not None}
-    tolerance = settings.pop("tolerance")
-    return f"{type(constraint).__name__}({', '.join([f'{tolerance:g}', *(f'{k}={v!r}' for k, v in settings.items())])})"
 
 
 def read_settings(
@@ -91,9 +84,10 @@ def read_settings(
     box = read_bounds(bounds, 2, np.float64)
     if box.per_sample:
         raise InputError("bounds of a stream must be numbers: what was emitted before must lie within them.")
+    rules.check_bounds(box.lowest)
     return Settings(
         rules,
-        tuple(map(float, rules.tolerances())),
+        rules.allowed(),
         (box.lowest, box.highest),
         policy,
         read_whole(b_tau, "b_tau"),
