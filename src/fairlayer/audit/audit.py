@@ -70,6 +70,7 @@ def audit(
     """
     rules = constraints if isinstance(constraints, ConstraintSet) else ConstraintSet(constraints)
     _check(rules, bounds, threshold, confidence)
+    threshold = _threshold(rules, threshold)
     if is_table(predictions):
         _only_arrays(targets=targets, features=features, weights=weights, unconstrained=unconstrained)
         columns = {"groups": groups, "prediction": prediction, "target": target, "weight": weight, "raw": raw}
@@ -159,6 +160,18 @@ def _check(rules: ConstraintSet, bounds: Any, threshold: float | None, confidenc
         raise InputError(f"threshold must be a finite number; got {threshold!r}.")
     if bounds is not None and not (len(bounds) == 2 and -math.inf < bounds[0] < bounds[1] < math.inf):
         raise InputError(f"bounds must be two finite numbers, the lower one first; got {bounds!r}.")
+
+
+def _threshold(rules: ConstraintSet, stated: float | None) -> float | None:
+    """The threshold of decisions: as stated, or as the constraints on decisions have it."""
+    given = sorted({float(c.threshold) for c in rules.constraints if c.quantity == "decision"})  # type: ignore[attr-defined]
+    if stated is not None:
+        given = sorted({*given, float(stated)})
+    if len(given) > 1:
+        raise InputError(
+            f"threshold: decisions are asked for at {' and at '.join(map(str, given))}: audit one threshold at a time."
+        )
+    return given[0] if given else None
 
 
 def _only_arrays(**given: Any) -> None:

@@ -58,7 +58,7 @@ class Finding:
 
     constraint: str  # its name, or what it is called: "mean parity"
     kind: str  # class of the constraint: "MeanParity"
-    quantity: str  # what means are of: "output", or "residual" for output less target
+    quantity: str  # what means are of: "output", "residual" for output less target, or "decision"
     within: str  # what groups are compared within parts of: "feature", "target", or "" for nothing
     name: str  # as everywhere in fairlayer: "mean parity, sex: f - m"
     where: str  # the part before the groups: "mean parity, sex"

@@ -26,7 +26,7 @@ from fairlayer.errors import InputError
 
 BINS = 200  # of the outputs; a multiple of the bins of histograms and calibration curves
 CLASS: Key = ("class",)  # the column of targets that are 0 and 1
-OUTPUT_SUMS = ("w", "ww", "wy", "wyy", "wwy", "wwyy", "d", "wd")
+OUTPUT_SUMS = ("w", "ww", "wy", "wyy", "wwy", "wwyy", "d", "wd", "wwd")
 MEDIAN_SUMS = ("m", "wm")
 TARGET_SUMS = ("wt", "wtt", "wr", "wrr", "wwr", "wwrr")
 MOST_GROUPS = 400  # of one attribute or one intersection that a constraint compares

@@ -22,6 +22,10 @@ def audit(
     prediction: Annotated[str, typer.Option(metavar="COLUMN", help="The column of predictions: scores, or 0 and 1.")],
     protected: options.Protected,
     parity: options.Parity = None,
+    ratio: options.Ratio = None,
+    rate: options.Rate = None,
+    rate_ratio: options.RateRatio = None,
+    given: options.Given = None,
     odds: options.Odds = None,
     residuals: options.Residuals = None,
     residual_mean: options.ResidualMean = None,
@@ -83,7 +87,20 @@ def audit(
     """
     if form not in FORMS:
         raise InputError(f"--format: {form!r} is none of {', '.join(FORMS)}.")
-    wanted = options.Wanted(parity, odds, residuals, residual_mean, conditional or (), constraint or (), over or ())
+    wanted = options.Wanted(
+        parity=parity,
+        ratio=ratio,
+        rate=rate,
+        rate_ratio=rate_ratio,
+        given=given,
+        threshold=threshold,
+        odds=odds,
+        residuals=residuals,
+        residual_mean=residual_mean,
+        conditional=conditional or (),
+        constraint=constraint or (),
+        over=over or (),
+    )
     wanted.check_target(target, "predictions")
     _check_outputs(output, card, [path for path in (data, facts) if path is not None], form)
     if facts is not None and card is None:

@@ -16,7 +16,7 @@ AMONG = {
     "feature": "among people alike in the stated features, ",
     "target": "among people with similar targets, ",
 }
-MEANS = {"output": "mean predictions", "residual": "mean errors"}
+MEANS = {"output": "mean predictions", "residual": "mean errors", "decision": "rates of positive decisions"}
 
 LIMITS = (
     "It is about the averages of groups. It says nothing about any one person.",
@@ -79,6 +79,9 @@ def promises(audit: Audit) -> tuple[str, ...]:
 def _promise(finding: Finding) -> str:
     """What the constraint of a finding asks for."""
     tolerance, means = stated(finding.tolerance), MEANS[finding.quantity]
+    if finding.comparison == "ratio":
+        least = stated(1.0 - finding.tolerance)
+        return f"{AMONG[finding.within]}the {means} of every group are at least {least} times those of any other"
     if len(finding.groups) > 1:
         return f"{AMONG[finding.within]}the {means} of any two groups differ by at most {tolerance}"
     if finding.quantity == "residual":
