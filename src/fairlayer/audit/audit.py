@@ -17,6 +17,7 @@ from fairlayer.audit.group_reports import calibration_curves, changes, describe,
 from fairlayer.audit.numerals import number
 from fairlayer.audit.result import Audit, Finding, Settings
 from fairlayer.audit.samples import AuditSamples, read_numbers, read_samples, tally_samples
+from fairlayer.audit.selection import selections
 from fairlayer.audit.tally import CellTally, Range
 from fairlayer.audit.tradeoff import trade_off
 from fairlayer.binding.constraint_set import ConstraintSet
@@ -69,6 +70,7 @@ def audit(
     """
     rules = constraints if isinstance(constraints, ConstraintSet) else ConstraintSet(constraints)
     _check(rules, bounds, threshold, confidence)
+    threshold = _threshold(rules, threshold)
     if is_table(predictions):
         _only_arrays(targets=targets, features=features, weights=weights, unconstrained=unconstrained)
         columns = {"groups": groups, "prediction": prediction, "target": target, "weight": weight, "raw": raw}
@@ -88,6 +90,7 @@ def audit(
         points = trade_off(samples, outputs, rules, span, tally.threshold)
     findings, not_compared, empty = find(tally, rules, span, confidence)
     reports = [report for key in tally.attributes for report in describe(tally, [key], span, confidence)]
+    columns_of = [[key] for key in tally.attributes] + ([list(tally.attributes)] if len(tally.attributes) > 1 else [])
     return Audit(
         findings=tuple(findings),
         not_compared=not_compared,
@@ -116,6 +119,7 @@ def audit(
         notes=tuple(_notes(tally, span, findings, samples, confidence)),
         history={str(name): tuple(map(float, values)) for name, values in (history or {}).items()},
         comparison=tuple(dict(row) for row in comparison),
+        selections=tuple(one for keys in columns_of for one in selections(tally, keys, confidence)),
     )
 
 
@@ -156,6 +160,18 @@ def _check(rules: ConstraintSet, bounds: Any, threshold: float | None, confidenc
         raise InputError(f"threshold must be a finite number; got {threshold!r}.")
     if bounds is not None and not (len(bounds) == 2 and -math.inf < bounds[0] < bounds[1] < math.inf):
         raise InputError(f"bounds must be two finite numbers, the lower one first; got {bounds!r}.")
+
+
+def _threshold(rules: ConstraintSet, stated: float | None) -> float | None:
+    """The threshold of decisions: as stated, or as the constraints on decisions have it."""
+    given = sorted({float(c.threshold) for c in rules.constraints if c.quantity == "decision"})  # type: ignore[attr-defined]
+    if stated is not None:
+        given = sorted({*given, float(stated)})
+    if len(given) > 1:
+        raise InputError(
+            f"threshold: decisions are asked for at {' and at '.join(map(str, given))}: audit one threshold at a time."
+        )
+    return given[0] if given else None
 
 
 def _only_arrays(**given: Any) -> None:

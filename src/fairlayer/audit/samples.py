@@ -15,6 +15,7 @@ from fairlayer.audit.tally import (
     CHANGE_BINS,
     CHANGE_SUMS,
     CLASS,
+    MEDIAN_SUMS,
     OUTPUT_SUMS,
     TARGET_SUMS,
     CellTally,
@@ -75,7 +76,7 @@ def tally_samples(samples: AuditSamples, rules: ConstraintSet, threshold: float 
     entry, numbers, count = _compress(cell * BINS + bin_of(y, reach), size * BINS)
     threshold = decision_threshold(threshold, samples.kind, observed)
     at = math.inf if threshold is None else threshold
-    quantities = {"y": y, "d": (y >= at).astype(np.float64)}
+    quantities = {"y": y, "d": (y >= at).astype(np.float64), "m": (y > np.median(y)).astype(np.float64)}
     quantities |= {} if w is None else {"w": w}
     quantities |= {} if t is None else {"t": t, "r": y - t}
     return CellTally(
@@ -84,7 +85,7 @@ def tally_samples(samples: AuditSamples, rules: ConstraintSet, threshold: float 
         cell=numbers // BINS,
         bin=numbers % BINS,
         count=count,
-        sums=_sums(OUTPUT_SUMS + (() if t is None else TARGET_SUMS), quantities, entry, len(numbers)),
+        sums=_sums(OUTPUT_SUMS + MEDIAN_SUMS + (() if t is None else TARGET_SUMS), quantities, entry, len(numbers)),
         outputs=observed,
         residuals=None if t is None else Range(float((y - t).min()), float((y - t).max())),
         reach=reach,

@@ -54,10 +54,15 @@ def fit(
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="The model folder to write; it is replaced.")
     ],
     parity: options.Parity = None,
+    ratio: options.Ratio = None,
+    rate: options.Rate = None,
+    rate_ratio: options.RateRatio = None,
+    given: options.Given = None,
     odds: options.Odds = None,
     residuals: options.Residuals = None,
     residual_mean: options.ResidualMean = None,
     conditional: options.Conditional = None,
+    threshold: options.Threshold = 0.5,
     constraint: options.Constraints = None,
     over: options.Over = None,
     bounds: options.Bounds = None,
@@ -154,7 +159,20 @@ def fit(
 
     `fairlayer fit people.csv --target income --protected sex,race --parity 0.02 -o model/`
     """
-    wanted = options.Wanted(parity, odds, residuals, residual_mean, conditional or (), constraint or (), over or ())
+    wanted = options.Wanted(
+        parity=parity,
+        ratio=ratio,
+        rate=rate,
+        rate_ratio=rate_ratio,
+        given=given,
+        threshold=threshold,
+        odds=odds,
+        residuals=residuals,
+        residual_mean=residual_mean,
+        conditional=conditional or (),
+        constraint=constraint or (),
+        over=over or (),
+    )
     box = options.read_bounds(bounds)
     if not 0.0 < test < 1.0:
         raise InputError(f"--test: the share must lie between 0 and 1; got {test:g}.")

@@ -59,6 +59,49 @@ Parity = Annotated[
         help=f"Mean parity: the group means of the output differ by at most TOL. {TOLERANCE}",
     ),
 ]
+Ratio = Annotated[
+    str | None,
+    typer.Option(
+        "--ratio",
+        metavar="R",
+        rich_help_panel=CONSTRAINTS,
+        help="Ratio parity: the mean output of every group is at least R times that of any other, such as `0.8`.",
+    ),
+]
+Rate = Annotated[
+    str | None,
+    typer.Option(
+        "--rate",
+        metavar="TOL",
+        rich_help_panel=CONSTRAINTS,
+        help="Rate parity: the rates of yes decisions differ by at most TOL, where an output of --threshold or more is "
+        "a yes.",
+    ),
+]
+RateRatio = Annotated[
+    str | None,
+    typer.Option(
+        "--rate-ratio",
+        metavar="R",
+        rich_help_panel=CONSTRAINTS,
+        help="Rate parity by ratio: the rate of yes decisions of every group is at least R times that of any other; "
+        "`0.8` is the four-fifths rule.",
+    ),
+]
+Given = Annotated[
+    str | None,
+    typer.Option(
+        "--given",
+        metavar="CLASS",
+        rich_help_panel=CONSTRAINTS,
+        help="Compare rates of decisions only among rows of this target: `1` for equal opportunity, `each` for every "
+        "class. For --rate and --rate-ratio.",
+    ),
+]
+Threshold = Annotated[
+    float,
+    typer.Option("--threshold", metavar="P", help="An output of P or more is a yes. For --rate and --rate-ratio."),
+]
 Odds = Annotated[
     str | None,
     typer.Option(
@@ -184,6 +227,11 @@ class Wanted:
     """The constraint options as they were given."""
 
     parity: str | None = None
+    ratio: str | None = None
+    rate: str | None = None
+    rate_ratio: str | None = None
+    given: str | None = None
+    threshold: float | None = None  # None for 0.5
     odds: str | None = None
     residuals: str | None = None
     residual_mean: str | None = None
@@ -192,12 +240,15 @@ class Wanted:
     over: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        given = (self.parity, self.odds, self.residuals, self.residual_mean)
-        if given == (None, None, None, None) and not self.conditional and not self.constraint:
+        means = (self.parity, self.ratio, self.odds, self.residuals, self.residual_mean)
+        rates = (self.rate, self.rate_ratio)
+        if not any(text is not None for text in (*means, *rates)) and not self.conditional and not self.constraint:
             raise InputError(
-                "No constraint is given: add for instance --parity 0.05, or see --odds, --residuals, --residual-mean "
-                "and --constraint."
+                "No constraint is given: add for instance --parity 0.05, or see --ratio, --rate, --rate-ratio, --odds, "
+                "--residuals, --residual-mean and --constraint."
             )
+        if self.given is not None and rates == (None, None):
+            raise InputError("--given is for rates of decisions: add --rate or --rate-ratio, or leave it out.")
         _ = self.written  # mistakes in it are told at once
         for text in self.conditional:
             if not text.partition(":")[2]:
@@ -220,7 +271,12 @@ class Wanted:
 
     def check_target(self, target: str | None, what: str) -> None:
         """Refuse to do without targets where they are needed."""
-        needed = {"--odds": self.odds, "--residuals": self.residuals, "--residual-mean": self.residual_mean}
+        needed = {
+            "--given": self.given,
+            "--odds": self.odds,
+            "--residuals": self.residuals,
+            "--residual-mean": self.residual_mean,
+        }
         options = [option for option, text in needed.items() if text is not None]
         options += [f"--constraint {type(c).__name__}" for c in self.written if c.needs_targets]
         if options and target is None:
@@ -237,6 +293,8 @@ class Wanted:
             EqualizedOdds,
             EqualizedResiduals,
             MeanParity,
+            RateParity,
+            RatioParity,
             ResidualMean,
         )
 
@@ -245,10 +303,18 @@ class Wanted:
         made: list[GroupConstraint] = []
 
         def add(kind: Any, text: str | None, option: str, **options: Any) -> None:
-            for groups, tolerance in _tolerances(text, names, option):
-                made.append(kind(tolerance, over=groups or over, **options))
+            for groups, number in _tolerances(text, names, option):
+                try:
+                    made.append(kind(number, over=groups or over, **options))
+                except InputError as error:
+                    raise InputError(f"{option}: {error}") from error
+
+        decided = {"threshold": 0.5 if self.threshold is None else self.threshold, "given": _read_class(self.given)}
 
         add(MeanParity, self.parity, "--parity")
+        add(RatioParity, self.ratio, "--ratio")
+        add(RateParity, self.rate, "--rate", **decided)
+        add(lambda r, **more: RateParity(ratio=r, **more), self.rate_ratio, "--rate-ratio", **decided)
         if self.odds is not None:
             number, _, cuts = self.odds.partition(":")
             regions = intervals(read_cuts(cuts, "--odds")) if cuts else None
@@ -294,6 +360,14 @@ def _tolerances(text: str | None, names: Sequence[str], option: str) -> list[tup
             raise InputError(f"{option} has two tolerances for {groups!r}.")
         made.append((_read_group(groups, names, option), _tolerance(number, option)))
     return made
+
+
+def _read_class(text: str | None) -> Any:
+    """A class of the target: a number where it reads as one."""
+    if text is None or not _is_number(text):
+        return text
+    number = float(text)
+    return int(number) if number.is_integer() else number
 
 
 def _read_groups(text: str, names: Sequence[str], option: str) -> list[Grouping]:

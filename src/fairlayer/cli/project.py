@@ -49,10 +49,15 @@ def project(
         typer.Option("--output", "-o", metavar="FILE", help="Where to write the table, as CSV or Parquet."),
     ],
     parity: options.Parity = None,
+    ratio: options.Ratio = None,
+    rate: options.Rate = None,
+    rate_ratio: options.RateRatio = None,
+    given: options.Given = None,
     odds: options.Odds = None,
     residuals: options.Residuals = None,
     residual_mean: options.ResidualMean = None,
     conditional: options.Conditional = None,
+    threshold: options.Threshold = 0.5,
     constraint: options.Constraints = None,
     over: options.Over = None,
     target: options.Target = None,
@@ -69,7 +74,20 @@ def project(
 
     `fairlayer project scores.parquet --score p --protected sex --parity 0.02 --bounds 0 1 -o fair.parquet`
     """
-    wanted = options.Wanted(parity, odds, residuals, residual_mean, conditional or (), constraint or (), over or ())
+    wanted = options.Wanted(
+        parity=parity,
+        ratio=ratio,
+        rate=rate,
+        rate_ratio=rate_ratio,
+        given=given,
+        threshold=threshold,
+        odds=odds,
+        residuals=residuals,
+        residual_mean=residual_mean,
+        conditional=conditional or (),
+        constraint=constraint or (),
+        over=over or (),
+    )
     box = options.read_bounds(bounds)
     wanted.check_target(target, "scores")
     check_format(output, "-o")

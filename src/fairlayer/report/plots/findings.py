@@ -28,6 +28,9 @@ MOST_ROWS = 12  # drawn in one chart; the table has more
 MOST_LINES = 1000  # in the table; the JSON has all
 
 
+AXES = {"output": "mean prediction", "residual": "mean prediction minus target", "decision": "rates of decisions"}
+
+
 def findings_section(audit: Audit) -> Section | None:
     """One chart for each attribute, or part of the data, that a constraint compares groups in."""
     if not audit.findings:
@@ -69,8 +72,10 @@ def _chart(where: str, family: Sequence[Finding]) -> RowChart:
         lead += f" Shown: the {len(shown)} of {count(len(family))} comparisons closest to it or farthest beyond it."
     gaps = [gap_text(f) for f in shown]
     rows = tuple(_row(f, axis, gap) for f, gap in zip(shown, gaps, strict=True))
-    quantity = "prediction minus target" if shown[0].quantity == "residual" else "prediction"
-    what = f"difference of mean {quantity}" if len(shown[0].groups) > 1 else f"mean {quantity}"
+    quantity = AXES[shown[0].quantity]
+    what = f"difference of {quantity}" if len(shown[0].groups) > 1 else quantity
+    if shown[0].comparison == "ratio":
+        what += ", as a share of the larger"
     return RowChart(where, rows, ticks_of(axis), what, "gap", lead=lead)
 
 
