@@ -113,9 +113,7 @@ def _check(z: Tensor, rules: ConstraintSet, targets: Any, options: ProjectOption
         raise InputError(
             "z is inside a transform of torch.func, such as forward mode, which the solver cannot see: use backward()."
         )
-    if z.layout != torch.strided or z.is_meta:
-        kind = "meta" if z.is_meta else "sparse"
-        raise InputError(f"z is a {kind} tensor: pass a dense one that holds its values.")
+    check_dense(z, "z")
     if z.ndim > 2 or z.ndim == 0 or (z.ndim == 2 and z.shape[1] != 1 and not rules.only_matrices):
         raise InputError(f"z has shape {tuple(z.shape)}: pass one output per sample, shape (n,) or (n, 1).")
     if rules.needs_targets and targets is None:

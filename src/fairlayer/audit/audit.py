@@ -23,7 +23,7 @@ from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
 from fairlayer.tables.duckdb_table import is_table
-from fairlayer.tables.table_io import TableFile
+from fairlayer.tables.table_io import TableFile, open_source
 
 TRADEOFF_ROWS = 200_000  # of a file; of more, a sample is taken
 
@@ -128,7 +128,8 @@ def _load_file(
     memory: str,
 ) -> tuple[CellTally, AuditSamples | None]:
     """The tally of a file, and some of its rows where a sample is wanted."""
-    with TableFile(path, memory) as table:
+    # Whatever is repeated goes by other names, so it cannot be asked for.
+    with TableFile(open_source(Path(path), may_repeat=lambda _: True), memory) as table:
         roles = read_roles(table, **columns)
         facts = FileProfile(table, roles, rules)
         code = code_cells(table, roles, facts, rules)

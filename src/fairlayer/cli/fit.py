@@ -173,15 +173,12 @@ def fit(
     from fairlayer.cli.learning import Part, Setting, split
     from fairlayer.cli.reporting import digest, read_facts, write_reports
     from fairlayer.estimators.folder import save
-    from fairlayer.tables.entries import has_decimal_commas, with_decimal_points
     from fairlayer.tables.schema import FrameColumns, infer, target_values
 
     interrupts.check()
     told = read_facts(facts)
-    frame = read_frame(source)
-    decimal_commas = has_decimal_commas(frame, source)
     inferred = infer(
-        with_decimal_points(frame) if decimal_commas else frame,
+        read_frame(source),
         source,
         target=target,
         attributes=attributes,
@@ -191,7 +188,6 @@ def fit(
         task=None if task is None else task.value,
         positive=positive,
         merge_rare=merge_rare,
-        decimal_commas=decimal_commas,
     )
     schema, frame = inferred.schema, inferred.frame
     if len(frame) < FEWEST_ROWS:

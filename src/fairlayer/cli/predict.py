@@ -19,6 +19,7 @@ from fairlayer.tables.table_io import (
     check_output,
     check_parent,
     open_source,
+    points_for_commas,
     read_frame,
     replacing,
     save_frame,
@@ -127,7 +128,6 @@ def predict(
         raise InputError(f"--state: {state} is the table itself: name another file.")
 
     from fairlayer.estimators import folder
-    from fairlayer.tables.entries import has_decimal_commas, with_decimal_points
     from fairlayer.tables.schema import Schema
 
     interrupts.check()
@@ -135,8 +135,7 @@ def predict(
     if kept is None:
         raise InputError(f"{model} was not written by `fairlayer fit`: it does not say what its columns mean.")
     schema = Schema.from_data(kept["schema"])
-    needed = {*schema.features, *schema.attributes, schema.target}
-    source = open_source(data, may_repeat=lambda name: name not in needed)
+    source = _open(data, schema)
     estimator = folder.load(model)
     projection = _projection(estimator.model_.layer)
     _check_columns(source, schema, projection is not None or mode is Mode.STREAM)
@@ -145,8 +144,7 @@ def predict(
         if name in source.columns:
             raise InputError(f"{data} has a column {name!r} already: pass --prefix fair_ to add others.")
     frame = read_frame(source)
-    commas = has_decimal_commas(frame, source, schema.decimal_commas)
-    rows = Rows.read(with_decimal_points(frame) if commas else frame, schema)
+    rows = Rows.read(frame, schema)
     chosen = _choose(mode, estimator, projection, rows, data)
     if rows.groups is not None and (projection is not None or chosen is Mode.STREAM):
         _check_known(rows.groups, schema, chosen, new_groups)
@@ -167,8 +165,14 @@ def predict(
             code = _by_stream(decisions, estimator.raw_outputs(rows.X), rows, batch_size, batch_id, write)
         else:
             code = _by_model(estimator, rows, chosen, projection, write)
-    note(f"Wrote {len(frame):,} rows to {output}.")
+    note(f"Wrote {len(frame):,} {'row' if len(frame) == 1 else 'rows'} to {output}.{points_for_commas(source)}")
     return code
+
+
+def _open(path: Path, schema: Schema) -> Source:
+    """A file whose rows are to be predicted; columns that the model does not look at may have one name."""
+    needed = {*schema.features, *schema.attributes, schema.target}
+    return open_source(path, may_repeat=lambda name: name not in needed, decimal_commas=schema.decimal_commas)
 
 
 @dataclass(frozen=True)
@@ -342,7 +346,7 @@ def _excess(entry: tuple[str, float, float]) -> float:
 
 def _past(path: Path, estimator: Any, schema: Schema) -> tuple[Any, ...]:
     """What the model says of past rows, their groups and their features."""
-    source = open_source(path)
+    source = _open(path, schema)
     _check_columns(source, schema, needs_groups=True)
     frame = read_frame(source)
     X = schema.inputs(frame)
