@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.arrays import as_numpy, is_dense
+from fairlayer.arrays import as_numpy, check_dense, is_dense
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import is_missing
@@ -25,7 +25,7 @@ from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.eager import eager
 from fairlayer.errors import AbsentGroupError, InputError
-from fairlayer.gradient import Solved, attach_gradient, project_batch, stacked
+from fairlayer.gradient import Solved, attach_gradient, in_forward_mode, project_batch, refuse_tangents, stacked
 from fairlayer.solution import BatchFacts, Facts, Solution
 from fairlayer.solve import Task, is_compiled, solve
 from fairlayer.solve.discrepancy import Discrepancy, find_discrepancy
@@ -118,6 +118,9 @@ def _check(z: Tensor, rules: ConstraintSet, targets: Any, options: ProjectOption
         raise InputError(f"z has shape {tuple(z.shape)}: pass one output per sample, shape (n,) or (n, 1).")
     if rules.needs_targets and targets is None:
         raise InputError(f"targets is missing: {rules.needs_targets} compares outputs with them.")
+    if in_forward_mode():
+        limits = [getattr(c, name, None) for c in rules.constraints for name in ("tolerance", "lower", "upper")]
+        refuse_tangents(z=z, targets=targets, bounds=options.bounds, constraints=limits)
     for name, known in _CHOICES.items():
         if getattr(options, name) not in known:
             raise InputError(f"{name} must be one of {known}; got {getattr(options, name)!r}.")

@@ -86,7 +86,7 @@ class ConstraintSet:
             matrix = self.matrix_at.get(position)
             pair = (-tolerance, tolerance) if matrix is None else (matrix.lower, matrix.upper)
             for side, value in zip(sides, pair, strict=True):
-                tensor = value.double().cpu() if isinstance(value, torch.Tensor) else torch.tensor(np.asarray(value))
+                tensor = value.cpu().double() if isinstance(value, torch.Tensor) else torch.tensor(np.asarray(value))
                 side.append(tensor.expand(count))
         lower, upper = (torch.cat([part.double() for part in side]) for side in sides)
         return (
@@ -99,5 +99,5 @@ class ConstraintSet:
 
 def _tolerance(tolerance: Any) -> Any:
     if isinstance(tolerance, torch.Tensor):
-        return tolerance.double().cpu() if tolerance.requires_grad else float(tolerance)
+        return tolerance.cpu().double() if tolerance.requires_grad else float(tolerance)
     return tolerance
