@@ -45,8 +45,8 @@ class InfeasibleError(FairlayerError):
             for row, limit in zip(rows, smallest, strict=True)
         )
         super().__init__(
-            f"No output satisfies these rows together: {listed}. Widen the bounds, raise the tolerances (or widen "
-            f'the rows) by {excess:.6g}, or pass infeasible="relax" for the output that violates them least.'
+            f"No output satisfies these constraints together: {listed}. Widen the bounds, raise the tolerances (or "
+            f'widen the limits) by {excess:.6g}, or pass infeasible="relax" for the output that violates them least.'
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -76,7 +76,7 @@ def test_frozen_rows_do_not_depend_on_each_other(run, classifier, tmp_path):
     assert run("predict", classifier, tmp_path / "all.csv", "-o", tmp_path / "a.csv", "--mode", "frozen").exit_code == 0
     result = run("predict", classifier, tmp_path / "one.csv", "-o", tmp_path / "b.csv", "--mode", "frozen")
     assert result.exit_code == 0
-    assert "nobody to compare" in result.stdout
+    assert "no groups to compare" in result.stdout
     a, b = (pd.read_csv(tmp_path / name)["probability"].iloc[0] for name in ("a.csv", "b.csv"))
     assert a == pytest.approx(b, abs=1e-12)
 

@@ -150,7 +150,7 @@ def test_columns_are_explained():
     assert found.left_out["nothing"] == "it has no entries"
     assert found.doubtful.keys() == {"amount", "id", "since", "nick", "decision"}
     for name in ("amount", "decision"):
-        assert found.doubtful[name].startswith("it tells approved without a single error")
+        assert found.doubtful[name].startswith("it predicts approved without a single error")
     assert "number the rows" in found.doubtful["id"]
     assert "dates or times" in found.doubtful["since"]
     assert "name the rows? --ignore nick" in found.doubtful["nick"]
@@ -217,7 +217,7 @@ def test_tolerances_and_groups_are_read():
     [
         ({"parity": "sxe=0.1"}, "--parity: 'sxe' is not a protected attribute. Did you mean 'sex'?"),
         ({"parity": "town=0.1"}, "'town' is not a protected attribute. Protected are 'sex', 'race', 'disabled'."),
-        ({"parity": "sex=0.1,0.2"}, "--parity: '0.2' lacks its groups: write sex=0.2"),
+        ({"parity": "sex=0.1,0.2"}, "--parity: '0.2' does not say which groups it is for: write sex=0.2"),
         ({"parity": "sex=0.1,sex=0.2"}, "two tolerances for 'sex'"),
         ({"parity": "sex=small"}, "the tolerance 'small' is not a number"),
         ({"parity": "0.1", "over": ["sex+sex"]}, "--over: 'sex+sex' names 'sex' twice"),

@@ -149,7 +149,7 @@ def _check(rules: ConstraintSet, bounds: Any, threshold: float | None, confidenc
         raise InputError("constraints is empty: say what to audit, for instance [MeanParity(0.05)].")
     if rules.matrices:
         kind = type(rules.matrices[0]).__name__
-        raise InputError(f"{kind} rows are about these very outputs, not about groups: measure them with `project`.")
+        raise InputError(f"{kind} is about single outputs, not about groups: measure it with `project`.")
     if not 0.0 < confidence < 1.0:
         raise InputError(f"confidence must be between 0 and 1, such as 0.95; got {confidence!r}.")
     if threshold is not None and not math.isfinite(threshold):
@@ -170,7 +170,7 @@ def _only_files(**given: Any) -> None:
     for argument, value in given.items():
         if value is not None:
             remedy = "leave it out" if argument == "prediction" else f"pass {argument}s=..."
-            raise InputError(f"{argument} names a column of a file, but predictions is no path: {remedy}.")
+            raise InputError(f"{argument} names a column of a file, but predictions is not a path: {remedy}.")
 
 
 def _span(tally: CellTally, bounds: tuple[float, float] | None) -> Range | None:
@@ -210,7 +210,7 @@ def _notes(
     elif tally.targets == "classes":
         notes.append("Targets are classes, not numbers: there are no error rates and no calibration.")
     if tally.changes is None:
-        notes.append("Without raw outputs there is no telling who was changed.")
+        notes.append("Without raw outputs, the report cannot show whose predictions were changed.")
     if samples is not None and len(samples.y) < tally.samples:
         notes.append(f"The trade-off was computed on {len(samples.y):,} rows drawn at random.")
     return notes

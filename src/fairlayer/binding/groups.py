@@ -221,7 +221,7 @@ def _coded_array(name: Name, array: np.ndarray) -> Column:
         fractions = labels[labels != np.round(labels)]
         if len(fractions):
             raise InputError(
-                f"groups[{name!r}] holds {len(fractions)} numbers that are no labels, such as {fractions[0]:g}: pass "
+                f"groups[{name!r}] holds {len(fractions)} numbers that are not labels, such as {fractions[0]:g}: pass "
                 "labels, the number of an interval (numpy.digitize), or SoftGroup(probabilities)."
             )
         return Column(name, codes.astype(np.int64), tuple(labels.tolist()))
@@ -233,7 +233,7 @@ def _coded_array(name: Name, array: np.ndarray) -> Column:
     try:
         codes = np.fromiter(map(codes_of.__getitem__, array.tolist()), np.int64, len(array))
     except TypeError as error:
-        raise InputError(f"groups[{name!r}] holds labels that cannot be told apart ({error}): use words.") from error
+        raise InputError(f"groups[{name!r}] holds labels that cannot be compared ({error}): use strings.") from error
     _refuse_missing(name, sum(map(is_missing, codes_of)))
     return _sorted(name, list(codes_of), codes)
 

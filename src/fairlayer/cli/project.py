@@ -99,7 +99,7 @@ def project(
             system = cells.bind(kept.fill(cells))
             if not system.view.names:
                 raise InputError(
-                    f"{data} has nobody to compare: every row is in one group of each comparison asked for."
+                    f"{data} has nothing to compare: for every comparison asked for, all rows are in one group."
                 )
             shifts = kept.solve(system, cells, box, progress)
         progress.next("Writing")

@@ -58,7 +58,7 @@ class FileColumns:
             entry = "no entry" if wrong["entry"] is None else repr(str(wrong["entry"]))
             count = int(found["n"] - found["known"])
             raise InputError(
-                f"{option}: column {column!r} has {count:,} entries that are no numbers, the first in row "
+                f"{option}: column {column!r} has {count:,} entries that are not numbers, the first in row "
                 f"{int(wrong['place']):,} ({entry}): leave these rows out, or name another column."
             )
 
@@ -72,8 +72,8 @@ class FileColumns:
             found = self._one(f"SELECT min({entry}) AS low, max({entry}) AS high FROM data")
             if found["low"] == found["high"]:
                 raise InputError(
-                    f"--protected: column {attribute.column!r} has one group only, {str(found['low'])!r}: there is "
-                    "nobody to compare."
+                    f"--protected: column {attribute.column!r} has only one group, {str(found['low'])!r}: there is "
+                    "nothing to compare it with."
                 )
 
     def _check_cuts(self, column: str) -> None:
@@ -83,7 +83,7 @@ class FileColumns:
         found = self._one(f"SELECT count(*) AS n, any_value({entry}) AS entry FROM data WHERE {odd}")
         if found["n"]:
             raise InputError(
-                f"--protected: column {column!r} has cut points, but {found['n']:,} of its entries are no numbers, "
+                f"--protected: column {column!r} has cut points, but {found['n']:,} of its entries are not numbers, "
                 f"such as {found['entry']!r}: correct them, or leave them empty."
             )
 

@@ -234,7 +234,7 @@ def _labels(frame: Any, attribute: Attribute, merge_rare: int, notes: list[str])
         notes.append(f"{name}: rows without an entry are a group of their own, {MISSING!r}.")
     if len(found) < 2:
         raise InputError(
-            f"--protected: column {name!r} has one group only, {str(found[0])!r}: there is nobody to compare."
+            f"--protected: column {name!r} has only one group, {str(found[0])!r}: there is nothing to compare it with."
         )
     if len(found) > MOST_LABELS:
         remedy = (

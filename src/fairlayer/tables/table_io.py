@@ -95,7 +95,9 @@ def check_format(path: Path, option: str = "") -> None:
     """Refuse files of other kinds, by their names."""
     if not path.name.lower().endswith(CSV + PARQUET):
         where = f"{option}: " if option else ""
-        raise InputError(f"{where}{path} is neither CSV nor Parquet by its name: use a name in .csv or .parquet.")
+        raise InputError(
+            f"{where}{path} is not named as a CSV or Parquet file: use a name that ends in .csv or .parquet."
+        )
 
 
 def _dialect(path: Path) -> str:
