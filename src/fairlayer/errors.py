@@ -50,9 +50,9 @@ class InfeasibleError(FairlayerError):
             else f"{row} (feasible from tolerance {limit:.6g})"
             for row, limit in zip(rows, smallest, strict=True)
         )
-        raised = "lower the ratio by" if relative else "raise the tolerances (or widen the rows) by"
+        raised = "lower the ratio by" if relative else "raise the tolerances (or widen the limits) by"
         super().__init__(
-            f"No output satisfies these rows together: {listed}. Widen the bounds, {raised} {excess:.6g}, or pass "
+            f"No output satisfies these constraints together: {listed}. Widen the bounds, {raised} {excess:.6g}, or pass "
             'infeasible="relax" for the output that violates them least.'
         )
 

@@ -45,8 +45,6 @@ class Solved(NamedTuple):
 def attach_gradient(z: Tensor, solved: Solved) -> Tensor:
     """The output as a function of whatever wants gradients: z, row bounds, targets, box."""
     system, box = solved.task.system, solved.task.box
-    if has_tangent(z):
-        raise InputError("z carries a forward-mode tangent, which would be lost: use reverse mode, y.backward().")
     if not torch.is_grad_enabled():
         return solved.result.value
     others = (system.lower, system.upper, system.offset, box.lo_tensor, box.hi_tensor)
@@ -60,9 +58,19 @@ def attach_gradient(z: Tensor, solved: Solved) -> Tensor:
     return _Projection.apply(solved, z) if z.requires_grad else solved.result.value
 
 
-def has_tangent(z: Tensor) -> bool:
-    """Whether forward-mode differentiation is under way, and of z."""
-    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(z).tangent is not None
+def in_forward_mode() -> bool:
+    """Whether forward-mode differentiation is under way."""
+    return forward_ad._current_level >= 0
+
+
+def refuse_tangents(**given: Any) -> None:
+    """Refuse arguments of which forward-mode differentiation is under way: their tangents would be lost."""
+    for name, value in given.items():
+        for part in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(part, Tensor) and forward_ad.unpack_dual(part).tangent is not None:
+                raise InputError(
+                    f"{name} carries a forward-mode tangent, which would be lost: use reverse mode, y.backward()."
+                )
 
 
 class _Projection(torch.autograd.Function):
@@ -200,8 +208,6 @@ def project_batch(z: Tensor, matrices: Matrices) -> tuple[Tensor, Ends]:
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     plain = z.detach().contiguous()
     ends = solve_batch(plain.numpy(), matrices, torch.finfo(z.dtype).eps / 2, out.numpy())
-    if has_tangent(z):
-        raise InputError("z carries a forward-mode tangent, which would be lost: use reverse mode, y.backward().")
     return (_BatchProjection.apply(out, z, matrices, ends) if torch.is_grad_enabled() else out), ends
 
 

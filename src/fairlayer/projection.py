@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.arrays import as_numpy, is_dense
+from fairlayer.arrays import as_numpy, check_dense, is_dense
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import is_missing
@@ -27,7 +27,7 @@ from fairlayer.decisions.project import project_decisions, read_threshold
 from fairlayer.decisions.surrogate import check_surrogate
 from fairlayer.eager import eager
 from fairlayer.errors import AbsentGroupError, InputError
-from fairlayer.gradient import Solved, attach_gradient, project_batch, stacked
+from fairlayer.gradient import Solved, attach_gradient, in_forward_mode, project_batch, refuse_tangents, stacked
 from fairlayer.solution import BatchFacts, Facts, Solution
 from fairlayer.solve import Task, is_compiled, solve
 from fairlayer.solve.discrepancy import Discrepancy, find_discrepancy
@@ -125,9 +125,7 @@ def _check(z: Tensor, rules: ConstraintSet, targets: Any, options: ProjectOption
         raise InputError(
             "z is inside a transform of torch.func, such as forward mode, which the solver cannot see: use backward()."
         )
-    if z.layout != torch.strided or z.is_meta:
-        kind = "meta" if z.is_meta else "sparse"
-        raise InputError(f"z is a {kind} tensor: pass a dense one that holds its values.")
+    check_dense(z, "z")
     if z.ndim > 2 or z.ndim == 0 or (z.ndim == 2 and z.shape[1] != 1 and not rules.only_matrices):
         raise InputError(f"z has shape {tuple(z.shape)}: pass one output per sample, shape (n,) or (n, 1).")
     if rules.needs_targets and targets is None:
@@ -136,6 +134,9 @@ def _check(z: Tensor, rules: ConstraintSet, targets: Any, options: ProjectOption
         read_threshold(rules)
         if options.discrepancy.name != "squared":
             raise InputError(f"discrepancy {options.discrepancy.name!r} does not go with decisions: use 'squared'.")
+    if in_forward_mode():
+        limits = [getattr(c, name, None) for c in rules.constraints for name in ("tolerance", "lower", "upper")]
+        refuse_tangents(z=z, targets=targets, bounds=options.bounds, constraints=limits)
     for name, known in _CHOICES.items():
         if getattr(options, name) not in known:
             raise InputError(f"{name} must be one of {known}; got {getattr(options, name)!r}.")

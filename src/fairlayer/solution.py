@@ -17,23 +17,24 @@ class Status(enum.Enum):
     """How far the promise holds. The value is the sentence a user reads."""
 
     OPTIMAL = (
-        "Every row holds exactly, and no other output that satisfies them is closer to the input (in a stream: to the "
-        "input as its leader shifts it)."
+        "Every constraint holds exactly, and no other output that satisfies them all is closer to the input (in a "
+        "stream: to the input as its leader shifts it)."
     )
     VACUOUS = (
-        "Every row that can be stated holds exactly, but some groups are absent from this batch and were not compared: "
-        'see `vacuous`. Use larger or stratified batches, a Stream, or absent="raise".'
+        "Every constraint that could be checked holds exactly, but some groups are absent from this batch and were not "
+        'compared: see `vacuous`. Use larger or stratified batches, a Stream, or absent="raise".'
     )
     ROUNDED = (
         "The output's dtype cannot represent values that meet the tolerance exactly: `gaps` holds what was reached. "
         "Use float64, or a larger tolerance."
     )
     UNCERTIFIED = (
-        "The targets of these samples are not known yet: they were shifted by what was learned so far, and enter the "
-        "ledger with `observe`. Rows that need no targets hold exactly; what is known of the others is in `gaps`."
+        "The targets of these samples are not known yet. The samples were shifted by what was learned so far, and "
+        "enter the ledger with `observe`. Constraints that need no targets hold exactly; `gaps` has what is known of "
+        "the others."
     )
     EXCEEDED = (
-        "Over the whole stream some row is beyond its tolerance, see `gaps`: this batch could not move it, or the "
+        "Over the whole stream some gap exceeds its tolerance, see `gaps`: this batch could not close it, or the "
         'policy does not promise it. policy="ledger" does, for mean parity.'
     )
     GRANULAR = (
@@ -46,8 +47,8 @@ class Status(enum.Enum):
         "squared change exceeds the least possible by at most `optimality_gap`."
     )
     RELAXED = (
-        "The constraints contradict each other or the bounds: this output violates them least, by `excess`, and among "
-        "those is the closest to the input."
+        "The constraints contradict each other or the bounds: this output violates them least, by `excess`, and is the "
+        "closest to the input among those that do."
     )
 
 

@@ -24,7 +24,7 @@ from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
 from fairlayer.tables.duckdb_table import is_table
-from fairlayer.tables.table_io import TableFile
+from fairlayer.tables.table_io import TableFile, open_source
 
 TRADEOFF_ROWS = 200_000  # of a file; of more, a sample is taken
 
@@ -133,7 +133,8 @@ def _load_file(
     memory: str,
 ) -> tuple[CellTally, AuditSamples | None]:
     """The tally of a file, and some of its rows where a sample is wanted."""
-    with TableFile(path, memory) as table:
+    # Whatever is repeated goes by other names, so it cannot be asked for.
+    with TableFile(open_source(Path(path), may_repeat=lambda _: True), memory) as table:
         roles = read_roles(table, **columns)
         facts = FileProfile(table, roles, rules)
         code = code_cells(table, roles, facts, rules)
@@ -153,7 +154,7 @@ def _check(rules: ConstraintSet, bounds: Any, threshold: float | None, confidenc
         raise InputError("constraints is empty: say what to audit, for instance [MeanParity(0.05)].")
     if rules.matrices:
         kind = type(rules.matrices[0]).__name__
-        raise InputError(f"{kind} rows are about these very outputs, not about groups: measure them with `project`.")
+        raise InputError(f"{kind} is about single outputs, not about groups: measure it with `project`.")
     if not 0.0 < confidence < 1.0:
         raise InputError(f"confidence must be between 0 and 1, such as 0.95; got {confidence!r}.")
     if threshold is not None and not math.isfinite(threshold):
@@ -186,7 +187,7 @@ def _only_files(**given: Any) -> None:
     for argument, value in given.items():
         if value is not None:
             remedy = "leave it out" if argument == "prediction" else f"pass {argument}s=..."
-            raise InputError(f"{argument} names a column of a file, but predictions is no path: {remedy}.")
+            raise InputError(f"{argument} names a column of a file, but predictions is not a path: {remedy}.")
 
 
 def _span(tally: CellTally, bounds: tuple[float, float] | None) -> Range | None:
@@ -226,7 +227,7 @@ def _notes(
     elif tally.targets == "classes":
         notes.append("Targets are classes, not numbers: there are no error rates and no calibration.")
     if tally.changes is None:
-        notes.append("Without raw outputs there is no telling who was changed.")
+        notes.append("Without raw outputs, the report cannot show whose predictions were changed.")
     if samples is not None and len(samples.y) < tally.samples:
         notes.append(f"The trade-off was computed on {len(samples.y):,} rows drawn at random.")
     return notes

@@ -30,7 +30,7 @@ from fairlayer.audit.tally import (
 from fairlayer.binding.cells import assign_cells
 from fairlayer.binding.conditions import Key, condition_columns
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import Column, SoftGroup, read_groups
+from fairlayer.binding.groups import Column, SoftGroup, group_columns, read_groups
 from fairlayer.errors import InputError
 from fairlayer.tables.duckdb_table import MISSING
 from fairlayer.tables.sql_cells import refuse_missing
@@ -140,7 +140,7 @@ def label_missing(groups: Any) -> Any:
     if isinstance(groups, Mapping):
         return {name: _labelled(column) for name, column in groups.items()}
     if hasattr(groups, "columns") and hasattr(groups, "__getitem__"):
-        return {name: _labelled(groups[name]) for name in groups.columns}
+        return {name: _labelled(column) for name, column in group_columns(groups).items()}
     name = getattr(groups, "name", None)
     labelled = _labelled(groups)
     return {name: labelled} if name is not None else labelled

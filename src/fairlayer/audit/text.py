@@ -17,9 +17,9 @@ def headline(result: Audit) -> str:
         return "Nothing can be compared: fewer than two groups have samples."
     gaps = len(result.findings)
     if broken:
-        first = f"{_of(broken, gaps)} beyond tolerance in these {result.settings.samples:,} samples."
+        first = f"{_exceeding(broken, gaps)} in these {result.settings.samples:,} samples."
     elif result.empty:
-        first = f"Some constraints have nobody to compare: {_printable('; '.join(result.empty))}."
+        first = f"Some constraints have nothing to compare: {_printable('; '.join(result.empty))}."
     else:
         first = f"Every gap is within its tolerance in these {result.settings.samples:,} samples."
     counts = Counter(finding.verdict for finding in result.findings)
@@ -49,14 +49,17 @@ def _why(result: Audit) -> str:
     at_tolerance = [finding for finding in undecided if finding.samples_to_decide is None]
     if not at_tolerance:
         return " (too few samples to tell)"
-    which = "gaps" if len(at_tolerance) == len(undecided) else f"{len(at_tolerance):,} gaps"
-    return f" ({which} right at the tolerance: aim for a smaller one to leave room)"
+    count = f"{len(at_tolerance):,}" if len(result.findings) > 1 else "the"
+    which, aim = (
+        (f"{count} gap is", "a smaller one") if len(at_tolerance) == 1 else (f"{count} gaps are", "smaller ones")
+    )
+    return f" ({which} right at the tolerance: aim for {aim} to leave room)"
 
 
-def _of(part: int, whole: int) -> str:
+def _exceeding(part: int, whole: int) -> str:
     if whole == 1:
-        return "The gap is"
-    return f"{part} of {whole} gaps {'is' if part == 1 else 'are'}"
+        return "The gap exceeds its tolerance"
+    return f"{part} of {whole} gaps {'exceeds its tolerance' if part == 1 else 'exceed their tolerances'}"
 
 
 def table(result: Audit, rows: int) -> str:

@@ -106,7 +106,7 @@ class ConstraintSet:
             matrix = self.matrix_at.get(position)
             pair = (-tolerance, tolerance) if matrix is None else (matrix.lower, matrix.upper)
             for side, value in zip(sides, pair, strict=True):
-                tensor = value.double().cpu() if isinstance(value, torch.Tensor) else torch.tensor(np.asarray(value))
+                tensor = value.cpu().double() if isinstance(value, torch.Tensor) else torch.tensor(np.asarray(value))
                 side.append(tensor.expand(count))
         lower, upper = (torch.cat([part.double() for part in side]) for side in sides)
         lower = torch.where(torch.from_numpy(plan.kind == RATIO), -torch.inf, lower)
@@ -122,5 +122,5 @@ def _tolerance(tolerance: Any) -> Any:
     if tolerance is None:
         return 0.0
     if isinstance(tolerance, torch.Tensor):
-        return tolerance.double().cpu() if tolerance.requires_grad else float(tolerance)
+        return tolerance.cpu().double() if tolerance.requires_grad else float(tolerance)
     return tolerance

@@ -105,7 +105,7 @@ def audit(
     _check_outputs(output, card, [path for path in (data, facts) if path is not None], form)
     if facts is not None and card is None:
         raise InputError("--facts is for the model card: add --card FILE.")
-    source = open_source(data)
+    source = open_source(data, may_repeat=lambda _: True)  # a column that is not asked for does no harm
     attributes = options.read_attributes(protected, source)
     for name, option in ((prediction, "--prediction"), (target, "--target"), (raw, "--raw"), (weight, "--weight")):
         if name is not None:

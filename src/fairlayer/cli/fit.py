@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fairlayer.tables.schema import Inferred, Schema
 
 FEWEST_ROWS = 40
-COLUMNS, TRAINING = "What the columns mean, where it is not inferred right", "Training"
+COLUMNS, TRAINING = "Columns, where they are not read as you mean them", "Training"
 PAGE, CARD = "report.html", "model-card.md"
 FILES = ("model.safetensors", "model.json", PAGE, "report.json", CARD)
 
@@ -99,7 +99,7 @@ def fit(
             metavar="ROWS",
             min=0,
             rich_help_panel=COLUMNS,
-            help="Join groups of fewer rows than this into one, 'other'.",
+            help="Merge groups with fewer rows than this into one, 'other'.",
         ),
     ] = 0,
     method: Annotated[
@@ -137,8 +137,8 @@ def fit(
         typer.Option(
             metavar="MINUTES",
             rich_help_panel=TRAINING,
-            help="Stop training after the pass in which so much time is up, and keep the best model so far. Report and "
-            "card say so. With --compare it is the time of each training.",
+            help="Stop training after the pass during which this time runs out, and keep the best model so far. Report "
+            "and card say so. With --compare it is the time of each training.",
         ),
     ] = None,
     seed: Annotated[
@@ -153,8 +153,8 @@ def fit(
 ) -> int:
     """Train a fair model on a table.
 
-    Classes or numbers, types of columns, missing entries and rare categories are inferred, and said. The model is
-    judged on rows that it has not seen. The folder holds `model.safetensors` and `model.json`, `report.html`,
+    It works out whether the target holds classes or numbers and what each column holds, and prints what it found. The
+    model is judged on rows that it has not seen. The folder holds `model.safetensors` and `model.json`, `report.html`,
     `report.json` and `model-card.md`. Ctrl-C ends the command and leaves the folder as it was.
 
     `fairlayer fit people.csv --target income --protected sex,race --parity 0.02 -o model/`
@@ -191,15 +191,12 @@ def fit(
     from fairlayer.cli.learning import Part, Setting, split
     from fairlayer.cli.reporting import digest, read_facts, write_reports
     from fairlayer.estimators.folder import save
-    from fairlayer.tables.entries import has_decimal_commas, with_decimal_points
     from fairlayer.tables.schema import FrameColumns, infer, target_values
 
     interrupts.check()
     told = read_facts(facts)
-    frame = read_frame(source)
-    decimal_commas = has_decimal_commas(frame, source)
     inferred = infer(
-        with_decimal_points(frame) if decimal_commas else frame,
+        read_frame(source),
         source,
         target=target,
         attributes=attributes,
@@ -209,7 +206,6 @@ def fit(
         task=None if task is None else task.value,
         positive=positive,
         merge_rare=merge_rare,
-        decimal_commas=decimal_commas,
     )
     schema, frame = inferred.schema, inferred.frame
     if len(frame) < FEWEST_ROWS:
@@ -252,7 +248,9 @@ def _check_folder(output: Path) -> None:
     if output.is_dir():
         for path in output.iterdir():
             if path.name not in FILES:
-                raise InputError(f"-o: {output} holds other files than a model, {path.name!r}: name a new folder.")
+                raise InputError(
+                    f"-o: {output} holds files that are not part of a model, such as {path.name!r}: name a new folder."
+                )
     check_parent(output)
 
 
@@ -265,8 +263,8 @@ def _choose(method: MethodName | None, constraints: Any) -> str:
         return "lagrangian" if by_target else "layer"
     if by_target and method in (MethodName.LAYER, MethodName.PROJECTION):
         raise InputError(
-            f"--method {method} cannot keep --odds or another constraint among rows of like target, as targets are "
-            "unknown when predicting: leave --method out."
+            f"--method {method} cannot keep --odds or another constraint among rows with the same target, as targets "
+            "are unknown when predicting: leave --method out."
         )
     return method.value
 
@@ -280,18 +278,19 @@ def _introduce(inferred: Inferred, rows: int, constraints: Sequence[GroupConstra
     if among:
         note(
             f"  The features include {', '.join(among)}, which {'is' if len(among) == 1 else 'are'} protected: "
-            "--hide-protected leaves them out."
+            f"--hide-protected leaves {'it' if len(among) == 1 else 'them'} out."
         )
     for text in inferred.lines:
         note(f"  {text}")
     compared = {name for c in constraints for grouping in c.groupings(schema.attributes) for name in grouping}
     for name in schema.attributes:
         if name not in compared:
-            note(f"  {name} is protected, but no constraint compares its groups: the report shows them, no more.")
+            note(f"  {name} is protected, but no constraint compares its groups: they only appear in the report.")
     if any(constraint.quantity == "residual" for constraint in constraints):
         note(
-            "  Residuals are known only once targets are. New predictions are moved by what training found for their "
-            "groups: gaps are near their tolerances over many rows like these, and none is promised for a single file."
+            "  Residuals are known only once targets are. New predictions are moved by the shift that training found "
+            "for their groups: over many rows like these, gaps are near their tolerances, but nothing is promised for "
+            "a single file."
         )
 
 

@@ -108,8 +108,8 @@ Odds = Annotated[
         "--odds",
         metavar="TOL[:CUTS]",
         rich_help_panel=CONSTRAINTS,
-        help="Equalized odds: the same among rows of like target, for each class. Where the target is a number, give "
-        "cut points: `0.05:20,40`.",
+        help="Equalized odds: the same among rows with the same target, for each class. Where the target is a number, "
+        "give cut points: `0.05:20,40`.",
     ),
 ]
 Residuals = Annotated[
@@ -118,7 +118,7 @@ Residuals = Annotated[
         "--residuals",
         metavar="TOL",
         rich_help_panel=CONSTRAINTS,
-        help="Equalized residuals: the group means of output less target differ by at most TOL, so that all groups "
+        help="Equalized residuals: the group means of output minus target differ by at most TOL, so that all groups "
         "are over- or underestimated alike.",
     ),
 ]
@@ -128,7 +128,7 @@ ResidualMean = Annotated[
         "--residual-mean",
         metavar="TOL",
         rich_help_panel=CONSTRAINTS,
-        help="Residual mean: the mean of output less target is at most TOL in every group, above or below 0, so that "
+        help="Residual mean: the mean of output minus target is at most TOL in every group, above or below 0, so that "
         "no group is over- or underestimated.",
     ),
 ]
@@ -157,8 +157,8 @@ Target = Annotated[
     str | None,
     typer.Option(
         metavar="COLUMN",
-        help="What came true. It is needed for --odds, --residuals and --residual-mean, and where --constraint looks "
-        "at targets.",
+        help="The actual outcome. It is needed for --odds, --residuals and --residual-mean, and where --constraint "
+        "looks at targets.",
     ),
 ]
 Bounds = Annotated[
@@ -280,7 +280,7 @@ class Wanted:
         options = [option for option, text in needed.items() if text is not None]
         options += [f"--constraint {type(c).__name__}" for c in self.written if c.needs_targets]
         if options and target is None:
-            raise InputError(f"{options[0]} compares {what} with what came true: add --target COLUMN.")
+            raise InputError(f"{options[0]} compares {what} with the actual outcomes: add --target COLUMN.")
 
     def option_of(self, condition: Condition) -> str:
         """The option that names a feature."""
@@ -336,7 +336,7 @@ class Wanted:
         try:
             constraint.groupings(names)
         except InputError as error:
-            raise InputError(f"--constraint: {error} Name it with --protected too.") from error
+            raise InputError(f"--constraint: {error} List it in --protected as well.") from error
 
     def conditional_columns(self, source: Source) -> list[str]:
         """The columns within whose parts groups are compared."""
@@ -355,7 +355,10 @@ def _tolerances(text: str | None, names: Sequence[str], option: str) -> list[tup
     for part in text.split(","):
         groups, equals, number = part.rpartition("=")
         if not equals:
-            raise InputError(f"{option}: {part!r} lacks its groups: write {names[0]}={part}, or {part} alone for all.")
+            raise InputError(
+                f"{option}: {part!r} does not say which groups it is for: write {names[0]}={part}, or {part} alone "
+                "for all."
+            )
         if groups in [found for found, _ in made]:
             raise InputError(f"{option} has two tolerances for {groups!r}.")
         made.append((_read_group(groups, names, option), _tolerance(number, option)))

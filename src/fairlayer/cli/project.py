@@ -21,6 +21,7 @@ from fairlayer.tables.table_io import (
     is_csv,
     open_source,
     plain_errors,
+    points_for_commas,
     replacing,
 )
 
@@ -116,7 +117,7 @@ def project(
             system = cells.bind(kept.fill(cells))
             if not system.view.names:
                 raise InputError(
-                    f"{data} has nobody to compare: every row is in one group of each comparison asked for."
+                    f"{data} has nothing to compare: for every comparison asked for, all rows are in one group."
                 )
             shifts = kept.solve(system, cells, box, progress)
         progress.next("Writing")
@@ -127,7 +128,7 @@ def project(
             if facts.missed.max(initial=0.0) > 0.0 >= shifts.facts.missed.max(initial=0.0):
                 raise FairlayerError(f"{output} does not hold what was computed; nothing was kept. Please report it.")
     _show(facts, shifts, system)
-    note(f"Wrote {output}.")
+    note(f"Wrote {output}.{points_for_commas(source)}")
     return 0 if facts.missed.max(initial=0.0) <= 0.0 else 1
 
 
@@ -198,7 +199,7 @@ class _Kept:
             shifts = project_chunks(start, system, bounds)
         except InfeasibleError as error:
             raise InputError(
-                f"No scores satisfy these rows together: {'; '.join(error.rows[:5])}. Raise the tolerances by "
+                f"No scores satisfy these constraints together: {'; '.join(error.rows[:5])}. Raise the tolerances by "
                 f"{error.excess:.4g}, or widen --bounds."
             ) from error
         progress.detail("")

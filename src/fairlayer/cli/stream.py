@@ -25,7 +25,7 @@ MOST_ENTRIES = 10  # shown of a log
 commands = typer.Typer(
     cls=Group,
     help="Look at streams of decisions: what was promised, what was decided, and whether the record is whole. The "
-    "store is only read, and says itself what its streams are.",
+    "store is only read; it holds the settings of its streams.",
 )
 
 
@@ -94,8 +94,8 @@ def verify(
         str | None,
         typer.Option(
             metavar="HASH",
-            help="The head of the log that an earlier certificate shows: it must still be in the log, which then was "
-            "not written anew since.",
+            help="The head of the log that an earlier certificate shows. While it is still in the log, the log has not "
+            "been rewritten since.",
         ),
     ] = None,
 ) -> int:

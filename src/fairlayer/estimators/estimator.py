@@ -183,7 +183,7 @@ class FairEstimator(BaseEstimator, ABC):
         by_target = next((c for c in rules.constraints if any(part.source == "target" for part in c.conditions)), None)
         if by_target is not None and _projection(layer) is not None:
             raise InputError(
-                f"{type(by_target).__name__} compares samples with like targets, which are unknown when predicting: "
+                f"{type(by_target).__name__} compares samples with the same target, which are unknown when predicting: "
                 "outputs cannot be projected onto it. Use method='lagrangian' to train the network itself towards it."
             )
         return layer

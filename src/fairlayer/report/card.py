@@ -60,7 +60,7 @@ def render_card(audit: Audit, facts: Mapping[str, Any] | None = None) -> str:
     told = {name: str(value) for name, value in (facts or {}).items()}
     unknown = sorted(set(told) - set(FACTS))
     if unknown:
-        raise InputError(f"facts has {', '.join(map(repr, unknown))}; a card has a place for {', '.join(FACTS)}.")
+        raise InputError(f"facts has {', '.join(map(repr, unknown))}; a card has room for {', '.join(FACTS)}.")
     known = {name: Fact(name, told.get(name) or None, who) for name, who in FACTS.items()}
     groups, intersections = audit.groups[:MOST_LINES], _largest(audit.intersections)
     return (

@@ -108,11 +108,11 @@ def _here(audit: Audit) -> Answer:
     """Arithmetic: do these very data keep the constraints?"""
     findings, worst = audit.findings, audit.worst
     if worst is None:
-        return Answer(Verdict.UNDECIDED, "Nobody to compare", "Fewer than two groups have samples.")
+        return Answer(Verdict.UNDECIDED, "Nothing to compare", "Fewer than two groups have samples.")
     broken = [finding for finding in findings if not finding.holds]
     if broken:
         text = (
-            f"{count(len(broken))} of {_comparisons(len(findings))} beyond tolerance. The farthest is {_place(worst)}."
+            f"{count(len(broken))} of {_comparisons(len(findings))} beyond the tolerance. The worst is {_place(worst)}."
         )
         return Answer(Verdict.VIOLATED, "Broken", text)
     text = f"{_comparisons(len(findings))} within tolerance. The closest to it is {_place(worst)}."
@@ -128,7 +128,7 @@ def _population(audit: Audit) -> Answer:
     sentences = [_tally(by_verdict, len(audit.findings))] if by_verdict else []
     decisive = by_verdict.get(audit.verdict, [])
     if decisive and audit.verdict is Verdict.VIOLATED:
-        sentences.append(f"The farthest beyond its tolerance is {_reach(decisive[0])}.")
+        sentences.append(f"The worst is {_reach(decisive[0])}.")
     elif decisive and audit.verdict is Verdict.UNDECIDED:
         sentences.append(_undecided(min(decisive, key=lambda finding: finding.smallest)))
     elif decisive:

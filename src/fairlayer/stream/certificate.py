@@ -131,14 +131,16 @@ class Certificate:
         )
         return (
             f"{said} As a rule early decisions pay most for the promise: little has been decided that could offset "
-            "a gap, so they are drawn together, and say less about people than raw outputs do."
+            "a gap, so they are pulled together, and tell people apart less well than raw outputs do."
         )
 
     def __str__(self) -> str:
         lines = [f"Stream {self.stream!r} ({self.policy}): {self.samples} decisions in {self.batches} batches"]
         lines += [f"  {report}" for report in self.constraints]
         if self.waiting:
-            lines.append(f"  {self.waiting} decisions wait for their target, and are not in gaps that need it")
+            lines.append(
+                f"  {self.waiting} decisions are waiting for their targets, and are left out of gaps that need them"
+            )
         lines += [f"  {group}" for group in self.groups]
         lines.append(
             f"  changed: {self.changed:.1%} of decisions, by {self.mean_change:.6g} on average over all, "

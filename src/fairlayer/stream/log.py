@@ -141,7 +141,7 @@ def verify_log(
     if number != stored.number:
         problems.append(f"the stream counts {stored.number} entries, its log ends with entry {number}")
     if not met:
-        problems.append(f"the hash {kept} is of no entry: this is another log, or it was written anew")
+        problems.append(f"the hash {kept} is of no entry: this is another log, or it was rewritten")
     if _hash(stored.block) != last:
         problems.append("the stored state is not the one that the last entry left")
     differing = [name for name in cells | ledger if cells.get(name, _NOTHING) != ledger.get(name, _NOTHING)]

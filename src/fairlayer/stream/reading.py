@@ -20,7 +20,7 @@ def read_outputs(z: Any) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
     """Outputs as a flat array, and how to give outputs back in the form they came."""
     is_tensor = isinstance(z, torch.Tensor)
     known = not is_tensor or z.dtype in (torch.float32, torch.float64)
-    array = np.asarray(z.detach().cpu() if is_tensor else z) if known else None
+    array = as_numpy(z, "z") if known else None
     if array is None or array.dtype not in (np.float32, np.float64):
         raise InputError(f"z must hold float32 or float64; got {getattr(z, 'dtype', type(z).__name__)}.")
     shape = array.shape

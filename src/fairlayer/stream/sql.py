@@ -77,7 +77,7 @@ class SqlStore:
                 )  # fmt: skip
             row = self._execute("SELECT configuration FROM fairlayer_streams WHERE name = ?", self.name).fetchone()
             what = f"the settings of stream {self.name!r} in {self.place!r}"
-            with readable(what, StoreError, "they were damaged; go back to a copy."):
+            with readable(what, StoreError, "they were damaged; restore a copy."):
                 different = differences(row[0], self.configuration)
             if different:
                 raise StoreError(
@@ -150,7 +150,7 @@ class SqlStore:
         row = self._execute("SELECT number, hash FROM fairlayer_streams WHERE name = ?", self.name).fetchone()
         if row is None:
             raise StoreError(
-                f"stream {self.name!r} is no longer in {self.place!r}: make it anew, or go back to a copy."
+                f"stream {self.name!r} is no longer in {self.place!r}: create it again, or restore a copy."
             )
         return row
 

@@ -63,7 +63,7 @@ class SqliteDatabase(Database):
             what = "was deleted or moved" if there is None else "was replaced by another file"
             raise StoreError(
                 f"store {self.place!r} {what} while the stream was open: the batch was not counted. Put the file back, "
-                "or make the stream anew to go on with what is there now."
+                "or create the stream again to continue with what is there now."
             )
 
     def _begin(self) -> None:

@@ -113,7 +113,7 @@ class Stream:
             there = ", ".join(map(repr, found)) or "none"
             raise StoreError(f"store {place!r} has no stream {name!r}; it has {there}.")
         what = f"the settings of stream {name!r} in {place!r}"
-        with readable(what, StoreError, "they were damaged; go back to a copy."):
+        with readable(what, StoreError, "they were damaged; restore a copy."):
             settings = Settings.from_text(found[name])
         stream = cls.__new__(cls)
         stream._begin(settings, location, name, seconds, levels, read_only)
@@ -371,7 +371,7 @@ class Stream:
         """A transaction with the state of the last one, whoever wrote it; joined if this thread has one open."""
         with self._turn:
             if self._closed:
-                raise StoreError(f"stream {self.name!r} is closed: make it anew, with the same store and name.")
+                raise StoreError(f"stream {self.name!r} is closed: create another with the same store and name.")
             if self._transaction is not None:
                 yield self._transaction
                 return
@@ -393,7 +393,8 @@ class Stream:
         if self._at is not None and not transaction.holds(*self._at):
             raise StoreError(
                 f"store {self._store.place!r} no longer holds what stream {self.name!r} has written: it was replaced, "
-                "or went back to an earlier copy. The batch was not counted; make the stream anew to go on from there."
+                "or went back to an earlier copy. The batch was not counted; create the stream again to continue "
+                "from there."
             )
         stored = transaction.load()
         what = f"the state of stream {self.name!r} in {self._store.place!r}"
@@ -414,4 +415,4 @@ def _refuse_waiting(transaction: Transaction, keys: list[str]) -> None:
     waiting = transaction.take_pending(keys)
     transaction.add_pending(waiting)
     if waiting:
-        raise InputError(f"ids {list(waiting)[:5]} are waiting for a target already: give every decision its own.")
+        raise InputError(f"ids {list(waiting)[:5]} are already waiting for a target: give every decision its own id.")

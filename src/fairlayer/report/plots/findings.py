@@ -57,7 +57,7 @@ def _key() -> tuple[LegendKey, ...]:
     return (
         LegendKey((Band(0, 100, "tolerance"), *edges), "promised"),
         LegendKey((Point(50, 50, "circle", "mark five"),), "gap within tolerance in these data"),
-        LegendKey((Point(50, 50, "diamond", "mark five"),), "gap beyond tolerance in these data"),
+        LegendKey((Point(50, 50, "diamond", "mark five"),), "gap exceeds its tolerance in these data"),
         LegendKey((Line(0, 50, 100, 50, "whisker five"), *caps), "interval for the population"),
     )
 
@@ -101,7 +101,7 @@ def _row(finding: Finding, axis: Scale, gap: str) -> Row:
 def findings_table(audit: Audit, most: int = MOST_LINES) -> FigureTable:
     """Every comparison with its figures, or the first `most` of them."""
     shown = audit.findings[:most]
-    caption = "Every comparison, the farthest beyond its tolerance first."
+    caption = "Every comparison, the one that exceeds its tolerance most first."
     if len(shown) < len(audit.findings):
         caption = f"The first {count(len(shown))} of {count(len(audit.findings))} comparisons; the JSON result has all."
     columns = {
