@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from fairlayer import frames
 from fairlayer.arrays import as_numpy
 from fairlayer.audit.tally import (
     BINS,
@@ -136,10 +137,8 @@ def label_missing(groups: Any) -> Any:
     """Groups in which a missing label is a label of its own."""
     if isinstance(groups, torch.Tensor | SoftGroup) or groups is None:
         return groups
-    if isinstance(groups, Mapping):
-        return {name: _labelled(column) for name, column in groups.items()}
-    if hasattr(groups, "columns") and hasattr(groups, "__getitem__"):
-        return {name: _labelled(groups[name]) for name in groups.columns}
+    if isinstance(groups, Mapping) or frames.is_frame(groups):
+        return {name: _labelled(column) for name, column in frames.columns(groups).items()}
     name = getattr(groups, "name", None)
     labelled = _labelled(groups)
     return {name: labelled} if name is not None else labelled

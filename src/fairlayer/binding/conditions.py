@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fairlayer import frames
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.groups import Column
 from fairlayer.constraints.constraint import Constraint
@@ -61,13 +62,13 @@ def read_feature(features: Any, name: Name) -> np.ndarray:
         raise InputError(
             f"features is missing: the constraint conditions on {name!r}; pass features={{{name!r}: ...}}."
         )
-    if not (hasattr(features, "columns") or isinstance(features, Mapping)):
+    if not (frames.is_frame(features) or isinstance(features, Mapping)):
         kind = type(features).__name__
         raise InputError(f"features must be columns by name, a mapping or a frame; got {kind}.")
-    columns = features.columns if hasattr(features, "columns") else features
-    if name not in columns:
-        raise InputError(f"features has no {name!r}; it has {list(columns)}.")
-    values = as_numpy(features[name])
+    known = frames.names(features)
+    if name not in known:
+        raise InputError(f"features has no {name!r}; it has {known}.")
+    values = as_numpy(frames.column(features, name))
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:

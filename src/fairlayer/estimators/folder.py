@@ -24,7 +24,7 @@ from fairlayer.constraints import Constraint, read_constraint
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.estimators.encoder import Encoder
 from fairlayer.estimators.estimator import FairEstimator
-from fairlayer.estimators.preprocessing import Probability, Rescaled, network
+from fairlayer.estimators.network import NetworkScores, Probability, Rescaled, network
 from fairlayer.extras import needs
 from fairlayer.frozen.confidence import Certificate, GapBound, Mean
 from fairlayer.frozen.frozen import Frozen
@@ -52,7 +52,7 @@ def save(estimator: FairEstimator, folder: Any, *, table: Mapping[str, Any] | No
 
     table: plain data to keep beside it, such as what the columns of its table mean; `read_table` gives it back.
     """
-    if type(estimator).__name__ not in _ESTIMATORS or not hasattr(estimator, "model_"):
+    if type(estimator).__name__ not in _ESTIMATORS or not hasattr(estimator, "layer_"):
         raise InputError("save takes a fitted FairClassifier or FairRegressor; fit it first.")
     if estimator.module is not None:
         raise InputError(
@@ -156,7 +156,7 @@ def _describe(estimator: FairEstimator) -> dict[str, Any]:
         "constraints": [] if layer is None else [_constraint_data(c) for c in layer.rules.constraints],
         "layer": None if projection is None else _layer_data(projection),
         "bounds": None if estimator.bounds_ is None else [_number_or_none(side) for side in estimator.bounds_],
-        "encoder": Encoder.of(estimator.preprocessing_).to_data(),
+        "encoder": estimator.preprocessing_.to_data(),
         "columns": _list_of(getattr(estimator, "feature_names_in_", None)),
         "inputs": int(estimator.n_features_in_),
         "groups": None if estimator.groups_ is None else [_scalar(name) for name in estimator.groups_],
@@ -193,7 +193,8 @@ def _rebuild(content: dict[str, Any], tensors: dict[str, Any]) -> Any:
     encoder = Encoder.from_data(content["encoder"])
     inner = network(encoder.width, settings["hidden"], None)
     backbone = Probability(inner) if kind is FairClassifier else Rescaled(inner, 0.0, 1.0)
-    estimator.model_ = FairModel(backbone, layer).double().eval()
+    estimator._scores = NetworkScores(encoder, FairModel(backbone, layer).eval())
+    estimator.model_, estimator.layer_ = estimator._scores.model, layer
     backbone.load_state_dict(
         {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
     )

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fairlayer import frames
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.groups import Attributes, SoftGroup, read_groups
@@ -382,5 +383,4 @@ def _take(column: Any, rows: np.ndarray) -> Any:
 def _take_features(features: Any, rows: np.ndarray) -> Any:
     if features is None:
         return None
-    names = list(features.columns) if hasattr(features, "columns") else list(features)
-    return {name: as_numpy(features[name])[rows] for name in names}
+    return {name: as_numpy(column)[rows] for name, column in frames.columns(features).items()}

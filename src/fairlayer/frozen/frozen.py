@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fairlayer import frames
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.conditions import read_feature
@@ -289,10 +290,8 @@ def _parts(conditions: Sequence[Condition]) -> int:
 
 def _named(groups: Any, names: list[Name]) -> dict[Name, Any]:
     """Columns of labels by name, in any form that `read_groups` takes, but with the labels as they are."""
-    if isinstance(groups, Mapping):
-        columns = dict(groups)
-    elif hasattr(groups, "columns"):
-        columns = {name: groups[name] for name in groups.columns}
+    if isinstance(groups, Mapping) or frames.is_frame(groups):
+        columns = frames.columns(groups)
     elif isinstance(groups, SoftGroup):
         columns = {names[0]: groups}
     else:

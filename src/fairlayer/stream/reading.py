@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fairlayer import frames
 from fairlayer.arrays import as_numpy
 from fairlayer.errors import InputError
 
@@ -42,8 +43,8 @@ def read_labels(groups: Any) -> Any:
         return {name: read_labels(labels) for name, labels in groups.items()}
     if isinstance(groups, torch.Tensor):
         return groups.contiguous()
-    if getattr(getattr(groups, "columns", None), "is_unique", False):  # a frame, whose columns share their memory
-        return {name: read_labels(groups[name]) for name in groups.columns}
+    if frames.is_frame(groups):  # whose columns may share their memory
+        return {name: read_labels(labels) for name, labels in frames.columns(groups).items()}
     if isinstance(getattr(groups, "dtype", None), np.dtype) and groups.dtype.kind == "i":
         return _in_one_layout(np.asarray(groups))
     return _in_one_layout(groups) if isinstance(groups, np.ndarray) else groups
