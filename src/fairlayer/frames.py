@@ -25,7 +25,7 @@ def is_frame(values: Any) -> bool:
     return is_pandas(values) or _is_other(values)
 
 
-def columns(frame: Any) -> dict[Any, Any]:
+def frame_columns(frame: Any) -> dict[Any, Any]:
     """The columns of a frame by name: series of pandas, arrays of other libraries; a mapping as a dict."""
     if isinstance(frame, Mapping):
         return dict(frame)
@@ -38,15 +38,15 @@ def columns(frame: Any) -> dict[Any, Any]:
     return {name: _as_array(table[name]) for name in table.columns}
 
 
-def names(frame: Any) -> list[Any]:
+def frame_names(frame: Any) -> list[Any]:
     """The names of the columns of a frame or a mapping."""
     if isinstance(frame, Mapping):
         return list(frame)
     return list(frame.columns) if is_pandas(frame) else list(_opened(frame).columns)
 
 
-def column(frame: Any, name: Any) -> Any:
-    """One column of a frame or a mapping, as `columns` gives it."""
+def frame_column(frame: Any, name: Any) -> Any:
+    """One column of a frame or a mapping, as `frame_columns` gives it."""
     return frame[name] if isinstance(frame, Mapping) or is_pandas(frame) else _as_array(_opened(frame)[name])
 
 

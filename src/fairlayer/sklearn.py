@@ -102,7 +102,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):
             raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y has only one class, {self.classes_[0]!r}: a classifier needs samples of two classes.")
+            raise ValueError(f"y has only one class, {self.classes_.tolist()}: a classifier needs samples of two.")
         self._fit(X, y, codes.astype(np.float64), groups, (0.0, 1.0), options)
         self.threshold_ = self._find_threshold()
         return self
@@ -208,6 +208,8 @@ class FairRegressor(RegressorMixin, FairEstimator):
         """
         X, y, groups = self._start(X, y, sensitive_features)
         targets = np.asarray(y, dtype=np.float64)
+        if not len(targets):
+            raise ValueError("y is empty: 0 sample(s) were found, at least 1 is required.")
         if not np.isfinite(targets).all():
             raise ValueError("Input y contains NaN or infinity: leave these rows out.")
         self.mean_, self.scale_ = float(targets.mean()), float(targets.std()) or 1.0

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fairlayer import frames
 from fairlayer.arrays import as_numpy
 from fairlayer.audit.tally import (
     BINS,
@@ -32,6 +31,7 @@ from fairlayer.binding.conditions import Key, condition_columns
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import Column, SoftGroup, read_groups
 from fairlayer.errors import InputError
+from fairlayer.frames import frame_columns, is_frame
 from fairlayer.tables.duckdb_table import MISSING
 from fairlayer.tables.sql_cells import refuse_missing
 
@@ -137,8 +137,8 @@ def label_missing(groups: Any) -> Any:
     """Groups in which a missing label is a label of its own."""
     if isinstance(groups, torch.Tensor | SoftGroup) or groups is None:
         return groups
-    if isinstance(groups, Mapping) or frames.is_frame(groups):
-        return {name: _labelled(column) for name, column in frames.columns(groups).items()}
+    if isinstance(groups, Mapping) or is_frame(groups):
+        return {name: _labelled(column) for name, column in frame_columns(groups).items()}
     name = getattr(groups, "name", None)
     labelled = _labelled(groups)
     return {name: labelled} if name is not None else labelled

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer import frames
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.groups import Column
 from fairlayer.constraints.constraint import Constraint
@@ -15,6 +14,7 @@ from fairlayer.constraints.odds import INTERVALS
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.constraints.regions import Condition, class_text, inside, region_text
 from fairlayer.errors import InputError
+from fairlayer.frames import frame_column, frame_names, is_frame
 
 Key = tuple[Any, ...]  # identifies a column among all that the constraints look at
 UNKNOWN = None  # label of a sample whose target is not known yet, in a stream
@@ -62,13 +62,13 @@ def read_feature(features: Any, name: Name) -> np.ndarray:
         raise InputError(
             f"features is missing: the constraint conditions on {name!r}; pass features={{{name!r}: ...}}."
         )
-    if not (frames.is_frame(features) or isinstance(features, Mapping)):
+    if not (is_frame(features) or isinstance(features, Mapping)):
         kind = type(features).__name__
         raise InputError(f"features must be columns by name, a mapping or a frame; got {kind}.")
-    known = frames.names(features)
+    known = frame_names(features)
     if name not in known:
         raise InputError(f"features has no {name!r}; it has {known}.")
-    values = as_numpy(frames.column(features, name))
+    values = as_numpy(frame_column(features, name))
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:

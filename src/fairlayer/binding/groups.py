@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairlayer import frames
 from fairlayer.arrays import as_numpy, is_dense
 from fairlayer.compiled import compiled
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
+from fairlayer.frames import frame_columns, is_frame
 
 
 class Column:
@@ -154,8 +154,8 @@ def _columns(groups: Any) -> dict[Name, Any]:
         return dict(groups)
     if isinstance(groups, SoftGroup):
         return {0: groups}
-    if frames.is_frame(groups):
-        return frames.columns(groups)
+    if is_frame(groups):
+        return frame_columns(groups)
     if isinstance(groups, torch.Tensor) and not is_dense(groups):
         raise InputError("groups is a sparse or meta tensor: pass a dense one that holds its labels.")
     dimensions = groups.ndim if isinstance(groups, torch.Tensor) else 0

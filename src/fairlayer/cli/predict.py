@@ -112,7 +112,7 @@ def predict(
 ) -> int:
     """Predict new rows with a model folder.
 
-    Writes the rows as they are, with the columns `prediction`, `probability` (for classes) and `raw`, what the network
+    Writes the rows as they are, with the columns `prediction`, `probability` (for classes) and `raw`, what the model
     said before it was made fair. A stream that is cut short goes on where it stood: its state is durable. The exit
     code is about what the mode promises: frozen mode promises nothing for a single file, so there it is 0.
 
@@ -138,7 +138,7 @@ def predict(
     needed = {*schema.features, *schema.attributes, schema.target}
     source = open_source(data, may_repeat=lambda name: name not in needed)
     estimator = folder.load(model)
-    projection = _projection(estimator.model_.layer)
+    projection = _projection(estimator.layer_)
     _check_columns(source, schema, projection is not None or mode is Mode.STREAM)
     added = [prefix + name for name in ("prediction", "probability", "raw")]
     for name in added:
@@ -153,7 +153,7 @@ def predict(
     with replacing(output) as temporary:
 
         def write(raw: np.ndarray, fair: np.ndarray) -> None:
-            for name, values in zip(added, _columns(schema, raw, fair), strict=True):
+            for name, values in zip(added, _columns(schema, raw, fair, estimator), strict=True):
                 if values is not None:
                     frame[name] = values
             save_frame(frame.rename(columns=source.repeated), temporary)
@@ -226,7 +226,7 @@ def _check_columns(source: Source, schema: Schema, needs_groups: bool) -> None:
 
 def _choose(mode: Mode | None, estimator: Any, projection: FairLayer | None, rows: Rows, data: Path) -> Mode:
     """The mode asked for, or batch; refused where it could promise nothing."""
-    rules = projection.rules if projection is not None else estimator.model_.layer.rules
+    rules = projection.rules if projection is not None else estimator.layer_.rules
     if rules.needs_targets and (projection is not None or mode is Mode.STREAM):
         if mode not in (None, Mode.FROZEN):
             raise InputError(
@@ -297,8 +297,8 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
         return 0 if solution.satisfied and solution.rows else 1
     if projection is None:
         aim = "without the constraints" if estimator.method == "unconstrained" else "towards the constraints"
-        say(f"The network was trained {aim}. Its outputs are not moved, and for a single file nothing is promised.")
-        rules = estimator.model_.layer.rules
+        say(f"The model was trained {aim}. Its outputs are not moved, and for a single file nothing is promised.")
+        rules = estimator.layer_.rules
     else:
         say(
             "Mode: frozen. Each row was moved by what training found for its groups, whoever else is in the file. Over "
@@ -381,7 +381,7 @@ def _show_gaps(gaps: dict[str, float]) -> None:
     show_table(["constraint", "gap"], [[name, gap] for name, gap in worst])
 
 
-def _columns(schema: Schema, raw: np.ndarray, fair: np.ndarray) -> tuple[Any, Any, Any]:
+def _columns(schema: Schema, raw: np.ndarray, fair: np.ndarray, estimator: Any) -> tuple[Any, Any, Any]:
     """Predictions, probabilities (for classes), and raw outputs."""
     import numpy as np
 
@@ -389,4 +389,4 @@ def _columns(schema: Schema, raw: np.ndarray, fair: np.ndarray) -> tuple[Any, An
         return fair, None, raw
     assert schema.positive is not None
     other = schema.negative if schema.negative is not None else f"not {schema.positive}"
-    return np.where(fair > 0.5, schema.positive, other), fair, raw
+    return np.where(fair >= estimator.threshold_, schema.positive, other), fair, raw

@@ -99,10 +99,10 @@ class Encoder:
 
     def to_data(self) -> dict[str, Any]:
         """For JSON."""
-        for entry in (*self.numbers, *self.categories):
-            if not isinstance(entry.column, str | int):
+        for column in [number.column for number in self.numbers] + [entry.column for entry in self.categories]:
+            if not isinstance(column, str | int):
                 raise InputError(
-                    f"Column {entry.column!r} has a name that is neither text nor a whole number: rename it to save."
+                    f"Column {column!r} has a name that is neither text nor a whole number: rename it to save."
                 )
         return asdict(self)
 

@@ -15,16 +15,16 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from torch import Tensor, nn
 
-from fairlayer import frames
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import MeanParity
 from fairlayer.errors import InputError
 from fairlayer.estimators.inputs import are_columns, columns_of, groups_within, named_groups
-from fairlayer.estimators.network import train
+from fairlayer.estimators.network import NetworkScores, train
 from fairlayer.estimators.sample import Sample
 from fairlayer.estimators.serving import SERVINGS, Rows
 from fairlayer.estimators.wrapped import EstimatorScores, check_kind
 from fairlayer.extras import needs
+from fairlayer.frames import is_frame
 from fairlayer.frozen.freeze import freeze
 from fairlayer.layer import FairLayer
 from fairlayer.stream import Stream
@@ -193,23 +193,23 @@ class FairEstimator(BaseEstimator, ABC):
                 raise InputError(f"fit got {list(options)}, which are for an estimator: the network takes none.")
             self._train(sample)
         else:
-            self._scores = self._fit_estimator(X, y, weights, options)
-            self._know_estimator()
+            self._know_estimator(self._fit_estimator(X, y, weights, options))
         self._freeze(sample)
         self.groups_in_X_ = groups is not None and are_columns(groups, X)
 
     def _train(self, sample: Sample) -> None:
         """Raw outputs from the network."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self._scores, fitted = train(self, sample, self.layer_, self._wrap, self._loss, seed)
-        self.preprocessing_, self.model_ = self._scores.encoder, self._scores.model
+        scores, fitted = train(self, sample, self.layer_, self._wrap, self._loss, seed)
+        self._scores: NetworkScores | EstimatorScores = scores
+        self.preprocessing_, self.model_ = scores.encoder, scores.model
         self.history_ = fitted.history
         self.n_iter_ = fitted.epochs
         self.stopped_: str | None = fitted.stopped
 
-    def _know_estimator(self) -> None:
-        """What is known of the estimator that raw outputs come from."""
-        self.estimator_ = self._scores.estimator
+    def _know_estimator(self, scores: EstimatorScores) -> None:
+        """Raw outputs from an estimator, and what is known of it."""
+        self._scores, self.estimator_ = scores, scores.estimator
         self.history_, self.stopped_ = {}, None
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
@@ -280,8 +280,18 @@ class FairEstimator(BaseEstimator, ABC):
         """What the model itself says and what is made of it, in one pass: probabilities for a classifier."""
         check_is_fitted(self, "layer_")
         X, groups = self._read(X, sensitive_features)
+        projection = _projection(self.layer_)
+        # Who names columns means them as if they were passed; found by chance, they promise nothing for the batch.
+        serving = "frozen" if groups is None and self.sensitive_columns is None else self.serving
+        if projection is not None and groups is None:
+            groups = self._groups_in(X)
         raw = self._raw(X)
-        return Outputs(raw, self._made_fair(raw, X, groups))
+        if projection is None:  # the network itself was trained towards the constraints, or there are none
+            free = self.layer_ is None or self.bounds_ is None
+            return Outputs(raw, raw if free else np.clip(raw, *self.bounds_))
+        features = columns_of(X) if projection.rules.needs_features else None
+        frozen = self.frozen_ if self.frozen_ is not None else self.unfrozen_
+        return Outputs(raw, SERVINGS[serving](projection, frozen).serve(Rows(raw, groups, features)))
 
     def raw_outputs(self, X: Any) -> np.ndarray:
         """What the model itself says, before anything makes it fair: probabilities for a classifier."""
@@ -304,22 +314,6 @@ class FairEstimator(BaseEstimator, ABC):
         """The model's own outputs."""
         return self._scores(X)
 
-    def _made_fair(self, raw: np.ndarray, X: Any, groups: Any) -> np.ndarray:
-        """The model's outputs as float64: projected, shifted, or as they are."""
-        if self.layer_ is None:
-            return raw
-        projection = _projection(self.layer_)
-        if projection is None:  # the network itself was trained towards the constraints
-            return raw if self.bounds_ is None else np.clip(raw, *self.bounds_)
-        serving: str = self.serving
-        if groups is None:
-            # Who names the columns means them as if they were passed; found by chance, they promise no batch.
-            serving = serving if self.sensitive_columns is not None else "frozen"
-            groups = self._groups_in(X)
-        features = columns_of(X) if projection.rules.needs_features else None
-        frozen = self.frozen_ if self.frozen_ is not None else self.unfrozen_
-        return SERVINGS[serving](projection, frozen).serve(Rows(raw, groups, features))
-
     def _groups_in(self, X: Any) -> dict[Any, Any]:
         """The protected attributes, where they are columns of X."""
         if self.sensitive_columns is not None:
@@ -335,14 +329,13 @@ class FairEstimator(BaseEstimator, ABC):
 
     def _read(self, X: Any, sensitive_features: Any, reset: bool = False) -> tuple[Any, Any]:
         """X as the model takes it, and the protected attributes by name, None where there are none."""
-        if self.estimator is not None:
-            pass  # whose own checks are right for it: X may be sparse, or texts
-        elif frames.is_frame(X):
-            validate_data(self, X, reset=reset, skip_check_array=True)
-            if len(X) == 0:
-                raise InputError("X is empty: 0 sample(s) were found, at least 1 is required.")
-        else:
-            X = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan")
+        if self.estimator is None:  # any other has checks of its own that are right for it: X may be sparse, or texts
+            if is_frame(X):
+                validate_data(self, X, reset=reset, skip_check_array=True)
+            else:
+                X = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan")
+        if is_frame(X) and len(X) == 0:
+            raise InputError("X is empty: 0 sample(s) were found, at least 1 is required.")
         if sensitive_features is None:
             return X, None
         groups = named_groups(sensitive_features)

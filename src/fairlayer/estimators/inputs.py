@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer import frames
 from fairlayer.errors import InputError
+from fairlayer.frames import frame_column, frame_columns, frame_names, is_frame
 
 
 def columns_of(X: Any) -> dict[Any, Any]:
     """A table's columns by name, or by position where they have no names."""
-    if isinstance(X, Mapping) or frames.is_frame(X):
-        return frames.columns(X)
+    if isinstance(X, Mapping) or is_frame(X):
+        return frame_columns(X)
     table = np.asarray(X)
     if table.ndim != 2:
         raise InputError(f"X has shape {table.shape}: a table has rows and columns.")
@@ -23,8 +23,8 @@ def columns_of(X: Any) -> dict[Any, Any]:
 
 def named_groups(sensitive_features: Any) -> dict[Any, Any]:
     """Protected attributes by name: of a frame, a mapping, a series, a list, or an array of one or more columns."""
-    if isinstance(sensitive_features, Mapping) or frames.is_frame(sensitive_features):
-        return frames.columns(sensitive_features)
+    if isinstance(sensitive_features, Mapping) or is_frame(sensitive_features):
+        return frame_columns(sensitive_features)
     name = getattr(sensitive_features, "name", None)
     if name is not None and name != "":
         return {name: sensitive_features}
@@ -47,9 +47,9 @@ def groups_within(X: Any, names: Sequence[Any], option: str) -> dict[Any, Any]:
 
 def are_columns(groups: Mapping[Any, Any], X: Any) -> bool:
     """Whether the frame X holds the attributes under the same names."""
-    if not frames.is_frame(X):
+    if not is_frame(X):
         return False
-    known = frames.names(X)
+    known = frame_names(X)
     return all(name in known for name in groups) and all(
-        (np.asarray(frames.column(X, name)) == np.asarray(labels)).all() for name, labels in groups.items()
+        (np.asarray(frame_column(X, name)) == np.asarray(labels)).all() for name, labels in groups.items()
     )

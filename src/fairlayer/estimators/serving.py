@@ -62,7 +62,7 @@ class Batch(Serving):
                 f"Some groups are absent from this batch and were not compared: {'; '.join(solution.vacuous[:3])}. "
                 "Predict larger batches, or set serving='frozen' for predictions that do not depend on the batch.",
                 UserWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
         return value
 

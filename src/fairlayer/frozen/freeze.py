@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairlayer import frames
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.groups import Attributes, SoftGroup, read_groups
@@ -28,6 +27,7 @@ from fairlayer.binding.system import bind
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
+from fairlayer.frames import frame_columns
 from fairlayer.frozen.confidence import (
     Certificate,
     GapBound,
@@ -383,4 +383,4 @@ def _take(column: Any, rows: np.ndarray) -> Any:
 def _take_features(features: Any, rows: np.ndarray) -> Any:
     if features is None:
         return None
-    return {name: as_numpy(column)[rows] for name, column in frames.columns(features).items()}
+    return {name: as_numpy(column)[rows] for name, column in frame_columns(features).items()}

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairlayer import frames
 from fairlayer.arrays import as_numpy
 from fairlayer.errors import InputError
+from fairlayer.frames import frame_columns, is_frame
 
 MOST = 1e140  # whose squares a stream can add up for ever
 
@@ -43,8 +43,8 @@ def read_labels(groups: Any) -> Any:
         return {name: read_labels(labels) for name, labels in groups.items()}
     if isinstance(groups, torch.Tensor):
         return groups.contiguous()
-    if frames.is_frame(groups):  # whose columns may share their memory
-        return {name: read_labels(labels) for name, labels in frames.columns(groups).items()}
+    if is_frame(groups):  # whose columns may share their memory
+        return {name: read_labels(labels) for name, labels in frame_columns(groups).items()}
     if isinstance(getattr(groups, "dtype", None), np.dtype) and groups.dtype.kind == "i":
         return _in_one_layout(np.asarray(groups))
     return _in_one_layout(groups) if isinstance(groups, np.ndarray) else groups
