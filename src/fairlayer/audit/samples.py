@@ -30,8 +30,9 @@ from fairlayer.audit.tally import (
 from fairlayer.binding.cells import assign_cells
 from fairlayer.binding.conditions import Key, condition_columns
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import Column, SoftGroup, group_columns, read_groups
+from fairlayer.binding.groups import Column, SoftGroup, read_groups
 from fairlayer.errors import InputError
+from fairlayer.frames import frame_columns, is_frame
 from fairlayer.tables.duckdb_table import MISSING
 from fairlayer.tables.sql_cells import refuse_missing
 
@@ -137,10 +138,8 @@ def label_missing(groups: Any) -> Any:
     """Groups in which a missing label is a label of its own."""
     if isinstance(groups, torch.Tensor | SoftGroup) or groups is None:
         return groups
-    if isinstance(groups, Mapping):
-        return {name: _labelled(column) for name, column in groups.items()}
-    if hasattr(groups, "columns") and hasattr(groups, "__getitem__"):
-        return {name: _labelled(column) for name, column in group_columns(groups).items()}
+    if isinstance(groups, Mapping) or is_frame(groups):
+        return {name: _labelled(column) for name, column in frame_columns(groups).items()}
     name = getattr(groups, "name", None)
     labelled = _labelled(groups)
     return {name: labelled} if name is not None else labelled

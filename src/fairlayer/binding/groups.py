@@ -15,6 +15,7 @@ from fairlayer.arrays import as_numpy, is_dense
 from fairlayer.compiled import compiled
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
+from fairlayer.frames import frame_columns, is_frame
 
 
 class Column:
@@ -153,13 +154,8 @@ def group_columns(groups: Any) -> dict[Name, Any]:
         return dict(groups)
     if isinstance(groups, SoftGroup):
         return {0: groups}
-    if hasattr(groups, "column_names") and hasattr(groups, "to_pydict"):  # an Arrow table
-        return groups.to_pydict()
-    if hasattr(groups, "columns"):
-        if len(set(groups.columns)) < len(groups.columns):
-            twice = [name for name in groups.columns if list(groups.columns).count(name) > 1]
-            raise InputError(f"groups has several columns named {twice[0]!r}: give each a name of its own.")
-        return {name: groups[name] for name in groups.columns}
+    if is_frame(groups):
+        return frame_columns(groups)
     if isinstance(groups, torch.Tensor) and not is_dense(groups):
         raise InputError("groups is a sparse or meta tensor: pass a dense one that holds its labels.")
     dimensions = groups.ndim if isinstance(groups, torch.Tensor) else 0

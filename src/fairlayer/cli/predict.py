@@ -113,7 +113,7 @@ def predict(
 ) -> int:
     """Predict new rows with a model folder.
 
-    Writes the rows as they are, with the columns `prediction`, `probability` (for classes) and `raw`, what the network
+    Writes the rows as they are, with the columns `prediction`, `probability` (for classes) and `raw`, what the model
     said before it was made fair. A stream that is interrupted continues where it stopped: its state is durable. The
     exit code is about what the mode promises: frozen mode promises nothing for a single file, so there it is 0.
 
@@ -137,7 +137,7 @@ def predict(
     schema = Schema.from_data(kept["schema"])
     source = _open(data, schema)
     estimator = folder.load(model)
-    projection = _projection(estimator.model_.layer)
+    projection = _projection(estimator.layer_)
     _check_columns(source, schema, projection is not None or mode is Mode.STREAM)
     added = [prefix + name for name in ("prediction", "probability", "raw")]
     for name in added:
@@ -153,7 +153,7 @@ def predict(
     with replacing(output) as temporary:
 
         def write(raw: np.ndarray, fair: np.ndarray) -> None:
-            for name, values in zip(added, _columns(schema, raw, fair), strict=True):
+            for name, values in zip(added, _columns(schema, raw, fair, estimator), strict=True):
                 if values is not None:
                     frame[name] = values
             save_frame(frame.rename(columns=source.repeated), temporary)
@@ -232,7 +232,7 @@ def _check_columns(source: Source, schema: Schema, needs_groups: bool) -> None:
 
 def _choose(mode: Mode | None, estimator: Any, projection: FairLayer | None, rows: Rows, data: Path) -> Mode:
     """The mode asked for, or batch; refused where it could promise nothing."""
-    rules = projection.rules if projection is not None else estimator.model_.layer.rules
+    rules = projection.rules if projection is not None else estimator.layer_.rules
     if rules.needs_targets and (projection is not None or mode is Mode.STREAM):
         if mode not in (None, Mode.FROZEN):
             raise InputError(
@@ -303,8 +303,8 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
         return 0 if solution.satisfied and solution.rows else 1
     if projection is None:
         aim = "without the constraints" if estimator.method == "unconstrained" else "towards the constraints"
-        say(f"The network was trained {aim}. Its outputs are not moved, and nothing is promised for a single file.")
-        rules = estimator.model_.layer.rules
+        say(f"The model was trained {aim}. Its outputs are not moved, and nothing is promised for a single file.")
+        rules = estimator.layer_.rules
     else:
         say(
             "Mode: frozen. Each row was moved by the shift that training found for its groups, whatever else is in the "
@@ -388,7 +388,7 @@ def _show_gaps(gaps: dict[str, float]) -> None:
     show_table(["constraint", "gap"], [[name, gap] for name, gap in worst])
 
 
-def _columns(schema: Schema, raw: np.ndarray, fair: np.ndarray) -> tuple[Any, Any, Any]:
+def _columns(schema: Schema, raw: np.ndarray, fair: np.ndarray, estimator: Any) -> tuple[Any, Any, Any]:
     """Predictions, probabilities (for classes), and raw outputs."""
     import numpy as np
 
@@ -396,4 +396,4 @@ def _columns(schema: Schema, raw: np.ndarray, fair: np.ndarray) -> tuple[Any, An
         return fair, None, raw
     assert schema.positive is not None
     other = schema.negative if schema.negative is not None else f"not {schema.positive}"
-    return np.where(fair > 0.5, schema.positive, other), fair, raw
+    return np.where(fair >= estimator.threshold_, schema.positive, other), fair, raw

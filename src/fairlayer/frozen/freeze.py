@@ -26,6 +26,7 @@ from fairlayer.binding.row_plan import RowPlan
 from fairlayer.binding.system import bind
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
+from fairlayer.frames import frame_columns
 from fairlayer.frozen.confidence import (
     Certificate,
     GapBound,
@@ -389,5 +390,4 @@ def _take(column: Any, rows: np.ndarray) -> Any:
 def _take_features(features: Any, rows: np.ndarray) -> Any:
     if features is None:
         return None
-    names = list(features.columns) if hasattr(features, "columns") else list(features)
-    return {name: as_numpy(features[name])[rows] for name in names}
+    return {name: as_numpy(column)[rows] for name, column in frame_columns(features).items()}

@@ -22,6 +22,7 @@ from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.constraints.regions import Condition, inside, region_text
 from fairlayer.errors import InputError
 from fairlayer.extras import needs
+from fairlayer.frames import frame_columns, is_frame
 from fairlayer.frozen.confidence import Certificate
 from fairlayer.layer import FairLayer
 from fairlayer.solve.discrepancy import find_discrepancy
@@ -289,10 +290,8 @@ def _parts(conditions: Sequence[Condition]) -> int:
 
 def _named(groups: Any, names: list[Name]) -> dict[Name, Any]:
     """Columns of labels by name, in any form that `read_groups` takes, but with the labels as they are."""
-    if isinstance(groups, Mapping):
-        columns = dict(groups)
-    elif hasattr(groups, "columns"):
-        columns = {name: groups[name] for name in groups.columns}
+    if isinstance(groups, Mapping) or is_frame(groups):
+        columns = frame_columns(groups)
     elif isinstance(groups, SoftGroup):
         columns = {names[0]: groups}
     else:

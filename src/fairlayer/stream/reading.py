@@ -12,6 +12,7 @@ import torch
 
 from fairlayer.arrays import as_numpy
 from fairlayer.errors import InputError
+from fairlayer.frames import frame_columns, is_frame
 
 MOST = 1e140  # whose squares a stream can add up for ever
 
@@ -42,8 +43,8 @@ def read_labels(groups: Any) -> Any:
         return {name: read_labels(labels) for name, labels in groups.items()}
     if isinstance(groups, torch.Tensor):
         return groups.contiguous()
-    if getattr(getattr(groups, "columns", None), "is_unique", False):  # a frame, whose columns share their memory
-        return {name: read_labels(groups[name]) for name in groups.columns}
+    if is_frame(groups):  # whose columns may share their memory
+        return {name: read_labels(labels) for name, labels in frame_columns(groups).items()}
     if isinstance(getattr(groups, "dtype", None), np.dtype) and groups.dtype.kind == "i":
         return _in_one_layout(np.asarray(groups))
     return _in_one_layout(groups) if isinstance(groups, np.ndarray) else groups
