@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy, is_dense
-from fairlayer.binding.bounds import read_bounds
+from fairlayer.binding.bounds import Box, read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import is_missing
 from fairlayer.binding.row_plan import RowPlan
@@ -28,7 +28,7 @@ from fairlayer.errors import AbsentGroupError, InputError
 from fairlayer.gradient import Solved, attach_gradient, project_batch, stacked
 from fairlayer.solution import BatchFacts, Facts, Solution
 from fairlayer.solve import Task, is_compiled, solve
-from fairlayer.solve.discrepancy import Discrepancy, find_discrepancy
+from fairlayer.solve.discrepancy import Discrepancy, find_discrepancy, interval_of
 from fairlayer.solve.newton import DONE
 
 Absent = Literal["vacuous", "raise"]
@@ -152,9 +152,13 @@ def _project_one(
     """Project one batch, z of shape (n,)."""
     n = len(z)
     box = read_bounds(options.bounds, n, _DTYPES[z.dtype])
+    _check_interval(box, options.discrepancy)
     compiled = is_compiled(z, options.discrepancy) and options.path != "tensor"
     if options.path == "compiled" and not compiled:
-        raise InputError(f"path='compiled' takes float32 or float64 on the CPU; z is {z.dtype} on {z.device}.")
+        raise InputError(
+            "path='compiled' takes float32 or float64 on the CPU, and a discrepancy by its name; z is "
+            f"{z.dtype} on {z.device}, discrepancy {options.discrepancy.name!r}."
+        )
     if targets is not None:
         targets = _read_targets(targets, n)
     if weights is not None:
@@ -172,6 +176,16 @@ def _project_one(
     result, excess = solve(task, relax=options.infeasible == "relax")
     facts = Facts(system.view, result.statistics, result.nu, result.missed, excess)
     return Solution(attach_gradient(z, Solved(task, result, excess)), facts)
+
+
+def _check_interval(box: Box, discrepancy: Discrepancy) -> None:
+    """Refuse bounds that no output of this discrepancy can meet."""
+    low, high = interval_of(discrepancy)
+    if box.lo.max(initial=low) >= high > low or box.hi.min(initial=high) <= low < high:
+        raise InputError(
+            f"bounds {box.lowest:g} to {box.highest:g} cannot be met: outputs of the {discrepancy.name!r} discrepancy "
+            f"lie strictly between {low:g} and {high:g}. Leave bounds out, or let them overlap."
+        )
 
 
 def _read_targets(targets: Any, n: int) -> Any:
@@ -226,14 +240,14 @@ def _project_each(z: Tensor, rules: ConstraintSet, options: ProjectOptions, weig
             raise InputError("weights has zeros: Affine rows need a positive weight for every output.")
     sides = [side for constraint in rules.matrices for side in (constraint.lower, constraint.upper)]
     plain = is_compiled(z, options.discrepancy) and options.path != "tensor" and not box.wants_gradient
-    plain = plain and len(z) > 0 and not any(isinstance(side, Tensor) and side.requires_grad for side in sides)
+    plain = plain and options.discrepancy.piecewise_linear and len(z) > 0 and not any(isinstance(side, Tensor) and side.requires_grad for side in sides)
 
     def alone(b: int) -> Solution:
         problem = ConstraintSet([constraint.problem(b) for constraint in rules.matrices])
         return _project_one(z[b], problem, options, weights=weights)
 
     if plain:
-        matrices = stacked(rules.matrices, box, weights)
+        matrices = stacked(rules.matrices, box, weights, options.discrepancy)
         value, ends = project_batch(z, matrices)
         # Whoever needs a closer look gets it: a contradiction, or a tolerance finer than the dtype.
         doubtful = np.flatnonzero(ends.outcome != DONE).tolist()

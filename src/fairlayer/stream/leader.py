@@ -22,6 +22,7 @@ from fairlayer.binding.row_plan import RowPlan
 from fairlayer.compiled import compiled
 from fairlayer.solve.loops import solve_loops
 from fairlayer.solve.newton import DONE
+from fairlayer.solve.smooth import SQUARED
 from fairlayer.stream.cell_index import CellIndex
 from fairlayer.stream.cell_sums import RING, TOTAL, CellSums
 from fairlayer.stream.kernels import history, learn
@@ -169,7 +170,7 @@ class Leader:
         rows = plan.rows(plan.share / some[plan.statistic], known, -(high + low) / some, -upper, upper)
         sides = (side.astype(np.float64) for side in (box.lo, box.hi))
         outcome, nu, *_ = solve_loops(
-            z, cell, weights, count, weight, *sides, rows, np.zeros(0), UNIT, False, np.empty(len(z))
+            SQUARED, z, cell, weights, count, weight, *sides, rows, np.zeros(0), UNIT, False, np.empty(len(z))
         )
         if outcome == DONE:
             self.account.price = dict(zip(plan.labels, (nu / some).tolist(), strict=True))

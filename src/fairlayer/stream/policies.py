@@ -20,6 +20,7 @@ from fairlayer.solve.feasibility import least_excess, widened
 from fairlayer.solve.loops import solve_loops
 from fairlayer.solve.newton import DONE
 from fairlayer.solve.priced_step import soft_step
+from fairlayer.solve.smooth import SQUARED
 from fairlayer.stream.kernels import history, localised, pooled_rows, target_sums
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
 
     def attempt(wanted: Rows, allowed: float) -> tuple[Any, ...]:
         forced = np.zeros(len(wanted.offset))  # the last word on what rounding leaves in doubt is not said here
-        return solve_loops(led, local, _NONE, count, count, *sides, wanted, forced, allowed, single, out)
+        return solve_loops(SQUARED, led, local, _NONE, count, count, *sides, wanted, forced, allowed, single, out)
 
     outcome, nu, _, _, missed, _, absolute = attempt(rows, unit)
     nu = nu[: len(plan.residual)]
