@@ -25,7 +25,7 @@ from fairlayer.constraints.affine import Affine
 from fairlayer.errors import InputError
 from fairlayer.solve import Task
 from fairlayer.solve.batch import Ends, Matrices, pull_back_batch, solve_batch
-from fairlayer.solve.discrepancy import Discrepancy, compiled_kind, interior, odds_against
+from fairlayer.solve.discrepancy import Discrepancy, compiled_kind, inner_limits, odds_against
 from fairlayer.solve.families import MINUS, PLUS, P, active_rows
 from fairlayer.solve.families import M as COEFFICIENT
 from fairlayer.solve.loops import pull_back
@@ -133,7 +133,7 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
     open_ended = torch.tensor(math.inf, dtype=torch.float64, device=device)
     raw = discrepancy.response(exact, s, -open_ended, open_ended)
     if compiled:  # which side of a bound a sample is on was decided in its own dtype
-        raw = torch.clamp(raw.to(z.dtype), *interior(discrepancy, z.dtype)).double()
+        raw = torch.clamp(raw.to(z.dtype), *inner_limits(discrepancy, z.dtype)).double()
     # Slopes between the bounds, once without them: both sides then agree on who is held.
     free = ((raw >= lo) & (raw <= hi)).double()
     slope = discrepancy.slope(exact, s, -open_ended, open_ended) * free

@@ -20,15 +20,16 @@ from fairlayer.binding.bounds import Box, read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import is_missing
 from fairlayer.binding.row_plan import RowPlan
-from fairlayer.binding.system import bind
+from fairlayer.binding.system import System, bind
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.eager import eager
 from fairlayer.errors import AbsentGroupError, InputError
-from fairlayer.gradient import Solved, attach_gradient, project_batch, stacked
-from fairlayer.solution import BatchFacts, Facts, Solution
+from fairlayer.gradient import Solved, attach_gradient, has_tangent, project_batch, stacked
+from fairlayer.solution import BatchFacts, ConicFacts, Facts, Solution
 from fairlayer.solve import Task, is_compiled, solve
-from fairlayer.solve.discrepancy import Discrepancy, find_discrepancy, interval_of
+from fairlayer.solve.conic import Conic
+from fairlayer.solve.discrepancy import Discrepancy, check_interval, find_discrepancy
 from fairlayer.solve.newton import DONE
 
 Absent = Literal["vacuous", "raise"]
@@ -54,7 +55,7 @@ def project(
     targets: Any = None,  # (n,)
     features: Any = None,
     weights: Any = None,  # (n,)
-    discrepancy: str | Discrepancy = "squared",
+    discrepancy: str | Discrepancy | Conic = "squared",
     *,
     levels: Mapping[Name, Sequence[Label]] | None = None,
     absent: Absent = "vacuous",
@@ -64,7 +65,9 @@ def project(
     """Project outputs onto constraints.
 
     z: raw outputs. groups: protected attributes, as columns by name, a frame, or an (n,) or (n, k) array.
-    bounds: (lo, hi), each None, a number, or one number per output. targets, features: where a constraint needs them.
+    bounds: (lo, hi), each None, a number, or one number per output. discrepancy: what "nearest" means: "squared";
+    "entropy" for probabilities; "logits" for z that are logits, with probabilities as outputs; "kl" for amounts; or an
+    object, see `WeightedSquared`, `Discrepancy`, `Conic`. targets, features: where a constraint needs them.
     weights: a sample of weight 2 counts as two equal samples. levels: all labels an attribute can have.
     absent: what to do about groups without a sample: "vacuous" (the status names them) or "raise".
     infeasible: "raise", or "relax" for the output that violates the rows least.
@@ -78,7 +81,7 @@ def project(
         targets = None
     if not rules.needs_features:
         features = None
-    options = ProjectOptions(bounds, find_discrepancy(discrepancy), levels, absent, infeasible, path)
+    options = ProjectOptions(bounds, _read_discrepancy(discrepancy), levels, absent, infeasible, path)
     if isinstance(z, Tensor):
         return _project(z, rules, options, groups, targets, features, weights)
     array = np.asarray(z)
@@ -91,11 +94,15 @@ def project(
     return solution
 
 
+def _read_discrepancy(discrepancy: Any) -> Any:
+    return discrepancy if isinstance(discrepancy, Conic) else find_discrepancy(discrepancy)
+
+
 class ProjectOptions(NamedTuple):
     """The arguments of `project` that are not data."""
 
     bounds: Any
-    discrepancy: Discrepancy
+    discrepancy: Any  # a Discrepancy, or a Conic
     levels: Mapping[Name, Sequence[Label]] | None
     absent: Absent
     infeasible: Infeasible
@@ -152,7 +159,7 @@ def _project_one(
     """Project one batch, z of shape (n,)."""
     n = len(z)
     box = read_bounds(options.bounds, n, _DTYPES[z.dtype])
-    _check_interval(box, options.discrepancy)
+    check_interval(box, options.discrepancy)
     compiled = is_compiled(z, options.discrepancy) and options.path != "tensor"
     if options.path == "compiled" and not compiled:
         raise InputError(
@@ -172,20 +179,25 @@ def _project_one(
     if n == 0:
         nothing = np.zeros(len(system.rows.offset))
         return Solution(z.clone(), Facts(system.view, nothing, nothing, nothing[:0]))
+    if isinstance(options.discrepancy, Conic):
+        return _project_conic(z, options, options.discrepancy, system, box)
     task = Task(z.detach().contiguous(), system, box, options.discrepancy, compiled)
     result, excess = solve(task, relax=options.infeasible == "relax")
     facts = Facts(system.view, result.statistics, result.nu, result.missed, excess)
     return Solution(attach_gradient(z, Solved(task, result, excess)), facts)
 
 
-def _check_interval(box: Box, discrepancy: Discrepancy) -> None:
-    """Refuse bounds that no output of this discrepancy can meet."""
-    low, high = interval_of(discrepancy)
-    if box.lo.max(initial=low) >= high > low or box.hi.min(initial=high) <= low < high:
-        raise InputError(
-            f"bounds {box.lowest:g} to {box.highest:g} cannot be met: outputs of the {discrepancy.name!r} discrepancy "
-            f"lie strictly between {low:g} and {high:g}. Leave bounds out, or let them overlap."
-        )
+def _project_conic(z: Tensor, options: ProjectOptions, conic: Conic, system: System, box: Box) -> Solution:
+    """Project by a general solver."""
+    if options.infeasible != "raise" or options.path != "auto":
+        raise InputError("Conic knows neither infeasible='relax' nor a path: leave both out.")
+    if has_tangent(z):
+        raise InputError("z carries a forward-mode tangent, which would be lost: use reverse mode, y.backward().")
+    if not bool(torch.isfinite(z).all()):
+        position = int((~torch.isfinite(z)).nonzero()[0])
+        raise InputError(f"z[{position}] is {float(z[position])}: outputs must be finite.")
+    value, statistics, missed = conic.project(z, system, box)
+    return Solution(value, ConicFacts(system.view, statistics, missed))
 
 
 def _read_targets(targets: Any, n: int) -> Any:

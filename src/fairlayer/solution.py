@@ -40,6 +40,10 @@ class Status(enum.Enum):
         "The constraints contradict each other or the bounds: this output violates them least, by `excess`, and among "
         "those is the closest to the input."
     )
+    APPROXIMATE = (
+        "Solved by a general conic solver: rows and bounds hold to its tolerance only, `gaps` holds what was reached. "
+        "Multipliers are not known. A discrepancy of the library's own holds them exactly."
+    )
 
 
 class Facts:
@@ -95,6 +99,23 @@ class StreamFacts(Facts):
     def status(self) -> Status:
         """What was found."""
         return self._status
+
+
+class ConicFacts(Facts):
+    """The same of an output by a general solver, which holds its rows only so far, and whose multipliers are unknown."""
+
+    def __init__(self, view: PresentRows, statistics: np.ndarray, missed: np.ndarray):
+        super().__init__(view, statistics, np.full(len(statistics), np.nan), missed)
+
+    @property
+    def multipliers(self) -> np.ndarray:
+        """Not known."""
+        return np.full(len(self.rows), np.nan)
+
+    @property
+    def status(self) -> Status:
+        """Never more than the solver's tolerance allows to say."""
+        return Status.APPROXIMATE
 
 
 class RecordedFacts:

@@ -21,7 +21,7 @@ from fairlayer.binding.rows import Rows
 from fairlayer.binding.system import System
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
 from fairlayer.solve.certify import scales, shortfalls
-from fairlayer.solve.discrepancy import Discrepancy, compiled_kind, domain_of, interior, odds_against
+from fairlayer.solve.discrepancy import Discrepancy, check_domain, compiled_kind, inner_limits, odds_against
 from fairlayer.solve.exact import exact_shortfalls, search_grid
 from fairlayer.solve.extremes import cell_extremes
 from fairlayer.solve.families import largest_excess
@@ -51,7 +51,7 @@ class Task(NamedTuple):
     @property
     def inside(self) -> Box:
         """The box, less what no response can be."""
-        return self.box.within(*interior(self.discrepancy, self.z.dtype))
+        return self.box.within(*inner_limits(self.discrepancy, self.z.dtype))
 
 
 def is_compiled(z: Tensor, discrepancy: Discrepancy) -> bool:
@@ -247,13 +247,7 @@ def _refuse(task: Task, result: Result) -> None:
         position = int((~torch.isfinite(task.z)).nonzero()[0])
         raise InputError(f"z[{position}] is {float(task.z[position])}: outputs must be finite.")
     if result.outcome == OUTSIDE:
-        low, high = domain_of(task.discrepancy)
-        position = int((~((task.z > low) & (task.z < high))).nonzero()[0])
-        remedy = getattr(task.discrepancy, "remedy", "pass others, or choose another discrepancy")
-        raise InputError(
-            f"z[{position}] is {float(task.z[position])}: the {task.discrepancy.name!r} discrepancy takes numbers "
-            f"strictly between {low:g} and {high:g}. Remedy: {remedy}."
-        )
+        check_domain(task.z.double().cpu().numpy(), task.discrepancy)
     if result.outcome == TOO_LARGE:
         largest = float(task.z.abs().max())
         raise InputError(

@@ -11,12 +11,14 @@ discrepancy touches no other file. Where lo and hi hold a sample, slope and sens
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy
+from fairlayer.binding.bounds import Box
 from fairlayer.errors import InputError
 from fairlayer.solve.smooth import ENTROPY, FURTHEST, KL, ODDS, SQUARED
 
@@ -280,15 +282,45 @@ def interval_of(discrepancy: Discrepancy) -> Interval:
     return getattr(discrepancy, "interval", _ANYTHING)
 
 
-def interior(discrepancy: Discrepancy, dtype: torch.dtype) -> Interval:
+def inner_limits(discrepancy: Discrepancy, dtype: torch.dtype) -> Interval:
     """The least and the greatest number of a dtype inside that interval."""
-    low, high = interval_of(discrepancy)
+    return _inner_limits(interval_of(discrepancy), dtype)
+
+
+@lru_cache
+def _inner_limits(interval: Interval, dtype: torch.dtype) -> Interval:
+    low, high = interval
     least, most = (torch.tensor(side, dtype=dtype) for side in (low, high))
     if math.isfinite(low):
         least = torch.tensor(torch.finfo(dtype).tiny) if low == 0.0 else torch.nextafter(least, most)
     if math.isfinite(high):
         most = torch.nextafter(most, torch.tensor(low, dtype=dtype))
     return float(least), float(most)
+
+
+def check_domain(z: Any, discrepancy: Discrepancy) -> None:
+    """Refuse outputs that a discrepancy does not take; z: (n,) array."""
+    low, high = domain_of(discrepancy)
+    if (low, high) == _ANYTHING:
+        return
+    outside = ~((z > low) & (z < high))
+    if outside.any():
+        position = int(outside.nonzero()[0][0])
+        remedy = getattr(discrepancy, "remedy", "pass others, or choose another discrepancy")
+        raise InputError(
+            f"z[{position}] is {float(z[position])}: the {discrepancy.name!r} discrepancy takes numbers strictly "
+            f"between {low:g} and {high:g}. Remedy: {remedy}."
+        )
+
+
+def check_interval(box: Box, discrepancy: Discrepancy) -> None:
+    """Refuse bounds that no output of a discrepancy can meet."""
+    low, high = interval_of(discrepancy)
+    if box.lo.max(initial=low) >= high > low or box.hi.min(initial=high) <= low < high:
+        raise InputError(
+            f"bounds {box.lowest:g} to {box.highest:g} cannot be met: outputs of the {discrepancy.name!r} discrepancy "
+            f"lie strictly between {low:g} and {high:g}. Leave bounds out, or let them overlap."
+        )
 
 
 def odds_against(logits: Tensor) -> Tensor:

@@ -201,6 +201,21 @@ def smooth_pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, row
 
 
 @compiled
+def shifted(kind, z, cell, shift):
+    """Every output moved by the shift of its cell, in float64, strictly inside the interval of the responses."""
+    out = np.empty(z.size)
+    if kind == SQUARED:
+        for i in range(z.size):
+            out[i] = z[i] - shift[cell[i]]
+    else:
+        factor = factors(kind, shift)
+        for i in range(z.size):
+            raw, _, _ = _respond(kind, float(z[i]), factor[cell[i]])
+            out[i] = _inside(kind, raw, False)
+    return out
+
+
+@compiled
 def extent(kind, z):
     """(whether every z lies where this kind takes it, a shift beyond which nothing much moves)."""
     least, greatest = np.inf, -np.inf

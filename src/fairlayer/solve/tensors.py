@@ -15,7 +15,7 @@ from torch import Tensor
 from fairlayer.binding.bounds import Box
 from fairlayer.binding.exact_sums import TINY, UNIT, exact_sums
 from fairlayer.binding.system import System
-from fairlayer.solve.discrepancy import Discrepancy, domain_of, interior
+from fairlayer.solve.discrepancy import Discrepancy, domain_of, inner_limits
 from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, begin, proceed
 from fairlayer.solve.extremes import cell_extremes
 from fairlayer.solve.loops import MOST_SUM, NOT_FINITE, OUTSIDE, TOO_LARGE
@@ -75,7 +75,7 @@ class TensorPasses:
                 of_cell[ABSOLUTE], of_cell[SQUARE] = np.abs(of_cell[S]), of_cell[S] ** 2
             return
         dtype = self.z.dtype
-        inside = torch.clamp(y.to(dtype), *interior(self.discrepancy, dtype))
+        inside = torch.clamp(y.to(dtype), *inner_limits(self.discrepancy, dtype))
         value = torch.clamp(inside, self.lo.to(dtype), self.hi.to(dtype))
         self.value = value.to(self.z.device)
         written = value.double()
@@ -110,7 +110,7 @@ def solve_tensors(
     reach = math.inf
     if hasattr(discrepancy, "reach"):
         reach = discrepancy.reach(float(smallest), float(largest), box.lowest, box.highest)
-    extremes = cell_extremes(system, box.within(*interior(discrepancy, z.dtype)))
+    extremes = cell_extremes(system, box.within(*inner_limits(discrepancy, z.dtype)))
     solve = begin(system.rows, system.samples, system.weight, *extremes, reach, start, unit)
     of_cell, request = solve.search.cell, MEASURE
     while request != FINISHED:

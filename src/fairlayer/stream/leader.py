@@ -22,7 +22,7 @@ from fairlayer.binding.row_plan import RowPlan
 from fairlayer.compiled import compiled
 from fairlayer.solve.loops import solve_loops
 from fairlayer.solve.newton import DONE
-from fairlayer.solve.smooth import SQUARED
+from fairlayer.solve.smooth import ENTROPY, SQUARED
 from fairlayer.stream.cell_index import CellIndex
 from fairlayer.stream.cell_sums import RING, TOTAL, CellSums
 from fairlayer.stream.kernels import history, learn
@@ -69,9 +69,10 @@ def look_for_drift(past):
 
 
 @compiled
-def coming_samples(ring, ring_count, past, future):
+def coming_samples(kind, ring, ring_count, past, future):
     """The samples expected: each cell's ring, moved to its mean, weighted to last until the horizon.
 
+    Where outputs must lie within an interval, none is moved by more than half its way to the end of it.
     Returns (outputs, cells, weights, samples and weight of each cell).
     """
     G, size, seen = ring_count.size, 0, 0.0
@@ -95,6 +96,10 @@ def coming_samples(ring, ring_count, past, future):
         cell_weight[c], count[c] = future * mass[c] / seen, float(kept)
         for i in range(kept):
             z[at], cell[at], weight[at] = ring[c, i] + (mean[c] - middle), c, cell_weight[c] / kept
+            if kind != SQUARED:
+                z[at] = max(z[at], 0.5 * ring[c, i])
+            if kind == ENTROPY:
+                z[at] = min(z[at], 0.5 + 0.5 * ring[c, i])
             at += 1
     return z, cell, weight, count, cell_weight
 
@@ -116,9 +121,10 @@ def noise(start, statistic, share, sums, square, counted):
 class Leader:
     """The leader of one stream: when to solve, and the shift to apply."""
 
-    def __init__(self, book: CellIndex, account: CellSums):
+    def __init__(self, book: CellIndex, account: CellSums, kind: int = SQUARED):
         self.book = book
         self.account = account
+        self.kind = kind  # of discrepancy
         self._shift: tuple[RowPlan, np.ndarray, np.ndarray] | None = None
 
     def shift(self) -> np.ndarray:
@@ -157,7 +163,7 @@ class Leader:
         horizon = BLIND if (self.book.without_target() >= 0).any() else HORIZON
         # Batches may be longer than the horizon; the prices serve at least until the next solve.
         future = max(horizon * samples, samples - led_at, 1.0)
-        z, cell, weights, count, weight = coming_samples(cells["ring"], cells["ring_count"], cells["past"], future)
+        z, cell, weights, count, weight = coming_samples(self.kind, cells["ring"], cells["ring_count"], cells["past"], future)
         if not len(z) or not len(plan.kind):
             return
         entries = (plan.start, plan.statistic, plan.share)
@@ -170,7 +176,7 @@ class Leader:
         rows = plan.rows(plan.share / some[plan.statistic], known, -(high + low) / some, -upper, upper)
         sides = (side.astype(np.float64) for side in (box.lo, box.hi))
         outcome, nu, *_ = solve_loops(
-            SQUARED, z, cell, weights, count, weight, *sides, rows, np.zeros(0), UNIT, False, np.empty(len(z))
+            self.kind, z, cell, weights, count, weight, *sides, rows, np.zeros(0), UNIT, False, np.empty(len(z))
         )
         if outcome == DONE:
             self.account.price = dict(zip(plan.labels, (nu / some).tolist(), strict=True))

@@ -18,6 +18,7 @@ from fairlayer.binding.groups import Column
 from fairlayer.binding.row_plan import PresentRows, RowPlan
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.solution import Status, StreamFacts
+from fairlayer.solve.smooth import SQUARED
 from fairlayer.stream.agreement import note_raw
 from fairlayer.stream.cell_index import LABELLED, CellIndex
 from fairlayer.stream.cell_sums import COUNT, EARLY, RAW, RING, TARGET, TOTAL, CellSums
@@ -39,13 +40,14 @@ class Ledger:
         tolerances: tuple[float, ...],
         bounds: Any,
         levels: Mapping[Name, Sequence[Label]] | None = None,
+        kind: int = SQUARED,
     ):
         self.rules = rules
         self.tolerances = tolerances
         self.bounds = bounds
         self.book = CellIndex(rules, levels)
         self.account = CellSums()
-        self.leader = Leader(self.book, self.account)
+        self.leader = Leader(self.book, self.account, kind)
         self._cell_names: list[str] = []
         self._numbers: dict[str, int] = {}  # of cells, by their names in the log
         self._shares: tuple[PresentRows, np.ndarray] | None = None
@@ -245,5 +247,5 @@ class Ledger:
         """What `to_bytes` gave."""
         self.account, data = CellSums.from_bytes(block)
         self.book.load_data(data)
-        self.leader = Leader(self.book, self.account)
+        self.leader = Leader(self.book, self.account, self.leader.kind)
         self._cell_names, self._numbers, self._shares, self._full = [], {}, None, None
