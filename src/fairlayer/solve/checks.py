@@ -35,8 +35,8 @@ def check_discrepancy(discrepancy: str | Discrepancy, z: Any = None) -> None:
             raise InputError(f"discrepancy {type(found).__name__} has no {attribute}: see fairlayer.Discrepancy.")
     given = _spread(*domain_of(found)) if z is None else torch.from_numpy(as_numpy(z).astype("float64").reshape(-1))
     check_domain(given.numpy(), found)
-    for s in torch.linspace(-3.0, 3.0, 13, dtype=torch.float64):
-        _Point(found, given, s.expand_as(given)).check()
+    for shift in sorted(torch.linspace(-3.0, 3.0, 13).tolist(), key=abs):
+        _Point(found, given, torch.full_like(given, shift)).check()
 
 
 def _spread(low: float, high: float) -> Tensor:

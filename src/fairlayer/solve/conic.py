@@ -27,6 +27,9 @@ from fairlayer.solve.extremes import cell_extremes
 from fairlayer.solve.feasibility import least_excess
 from fairlayer.solve.newton import statistics
 
+_FINE = {"solve_method": "Clarabel", "tol_gap_abs": 1e-12, "tol_gap_rel": 1e-12, "tol_feas": 1e-12}
+_LOST = 1e-3  # of the size of a statistic: whatever misses its rows by more was not solved
+
 
 class Conic:
     """A discrepancy, and if need be more constraints, as cvxpy writes them.
@@ -49,7 +52,7 @@ class Conic:
             raise InputError("objective and also must be functions of y and z that return what cvxpy makes of them.")
         self.objective = objective
         self.also = also
-        self.options = {"solve_method": "Clarabel", **options}
+        self.options = {**_FINE, **options} if "solve_method" not in options else options
 
     def project(self, z: Tensor, system: System, box: Box) -> tuple[Tensor, np.ndarray, np.ndarray]:
         """(the output as a function of z, (K,) its statistics, (F,) by how much it misses its families)."""
@@ -74,9 +77,12 @@ class Conic:
         try:
             (value,) = CvxpyLayer(problem, [given], [y])(z.cpu().double(), solver_args=self.options)
         except Exception as error:
-            _explain(system, box, z, error)
+            raise _explained(system, box, z, str(error)) from error
         value = value.to(dtype=z.dtype, device=z.device)
-        return (value, *_measured(value.detach(), system))
+        q, missed = _measured(value.detach(), system)
+        if not missed.max(initial=-np.inf) <= _LOST * _scale(system, z).max(initial=0.0):
+            raise _explained(system, box, z, f"it ended with rows missed by {missed.max():.3g}")
+        return value, q, missed
 
 
 def _stated(cvxpy: Any, rows: Rows, q: Any) -> list[Any]:
@@ -108,11 +114,15 @@ def _measured(value: Tensor, system: System) -> tuple[np.ndarray, np.ndarray]:
     return statistics(rows, sums), missed
 
 
-def _explain(system: System, box: Box, z: Tensor, error: Exception) -> None:
-    """Say why a solver failed: rows that contradict each other or the bounds, or itself."""
-    size = np.bincount(as_numpy(system.cell), weights=np.abs(as_numpy(z.detach().double())), minlength=len(system.weight))
-    scale = statistic_scale(system.rows, size)
+def _scale(system: System, z: Tensor) -> np.ndarray:
+    size = np.abs(as_numpy(z.detach().double()))
+    return statistic_scale(system.rows, np.bincount(as_numpy(system.cell), size, minlength=len(system.weight)))
+
+
+def _explained(system: System, box: Box, z: Tensor, what: str) -> FairlayerError:
+    """Why a solver failed: rows that contradict each other or the bounds, or itself."""
+    scale = _scale(system, z)
     excess, push = least_excess(system.rows, *cell_extremes(system, box), scale)
     if excess > 1e-9 * scale[push != 0].max(initial=0.0):
-        raise infeasible(system.view, system.rows, excess, push) from error
-    raise FairlayerError(f"The conic solver failed on this problem: {error}") from error
+        return infeasible(system.view, system.rows, excess, push)
+    return FairlayerError(f"The conic solver failed on this problem: {what}")

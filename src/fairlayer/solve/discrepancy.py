@@ -20,7 +20,7 @@ from torch import Tensor
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box
 from fairlayer.errors import InputError
-from fairlayer.solve.smooth import ENTROPY, FURTHEST, KL, ODDS, SQUARED
+from fairlayer.solve.smooth import ENTROPY, ENTROPY_REACH, FURTHEST, KL, KL_REACH, ODDS, SQUARED
 
 Interval = tuple[float, float]  # open
 _ANYTHING: Interval = (-math.inf, math.inf)
@@ -34,8 +34,8 @@ class Discrepancy(Protocol):
     domain: the open interval that z must lie in, and interval: the one that outputs then lie in, both all numbers if
     left out; remedy: what to do about a z outside. strong_convexity: a number mu > 0 such that d(., z) is mu-strongly
     convex; slopes are then at most 1 / mu, and the layer is 1 / mu-Lipschitz in the shift (paper, theorem 4.1).
-    value(y, z): d itself. reach(least, greatest, lo, hi): a shift beyond which every z from least to greatest rests on
-    a bound, or all but.
+    value(y, z): d itself. reach(least, greatest, lo, hi): how far a shift may go at once; beyond it every z from least
+    to greatest rests on a bound, or outputs would be of any size.
     """
 
     name: ClassVar[str]
@@ -163,7 +163,7 @@ class Entropy:
 
     def reach(self, least: float, greatest: float, low: float, high: float) -> float:
         """Where the last of the probabilities is all but 0 or 1."""
-        return 40.0 + max(abs(math.log(least)), abs(math.log1p(-greatest)))
+        return ENTROPY_REACH + max(-math.log(least), -math.log1p(-greatest))
 
 
 class Logits:
@@ -198,7 +198,7 @@ class Logits:
 
     def reach(self, least: float, greatest: float, low: float, high: float) -> float:
         """Where the last of the probabilities is all but 0 or 1."""
-        return 40.0 + min(max(abs(least), abs(greatest)), FURTHEST)
+        return ENTROPY_REACH + min(max(abs(least), abs(greatest)), FURTHEST)
 
 
 class GeneralizedKL:
@@ -233,8 +233,8 @@ class GeneralizedKL:
         return torch.xlogy(y, y / z) - y + z
 
     def reach(self, least: float, greatest: float, low: float, high: float) -> float:
-        """No shift ends it; one beyond this teaches nothing."""
-        return 40.0 + max(abs(math.log(least)), abs(math.log(greatest)))
+        """No shift ends it, but one that goes too far would make outputs of any size."""
+        return KL_REACH
 
 
 def _exp(s: Tensor) -> Tensor:

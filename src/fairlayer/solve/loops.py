@@ -105,11 +105,13 @@ def start_solve(samples, rows, count, cell_weight, start, unit):
     total = 0.0
     for c in range(cell_weight.size):
         total += cell_weight[c]
-    largest, reach, fits = largest_magnitude(samples.z), np.inf, True
+    largest, reach, fits, slope = largest_magnitude(samples.z), np.inf, True, 1.0
     if samples.kind != SQUARED:
-        fits, reach = extent(samples.kind, samples.z)
+        fits, reach, slope = extent(samples.kind, samples.z)
     elif low > -np.inf and high < np.inf:
         reach = 2.0 * max(largest - low, high + largest, 0.0)
+    if slope != 1.0:
+        cell_weight = slope * cell_weight
     solve = begin(rows, count, cell_weight, least, most, reach, start, unit)
     if not np.isfinite(largest):
         solve.search.number[OUTCOME] = NOT_FINITE

@@ -22,6 +22,8 @@ from fairlayer.solve.newton import shifts, solve_active
 
 SQUARED, ENTROPY, ODDS, KL = range(4)
 FURTHEST = 340.0  # shifts and logits beyond it count as it: products of two exponentials stay within float64
+ENTROPY_REACH = 40.0  # from the probability furthest out: there all are 0 or 1, or all but
+KL_REACH = 3.0  # amounts grow by the exponential of a shift that goes too far
 _TINY_SINGLE, _TINY = float(np.finfo(np.float32).tiny), float(np.finfo(np.float64).tiny)
 _BELOW_SINGLE, _BELOW = float(np.nextafter(np.float32(1), np.float32(0))), float(np.nextafter(1.0, 0.0))
 
@@ -217,14 +219,17 @@ def shifted(kind, z, cell, shift):
 
 @compiled
 def extent(kind, z):
-    """(whether every z lies where this kind takes it, a shift beyond which nothing much moves)."""
-    least, greatest = np.inf, -np.inf
+    """(whether every z lies where this kind takes it, how far a shift may go at once, mean slope before any shift)."""
+    least, greatest, slopes = np.inf, -np.inf, 0.0
     for one in z:
         least = min(least, float(one))
         greatest = max(greatest, float(one))
-    fits = least > 0.0 and (greatest < 1.0 or kind != ENTROPY)
-    if not fits:
-        return False, np.inf
+        slopes += _respond(kind, float(one), 1.0)[1]
+    if not (least > 0.0 and (greatest < 1.0 or kind != ENTROPY)):
+        return False, np.inf, 1.0
+    reach = KL_REACH
     if kind == ENTROPY:
-        return True, 40.0 + max(abs(math.log(least)), abs(math.log(1.0 - greatest)))
-    return True, 40.0 + max(abs(math.log(least)), abs(math.log(greatest)))
+        reach = ENTROPY_REACH + max(-math.log(least), -math.log(1.0 - greatest))
+    elif kind == ODDS:
+        reach = ENTROPY_REACH + max(abs(math.log(least)), abs(math.log(greatest)))
+    return True, reach, slopes / z.size

@@ -52,6 +52,11 @@ class TensorPasses:
         """The shift of each sample."""
         return torch.from_numpy(shift).to(self.device)[self.cell]
 
+    def usual_slope(self) -> float:
+        """The mean slope of a sample before any shift, as if there were no bounds."""
+        none = torch.zeros_like(self.exact)
+        return float(self.discrepancy.slope(self.exact, none, none - math.inf, none + math.inf).mean())
+
     def answer(self, request: int, of_cell: np.ndarray) -> None:
         """Take the sums that are asked for."""
         if request == EXACT:
@@ -111,7 +116,10 @@ def solve_tensors(
     if hasattr(discrepancy, "reach"):
         reach = discrepancy.reach(float(smallest), float(largest), box.lowest, box.highest)
     extremes = cell_extremes(system, box.within(*inner_limits(discrepancy, z.dtype)))
-    solve = begin(system.rows, system.samples, system.weight, *extremes, reach, start, unit)
+    weight = system.weight
+    if not discrepancy.piecewise_linear:
+        weight = weight * passes.usual_slope()
+    solve = begin(system.rows, system.samples, weight, *extremes, reach, start, unit)
     of_cell, request = solve.search.cell, MEASURE
     while request != FINISHED:
         passes.answer(request, of_cell)
