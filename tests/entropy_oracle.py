@@ -53,7 +53,13 @@ def project_entropic(problem: Problem, kind: str) -> np.ndarray:
         blocks.append(sparse.hstack([none, none, eye]))
         limits.append(np.zeros(n))
         cones.append(clarabel.ZeroConeT(n))
-    program = sparse.csc_matrix((3 * n, 3 * n)), cost, sparse.vstack(blocks, format="csc"), np.concatenate(limits), cones
+    program = (
+        sparse.csc_matrix((3 * n, 3 * n)),
+        cost,
+        sparse.vstack(blocks, format="csc"),
+        np.concatenate(limits),
+        cones,
+    )
     for tolerance in (1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8):  # as fine as can be had
         settings = clarabel.DefaultSettings()
         settings.verbose = False

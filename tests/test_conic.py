@@ -1,4 +1,4 @@
-"""Any convex discrepancy or set by a general solver: it agrees with the library's own where both can solve a problem."""
+"""Any convex discrepancy or set by a general solver: it agrees with the library's own where both can be had."""
 
 from __future__ import annotations
 

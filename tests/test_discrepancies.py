@@ -61,7 +61,7 @@ def test_a_scaled_one_has_the_same_optimum(case, bounds, weights):
 @every_bound
 @every_weight
 def test_against_the_exponential_cone(kind, case, bounds, weights):
-    problem = problem_for(kind, case, bounds, weights, n=30)
+    problem = problem_for(kind, case, bounds, weights, n=24)
     value = project(torch.tensor(problem.z), **problem.arguments(), discrepancy=kind).value
     optimum, w = project_entropic(problem, kind), problem.sample_weights()
     z, discrepancy = torch.tensor(problem.z), COMPILED[kind]
@@ -222,9 +222,7 @@ def test_theorem_4_1_in_relative_entropy():
             problem = problem_for("logits", case, bounds)
             z = torch.tensor(problem.z)
             near, far = (z + scale * torch.tensor(rng.normal(size=len(z))) for scale in (1e-3, 1.0))
-            y, *others = (
-                project(one, **problem.arguments(), discrepancy="logits").value for one in (z, near, far)
-            )
+            y, *others = (project(one, **problem.arguments(), discrepancy="logits").value for one in (z, near, far))
             for other, moved in zip(others, (near, far), strict=True):
                 assert (other - y).norm() <= 0.25 * (moved - z).norm() + 1e-9
 

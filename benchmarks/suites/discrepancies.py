@@ -88,7 +88,9 @@ def main(args: Namespace) -> list[Target]:
 def compare(n: int, args: Namespace) -> dict[str, Any]:
     """Times of all discrepancies on the same batches, in turn."""
     case, work = Case(n, 2, True), OtherWork()
-    layers = {kind: FairLayer([MeanParity(TOLERANCE)], (0.0, 1.0) if kind == "squared" else None, kind) for kind in KINDS}
+    layers = {
+        kind: FairLayer([MeanParity(TOLERANCE)], (0.0, 1.0) if kind == "squared" else None, kind) for kind in KINDS
+    }
     repeats = 5 if args.quick else max(30, min(300, 2_000_000 // n))
     times: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for repeat in range(-3, repeats):
@@ -181,7 +183,9 @@ def draw(seed: int, number: int) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     n, k = int(np.exp(rng.uniform(np.log(2), np.log(300)))), int(rng.integers(1, 4))
     groups = np.stack([rng.integers(0, rng.integers(2, 7), n) for _ in range(k)], axis=1)
     raw = np.exp(rng.uniform(-2, 2)) * rng.standard_normal(n) + rng.uniform(0, 3) * groups[:, 0] + rng.normal()
-    z = {"kl": lambda: np.exp(raw + 3 * rng.normal()), "logits": lambda: raw}.get(kind, lambda: 1 / (1 + np.exp(-raw)))()
+    z = {"kl": lambda: np.exp(raw + 3 * rng.normal()), "logits": lambda: raw}.get(
+        kind, lambda: 1 / (1 + np.exp(-raw))
+    )()
     edge = torch.finfo(dtype).eps
     z = z if kind == "logits" else np.clip(z, edge, np.inf if kind == "kl" else 1 - edge)
     # One number that is within all bounds, and that all means can be near.
@@ -193,7 +197,10 @@ def draw(seed: int, number: int) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         "inner": lambda: (0.8 * middle, 1.2 * middle),
         "per sample": lambda: (middle * rng.uniform(-0.5, 0.9, n), middle * rng.uniform(1.1, 2.5, n)),
     }
-    side, notion = str(rng.choice(list(bounds))), str(rng.choice(["parity", "intersection", "odds", "residuals", "means"]))
+    side, notion = (
+        str(rng.choice(list(bounds))),
+        str(rng.choice(["parity", "intersection", "odds", "residuals", "means"])),
+    )
     targets = middle * rng.uniform(0.9, 1.1, n)
     constraints = {
         "parity": lambda: [MeanParity(tolerance)],

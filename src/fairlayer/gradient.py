@@ -187,9 +187,7 @@ def _to_bound(gradient: Tensor, bound: Tensor | None) -> Tensor | None:
     return (gradient if bound.ndim else gradient.sum()).to(bound.dtype).to(bound.device)
 
 
-def stacked(
-    constraints: Sequence[Affine], box: Box, weights: np.ndarray | None, discrepancy: Discrepancy
-) -> Matrices:
+def stacked(constraints: Sequence[Affine], box: Box, weights: np.ndarray | None, discrepancy: Discrepancy) -> Matrices:
     """The rows of several constraints, of every problem of a batch."""
     problems = max((c.problems or 1 for c in constraints), default=1)
 

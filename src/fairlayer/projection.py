@@ -252,7 +252,12 @@ def _project_each(z: Tensor, rules: ConstraintSet, options: ProjectOptions, weig
             raise InputError("weights has zeros: Affine rows need a positive weight for every output.")
     sides = [side for constraint in rules.matrices for side in (constraint.lower, constraint.upper)]
     plain = is_compiled(z, options.discrepancy) and options.path != "tensor" and not box.wants_gradient
-    plain = plain and options.discrepancy.piecewise_linear and len(z) > 0 and not any(isinstance(side, Tensor) and side.requires_grad for side in sides)
+    plain = (
+        plain
+        and options.discrepancy.piecewise_linear
+        and len(z) > 0
+        and not any(isinstance(side, Tensor) and side.requires_grad for side in sides)
+    )
 
     def alone(b: int) -> Solution:
         problem = ConstraintSet([constraint.problem(b) for constraint in rules.matrices])

@@ -102,7 +102,7 @@ class StreamFacts(Facts):
 
 
 class ConicFacts(Facts):
-    """The same of an output by a general solver, which holds its rows only so far, and whose multipliers are unknown."""
+    """The same of an output by a general solver: it holds its rows only so far, and its multipliers are unknown."""
 
     def __init__(self, view: PresentRows, statistics: np.ndarray, missed: np.ndarray):
         super().__init__(view, statistics, np.full(len(statistics), np.nan), missed)

@@ -124,6 +124,6 @@ def pull_back_batch(gradient, z, matrices, ends, out):
     for b in range(B):
         _fill(rows, matrices, b)
         pull_back(
-            matrices.kind, gradient[b], z[b], cell, matrices.weight, matrices.lo, matrices.hi, ends.shift[b], ends.slopes[b], rows,
-            ends.nu[b], z.itemsize == 4, out[b],
+            matrices.kind, gradient[b], z[b], cell, matrices.weight, matrices.lo, matrices.hi, ends.shift[b],
+            ends.slopes[b], rows, ends.nu[b], z.itemsize == 4, out[b],
         )  # fmt: skip

@@ -87,7 +87,9 @@ class _Point:
         measured = (self._of("response", self.z + step, self.s) - self._of("response", self.z - step, self.s)) / (
             2.0 * step
         )
-        self._require(_close(sensitivity, measured, _NEAR), "sensitivity is not d response / d z", sensitivity, measured)
+        self._require(
+            _close(sensitivity, measured, _NEAR), "sensitivity is not d response / d z", sensitivity, measured
+        )
         convexity = getattr(self.discrepancy, "strong_convexity", None)
         if convexity is not None:
             most = 1.0 / convexity
@@ -107,7 +109,9 @@ class _Point:
             result, free = self._of(method, self.z, self.s, lo, hi), self._of(method, self.z, self.s)
             self._require((result == 0.0) | ~held, f"{method} is not 0 where a bound holds the sample", result)
             edge = (self.y - lo).abs().minimum((self.y - hi).abs()) < _EXACT
-            self._require(_close(result, free, _EXACT) | held | edge, f"{method} depends on bounds that do not hold", result)
+            self._require(
+                _close(result, free, _EXACT) | held | edge, f"{method} depends on bounds that do not hold", result
+            )
 
     def _check_value(self) -> None:
         def cost(y: Tensor) -> Tensor:

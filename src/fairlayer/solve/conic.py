@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy
@@ -69,7 +68,7 @@ class Conic:
         stated = [*_stated(cvxpy, rows, sums @ y - rows.offset), *_bounds(y, box)]
         stated += self.also(y, given) if self.also else []
         problem = cvxpy.Problem(cvxpy.Minimize(self.objective(y, given)), stated)
-        if not problem.is_dcp(dpp=True):
+        if not problem.is_dpp():
             raise InputError(
                 "objective and also do not make a problem that cvxpy knows to be convex, with z a parameter: see "
                 "https://www.cvxpy.org/tutorial/dcp for what it knows."

@@ -250,8 +250,8 @@ _KNOWN: dict[str, Discrepancy] = {one.name: one for one in (Squared(), Entropy()
 _COMPILED = {Squared: SQUARED, Entropy: ENTROPY, Logits: ODDS, GeneralizedKL: KL}
 
 
-def find_discrepancy(discrepancy: str | Discrepancy) -> Discrepancy:
-    """A discrepancy by its name, or as given."""
+def find_discrepancy(discrepancy: Any) -> Discrepancy:
+    """A discrepancy by its name, or as given if it has a response."""
     if isinstance(discrepancy, str):
         if discrepancy not in _KNOWN:
             raise InputError(f"discrepancy {discrepancy!r} is unknown; there are {sorted(_KNOWN)}.")
@@ -261,7 +261,7 @@ def find_discrepancy(discrepancy: str | Discrepancy) -> Discrepancy:
     return discrepancy
 
 
-def known_name(discrepancy: str | Discrepancy) -> str | None:
+def known_name(discrepancy: Any) -> str | None:
     """The name by which one is found again; None for one that the library does not have."""
     found = find_discrepancy(discrepancy)
     return found.name if _KNOWN.get(found.name) is found else None

@@ -14,6 +14,7 @@ the largest float32 below 1, and has its own slope.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -77,7 +78,7 @@ def _inside(kind, y, single):
     return y
 
 
-def _kernels(kind):  # type: ignore[no-untyped-def]
+def _kernels(kind: int) -> tuple[Any, Any, Any, Any]:
     """The loops for one kind, a constant to each of them: what is of other kinds is no part of the machine code."""
 
     @compiled(reorder=True, inner=True)

@@ -163,7 +163,9 @@ class Leader:
         horizon = BLIND if (self.book.without_target() >= 0).any() else HORIZON
         # Batches may be longer than the horizon; the prices serve at least until the next solve.
         future = max(horizon * samples, samples - led_at, 1.0)
-        z, cell, weights, count, weight = coming_samples(self.kind, cells["ring"], cells["ring_count"], cells["past"], future)
+        z, cell, weights, count, weight = coming_samples(
+            self.kind, cells["ring"], cells["ring_count"], cells["past"], future
+        )
         if not len(z) or not len(plan.kind):
             return
         entries = (plan.start, plan.statistic, plan.share)
