@@ -207,12 +207,39 @@ def audit() -> str:
     return table(header, ([f"{int(row['n']):,}", *(number(row[name]) for name in names)] for row in rows))
 
 
+def probabilities() -> str:
+    """The squared discrepancy and relative entropy at the same gap."""
+    rows, shown = read_csv(RESULTS / "probabilities.csv"), {
+        "log_loss": "log loss",
+        "brier": "Brier score",
+        "calibration": "calibration error",
+        "auc": "AUC",
+        "accuracy": "accuracy",
+        "gap": "gap",
+    }
+    lines = []
+    for data, method in dict.fromkeys((row["data"], row["method"]) for row in rows):
+        own = [row for row in rows if (row["data"], row["method"]) == (data, method)]
+        lines.append([data, method, *(number(mean(float(row[name]) for row in own)) for name in shown)])
+    return table(["data", "method", *shown.values()], lines)
+
+
+def discrepancies() -> str:
+    """What other discrepancies cost."""
+    rows = read_csv(RESULTS / "discrepancies.csv")
+    shown = ("entropy / squared", "logits / squared", "kl / squared")
+    lines = [[f"{int(row['n']):,}", *(number(row[name]) for name in shown), number(row["cvxpylayers_ms"])] for row in rows]
+    return table(["n", *shown, "cvxpylayers, ms"], lines)
+
+
 FIGURES: dict[str, Callable[[], str]] = {
     "adult": adult,
     "audit": audit,
     "decisions": decisions,
+    "discrepancies": discrepancies,
     "freeze": freeze,
     "measured": measured,
     "peers": peers,
+    "probabilities": probabilities,
     "stream": stream,
 }

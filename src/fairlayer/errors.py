@@ -52,8 +52,8 @@ class InfeasibleError(FairlayerError):
         )
         raised = "lower the ratio by" if relative else "raise the tolerances (or widen the limits) by"
         super().__init__(
-            f"No output satisfies these constraints together: {listed}. Widen the bounds, {raised} {excess:.6g}, or pass "
-            'infeasible="relax" for the output that violates them least.'
+            f"No output satisfies these constraints together: {listed}. Widen the bounds, {raised} {excess:.6g}, or "
+            'pass infeasible="relax" for the output that violates them least.'
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -25,10 +25,12 @@ from fairlayer.constraints.affine import Affine
 from fairlayer.errors import InputError
 from fairlayer.solve import Task
 from fairlayer.solve.batch import Ends, Matrices, pull_back_batch, solve_batch
+from fairlayer.solve.discrepancy import Discrepancy, compiled_kind, inner_limits, odds_against
 from fairlayer.solve.families import MINUS, PLUS, P, active_rows
 from fairlayer.solve.families import M as COEFFICIENT
 from fairlayer.solve.loops import pull_back
 from fairlayer.solve.result import Result
+from fairlayer.solve.smooth import ODDS
 from fairlayer.solve.tensors import has_float64
 
 _NO_OUTPUT = torch.empty(0)
@@ -100,22 +102,27 @@ class _Projection(torch.autograd.Function):
 
 
 def _compiled_gradient(solved: Solved, z: Tensor, gradient: Tensor) -> Tensor:
-    out = torch.empty_like(z, memory_format=torch.contiguous_format)
-    (_, system, box, _, _), result = solved.task, solved.result
+    (_, system, box, discrepancy, _), result = solved.task, solved.result
+    kind, single, given = compiled_kind(discrepancy), z.dtype == torch.float32, z.detach().contiguous()
+    sides = box.lo, box.hi
+    if kind == ODDS:
+        given, gradient, sides = odds_against(given), gradient.double(), box.wide()
+    out = torch.empty_like(given, memory_format=torch.contiguous_format)
     pull_back(
+        kind,
         gradient.contiguous().numpy(),
-        z.detach().contiguous().numpy(),
+        given.numpy(),
         system.cell,
         system.weights,
-        box.lo,
-        box.hi,
+        *sides,
         result.shift,
         result.slopes,
         system.rows,
         result.nu,
+        single,
         out.numpy(),
     )
-    return out
+    return out.to(z.dtype)
 
 
 def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Sequence[bool]) -> tuple[Tensor | None, ...]:
@@ -131,10 +138,14 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
     lo, hi = box.tensors(device)
     s = torch.from_numpy(result.shift).to(device)[index]
     exact = z.to(device).double()
+    open_ended = torch.tensor(math.inf, dtype=torch.float64, device=device)
+    raw = discrepancy.response(exact, s, -open_ended, open_ended)
     if compiled:  # which side of a bound a sample is on was decided in its own dtype
-        exact, s = (exact - s).to(z.dtype).double(), torch.zeros((), dtype=torch.float64)
-    slope = discrepancy.slope(exact, s, lo, hi)
-    sensitivity = discrepancy.sensitivity(exact, s, lo, hi)
+        raw = torch.clamp(raw.to(z.dtype), *inner_limits(discrepancy, z.dtype)).double()
+    # Slopes between the bounds, once without them: both sides then agree on who is held.
+    free = ((raw >= lo) & (raw <= hi)).double()
+    slope = discrepancy.slope(exact, s, -open_ended, open_ended) * free
+    sensitivity = discrepancy.sensitivity(exact, s, -open_ended, open_ended) * free
 
     pairs = active_rows(rows, result.nu)
     R = np.zeros((pairs.shape[1], len(rows.offset)))
@@ -150,19 +161,16 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
     correction = (torch.from_numpy(M).to(device) @ v)[index]
     if len(system.weights):
         correction = correction * torch.from_numpy(system.weights).to(device)
-    free = g - correction
+    pulled = g - correction
 
     lower, upper = _bound_gradients(rows, result.nu, v.cpu()) if needed[1] or needed[2] else (None, None)
-    held = slope == 0
-    open_ended = torch.tensor(math.inf, dtype=torch.float64, device=device)
-    raw = discrepancy.response(exact, s, -open_ended, open_ended) if needed[4] or needed[5] else exact
     return (
-        (sensitivity * free).to(z.dtype).to(z.device) if needed[0] else None,
+        (sensitivity * pulled).to(z.dtype).to(z.device) if needed[0] else None,
         lower if needed[1] else None,
         upper if needed[2] else None,
         v.cpu() if needed[3] else None,
-        _to_bound(free * (held & (raw < lo)), box.lo_tensor) if needed[4] else None,
-        _to_bound(free * (held & (raw > hi)), box.hi_tensor) if needed[5] else None,
+        _to_bound(pulled * (raw < lo), box.lo_tensor) if needed[4] else None,
+        _to_bound(pulled * (raw > hi), box.hi_tensor) if needed[5] else None,
     )
 
 
@@ -187,7 +195,7 @@ def _to_bound(gradient: Tensor, bound: Tensor | None) -> Tensor | None:
     return (gradient if bound.ndim else gradient.sum()).to(bound.dtype).to(bound.device)
 
 
-def stacked(constraints: Sequence[Affine], box: Box, weights: np.ndarray | None) -> Matrices:
+def stacked(constraints: Sequence[Affine], box: Box, weights: np.ndarray | None, discrepancy: Discrepancy) -> Matrices:
     """The rows of several constraints, of every problem of a batch."""
     problems = max((c.problems or 1 for c in constraints), default=1)
 
@@ -200,7 +208,9 @@ def stacked(constraints: Sequence[Affine], box: Box, weights: np.ndarray | None)
         np.ascontiguousarray(np.concatenate([rows(getattr(c, name), single) for c in constraints], axis=1), float)
         for name, single in (("A", 2), ("lower", 1), ("upper", 1))
     )
-    return Matrices(A, lower, upper, np.empty(0) if weights is None else weights, box.lo, box.hi)
+    kind = compiled_kind(discrepancy)
+    assert kind is not None
+    return Matrices(A, lower, upper, kind, np.empty(0) if weights is None else weights, box.lo, box.hi)
 
 
 def project_batch(z: Tensor, matrices: Matrices) -> tuple[Tensor, Ends]:

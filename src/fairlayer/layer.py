@@ -12,6 +12,7 @@ from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.projection import Absent, Infeasible, Path, Surrogate, project
 from fairlayer.solution import Solution
+from fairlayer.solve.conic import Conic
 from fairlayer.solve.discrepancy import Discrepancy
 
 
@@ -26,7 +27,7 @@ class FairLayer(nn.Module):
         self,
         constraints: Sequence[Constraint] | Constraint,
         bounds: Any = None,
-        discrepancy: str | Discrepancy = "squared",
+        discrepancy: str | Discrepancy | Conic = "squared",
         *,
         levels: Mapping[Name, Sequence[Label]] | None = None,
         absent: Absent = "vacuous",

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy, check_dense, is_dense
-from fairlayer.binding.bounds import read_bounds
+from fairlayer.binding.bounds import Box, read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import is_missing
 from fairlayer.binding.row_plan import RowPlan
-from fairlayer.binding.system import bind
+from fairlayer.binding.system import System, bind
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.decisions.project import project_decisions, read_threshold
@@ -28,9 +28,10 @@ from fairlayer.decisions.surrogate import check_surrogate
 from fairlayer.eager import eager
 from fairlayer.errors import AbsentGroupError, InputError
 from fairlayer.gradient import Solved, attach_gradient, in_forward_mode, project_batch, refuse_tangents, stacked
-from fairlayer.solution import BatchFacts, Facts, Solution
+from fairlayer.solution import BatchFacts, ConicFacts, Facts, Solution
 from fairlayer.solve import Task, is_compiled, solve
-from fairlayer.solve.discrepancy import Discrepancy, find_discrepancy
+from fairlayer.solve.conic import Conic
+from fairlayer.solve.discrepancy import Discrepancy, check_interval, find_discrepancy
 from fairlayer.solve.newton import DONE
 
 Absent = Literal["vacuous", "raise"]
@@ -57,7 +58,7 @@ def project(
     targets: Any = None,  # (n,)
     features: Any = None,
     weights: Any = None,  # (n,)
-    discrepancy: str | Discrepancy = "squared",
+    discrepancy: str | Discrepancy | Conic = "squared",
     *,
     levels: Mapping[Name, Sequence[Label]] | None = None,
     absent: Absent = "vacuous",
@@ -69,7 +70,9 @@ def project(
     """Project outputs onto constraints.
 
     z: raw outputs. groups: protected attributes, as columns by name, a frame, or an (n,) or (n, k) array.
-    bounds: (lo, hi), each None, a number, or one number per output. targets, features: where a constraint needs them.
+    bounds: (lo, hi), each None, a number, or one number per output. discrepancy: what "nearest" means: "squared";
+    "entropy" for probabilities; "logits" for z that are logits, with probabilities as outputs; "kl" for amounts; or an
+    object, see `WeightedSquared`, `Discrepancy`, `Conic`. targets, features: where a constraint needs them.
     weights: a sample of weight 2 counts as two equal samples. levels: all labels an attribute can have.
     absent: what to do about groups without a sample: "vacuous" (the status names them) or "raise".
     infeasible: "raise", or "relax" for the output that violates the rows least.
@@ -87,7 +90,7 @@ def project(
         features = None
     if surrogate is not None or rules.about_decisions:
         check_surrogate(surrogate, temperature)
-    kind = find_discrepancy(discrepancy)
+    kind = _read_discrepancy(discrepancy)
     options = ProjectOptions(bounds, kind, levels, absent, infeasible, path, surrogate, temperature)
     if isinstance(z, Tensor):
         return _project(z, rules, options, groups, targets, features, weights)
@@ -101,11 +104,15 @@ def project(
     return solution
 
 
+def _read_discrepancy(discrepancy: Any) -> Any:
+    return discrepancy if isinstance(discrepancy, Conic) else find_discrepancy(discrepancy)
+
+
 class ProjectOptions(NamedTuple):
     """The arguments of `project` that are not data."""
 
     bounds: Any
-    discrepancy: Discrepancy
+    discrepancy: Any  # a Discrepancy, or a Conic
     levels: Mapping[Name, Sequence[Label]] | None
     absent: Absent
     infeasible: Infeasible
@@ -170,9 +177,13 @@ def _project_one(
     n = len(z)
     box = read_bounds(options.bounds, n, _DTYPES[z.dtype])
     rules.check_bounds(box.lowest)
+    check_interval(box, options.discrepancy)
     compiled = is_compiled(z, options.discrepancy) and options.path != "tensor"
     if options.path == "compiled" and not compiled:
-        raise InputError(f"path='compiled' takes float32 or float64 on the CPU; z is {z.dtype} on {z.device}.")
+        raise InputError(
+            "path='compiled' takes float32 or float64 on the CPU, and a discrepancy by its name; z is "
+            f"{z.dtype} on {z.device}, discrepancy {options.discrepancy.name!r}."
+        )
     if targets is not None:
         targets = _read_targets(targets, n)
     if weights is not None:
@@ -189,10 +200,23 @@ def _project_one(
     if rules.about_decisions:
         relax = options.infeasible == "relax"
         return project_decisions(z, system, rules, box, relax, options.surrogate, options.temperature)
+    if isinstance(options.discrepancy, Conic):
+        return _project_conic(z, options, options.discrepancy, system, box)
     task = Task(z.detach().contiguous(), system, box, options.discrepancy, compiled)
     result, excess = solve(task, relax=options.infeasible == "relax")
     facts = Facts(system.view, result.statistics, result.nu, result.missed, excess)
     return Solution(attach_gradient(z, Solved(task, result, excess)), facts)
+
+
+def _project_conic(z: Tensor, options: ProjectOptions, conic: Conic, system: System, box: Box) -> Solution:
+    """Project by a general solver."""
+    if options.infeasible != "raise" or options.path != "auto":
+        raise InputError("Conic knows neither infeasible='relax' nor a path: leave both out.")
+    if not bool(torch.isfinite(z).all()):
+        position = int((~torch.isfinite(z)).nonzero()[0])
+        raise InputError(f"z[{position}] is {float(z[position])}: outputs must be finite.")
+    value, statistics, missed = conic.project(z, system, box)
+    return Solution(value, ConicFacts(system.view, statistics, missed))
 
 
 def _read_targets(targets: Any, n: int) -> Any:
@@ -247,14 +271,19 @@ def _project_each(z: Tensor, rules: ConstraintSet, options: ProjectOptions, weig
             raise InputError("weights has zeros: Affine rows need a positive weight for every output.")
     sides = [side for constraint in rules.matrices for side in (constraint.lower, constraint.upper)]
     plain = is_compiled(z, options.discrepancy) and options.path != "tensor" and not box.wants_gradient
-    plain = plain and len(z) > 0 and not any(isinstance(side, Tensor) and side.requires_grad for side in sides)
+    plain = (
+        plain
+        and options.discrepancy.piecewise_linear
+        and len(z) > 0
+        and not any(isinstance(side, Tensor) and side.requires_grad for side in sides)
+    )
 
     def alone(b: int) -> Solution:
         problem = ConstraintSet([constraint.problem(b) for constraint in rules.matrices])
         return _project_one(z[b], problem, options, weights=weights)
 
     if plain:
-        matrices = stacked(rules.matrices, box, weights)
+        matrices = stacked(rules.matrices, box, weights, options.discrepancy)
         value, ends = project_batch(z, matrices)
         # Whoever needs a closer look gets it: a contradiction, or a tolerance finer than the dtype.
         doubtful = np.flatnonzero(ends.outcome != DONE).tolist()

@@ -50,6 +50,10 @@ class Status(enum.Enum):
         "The constraints contradict each other or the bounds: this output violates them least, by `excess`, and is the "
         "closest to the input among those that do."
     )
+    APPROXIMATE = (
+        "Solved by a general conic solver: rows and bounds hold to its tolerance only, `gaps` holds what was reached. "
+        "Multipliers are not known. A discrepancy of the library's own holds them exactly."
+    )
 
 
 class Facts:
@@ -128,6 +132,23 @@ class StreamFacts(Facts):
     def status(self) -> Status:
         """What was found."""
         return self._status
+
+
+class ConicFacts(Facts):
+    """The same of an output by a general solver: it holds its rows only so far, and its multipliers are unknown."""
+
+    def __init__(self, view: PresentRows, statistics: np.ndarray, missed: np.ndarray):
+        super().__init__(view, statistics, np.full(len(statistics), np.nan), missed)
+
+    @property
+    def multipliers(self) -> np.ndarray:
+        """Not known."""
+        return np.full(len(self.rows), np.nan)
+
+    @property
+    def status(self) -> Status:
+        """Never more than the solver's tolerance allows to say."""
+        return Status.APPROXIMATE
 
 
 class RecordedFacts:

@@ -33,6 +33,7 @@ from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
 from fairlayer.model import FairModel
 from fairlayer.sklearn import FairClassifier, FairRegressor
+from fairlayer.solve.discrepancy import known_name
 from fairlayer.training import AugmentedLagrangian, Penalty, Projection, Unconstrained
 
 FORMAT = 1  # of the folder; raised when an older release could not read it
@@ -271,16 +272,19 @@ def _method(layer: Any) -> str:
 
 
 def _layer_data(layer: FairLayer) -> dict[str, Any]:
-    if layer.discrepancy != "squared":
-        raise InputError(f"A layer with discrepancy {layer.discrepancy!r} cannot be saved; 'squared' can.")
+    discrepancy = known_name(layer.discrepancy)
+    if discrepancy is None:
+        raise InputError(f"A layer with discrepancy {layer.discrepancy!r} cannot be saved; one of the library's can.")
     levels = layer.levels
     known = None if levels is None else [[_scalar(name), _list_of(labels)] for name, labels in levels.items()]
-    return {"absent": layer.absent, "infeasible": layer.infeasible, "levels": known}
+    data = {"absent": layer.absent, "infeasible": layer.infeasible, "levels": known}
+    return data if discrepancy == "squared" else {**data, "discrepancy": discrepancy}
 
 
 def _layer_options(data: dict[str, Any]) -> dict[str, Any]:
     levels = None if data["levels"] is None else {name: tuple(labels) for name, labels in data["levels"]}
-    return {"absent": data["absent"], "infeasible": data["infeasible"], "levels": levels}
+    discrepancy = data.get("discrepancy", "squared")
+    return {"absent": data["absent"], "infeasible": data["infeasible"], "levels": levels, "discrepancy": discrepancy}
 
 
 def _constraint_data(constraint: Constraint) -> dict[str, Any]:

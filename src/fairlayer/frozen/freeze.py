@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.bounds import read_bounds
+from fairlayer.binding.bounds import Box, read_bounds
 from fairlayer.binding.groups import Attributes, SoftGroup, read_groups
 from fairlayer.binding.row_plan import RowPlan
 from fairlayer.binding.system import bind
@@ -43,6 +43,7 @@ from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
 from fairlayer.model import FairModel
 from fairlayer.projection import project
+from fairlayer.solve.discrepancy import find_discrepancy, interval_of
 
 TIGHTENING_STEPS = 20
 
@@ -137,7 +138,7 @@ def _check(layer: Any, confidence: float | None, tighten: bool, weights: Any, wi
         return
     if not 0.0 < confidence < 1.0:
         raise InputError(f"confidence must lie between 0 and 1; got {confidence}.")
-    box = read_bounds(layer.bounds, 1, np.float64)
+    box = _output_range(layer)
     why = None
     if not math.isfinite(box.lowest) or not math.isfinite(box.highest):
         why = "the layer's outputs are unbounded (give it bounds=(lo, hi))"
@@ -147,6 +148,11 @@ def _check(layer: Any, confidence: float | None, tighten: bool, weights: Any, wi
         why = "targets may be anything (pass targets_within=(lo, hi))"
     if why:
         raise InputError(f"No confidence can be stated: {why}. Pass confidence=None to freeze without a statement.")
+
+
+def _output_range(layer: FairLayer) -> Box:
+    """What outputs can be: within the bounds, and where the discrepancy lets them be."""
+    return read_bounds(layer.bounds, 1, np.float64).within(*interval_of(find_discrepancy(layer.discrepancy)))
 
 
 @torch.no_grad()
@@ -270,7 +276,7 @@ class _Statement:
         self.relative = nothing if whole.view.relative is None else whole.view.relative
         self.groups = np.unique(np.concatenate([self.plus, self.minus[self.minus >= 0]]))
         self.delta = (1.0 - confidence) / max(1, len(self.groups))  # both sides of every mean hold together
-        box = read_bounds(sample.layer.bounds, 1, np.float64)
+        box = _output_range(sample.layer)
         self.plain_range = box.lowest, box.highest
         low, high = targets_within or (0.0, 0.0)
         self.residual_range = box.lowest - high, box.highest - low

@@ -25,7 +25,7 @@ from fairlayer.extras import needs
 from fairlayer.frames import frame_columns, is_frame
 from fairlayer.frozen.confidence import Certificate
 from fairlayer.layer import FairLayer
-from fairlayer.solve.discrepancy import find_discrepancy
+from fairlayer.solve.discrepancy import find_discrepancy, inner_limits
 
 
 class Family(NamedTuple):
@@ -68,7 +68,8 @@ class Frozen(nn.Module):
         self.register_buffer("shifts", torch.zeros(count, dtype=torch.float64))
         self.register_buffer("seen", torch.ones(count, dtype=torch.bool))  # whether the fit had samples of the group
         for name, dtype in (("limits", np.float64), ("limits_single", np.float32)):
-            box = read_bounds(layer.bounds, 1, dtype)
+            own = torch.from_numpy(np.zeros(0, dtype)).dtype
+            box = read_bounds(layer.bounds, 1, dtype).within(*inner_limits(self.discrepancy, own))
             self.register_buffer(name, torch.tensor([box.lo[0], box.hi[0]], dtype=torch.from_numpy(box.lo).dtype))
 
     def _lay_out(self, rules: ConstraintSet) -> int:

@@ -30,6 +30,7 @@ from fairlayer.solve.newton import (
     gram,
     statistics,
 )
+from fairlayer.solve.smooth import SQUARED
 
 _MOST_SOLVES = 120
 
@@ -105,7 +106,7 @@ def solve_priced(z, cell, weight, count, cell_weight, lo, hi, rows, price, out):
     """
     G, K = count.size, rows.offset.size
     sums, slopes, shift, nu = np.zeros(G), np.zeros(G), np.zeros(G), np.zeros(K)
-    samples = gather(z, cell, weight, lo, hi, count, False)
+    samples = gather(SQUARED, z, cell, weight, lo, hi, count, False)
     take_sums(samples, shift, sums, slopes)
     q = statistics(rows, sums)
     scale = 0.0

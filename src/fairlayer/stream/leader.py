@@ -23,6 +23,7 @@ from fairlayer.binding.rows import RATIO
 from fairlayer.compiled import compiled
 from fairlayer.solve.loops import solve_loops
 from fairlayer.solve.newton import DONE
+from fairlayer.solve.smooth import ENTROPY, SQUARED
 from fairlayer.stream.cell_index import CellIndex
 from fairlayer.stream.cell_sums import RING, TOTAL, CellSums
 from fairlayer.stream.kernels import history
@@ -89,9 +90,10 @@ def look_for_drift(past):
 
 
 @compiled
-def coming_samples(ring, ring_count, past, future):
+def coming_samples(kind, ring, ring_count, past, future):
     """The samples expected: each cell's ring, moved to its mean, weighted to last until the horizon.
 
+    Where outputs must lie within an interval, none is moved by more than half its way to the end of it.
     Returns (outputs, cells, weights, samples and weight of each cell).
     """
     G, size, seen = ring_count.size, 0, 0.0
@@ -115,6 +117,10 @@ def coming_samples(ring, ring_count, past, future):
         cell_weight[c], count[c] = future * mass[c] / seen, float(kept)
         for i in range(kept):
             z[at], cell[at], weight[at] = ring[c, i] + (mean[c] - middle), c, cell_weight[c] / kept
+            if kind != SQUARED:
+                z[at] = max(z[at], 0.5 * ring[c, i])
+            if kind == ENTROPY:
+                z[at] = min(z[at], 0.5 + 0.5 * ring[c, i])
             at += 1
     return z, cell, weight, count, cell_weight
 
@@ -138,9 +144,10 @@ class Leader:
 
     margin = MARGIN
 
-    def __init__(self, book: CellIndex, account: CellSums):
+    def __init__(self, book: CellIndex, account: CellSums, kind: int = SQUARED):
         self.book = book
         self.account = account
+        self.kind = kind  # of discrepancy
         self._shift: tuple[RowPlan, np.ndarray, np.ndarray] | None = None
 
     def shift(self) -> np.ndarray:
@@ -184,7 +191,9 @@ class Leader:
         """Find the prices anew: project what is expected, with the ledger as an offset."""
         cells, plan = self.account.cells, self.book.plan
         future = self.horizon()
-        z, cell, weights, count, weight = coming_samples(cells["ring"], cells["ring_count"], cells["past"], future)
+        z, cell, weights, count, weight = coming_samples(
+            self.kind, cells["ring"], cells["ring_count"], cells["past"], future
+        )
         if not len(z) or not len(plan.kind):
             return
         entries = (plan.start, plan.statistic, plan.share)
@@ -198,7 +207,7 @@ class Leader:
         rows = plan.rows(plan.share / some[plan.statistic], known, -(high + low) / some, lower, upper)
         sides = (side.astype(np.float64) for side in (box.lo, box.hi))
         outcome, nu, *_ = solve_loops(
-            z, cell, weights, count, weight, *sides, rows, np.zeros(0), UNIT, False, np.empty(len(z))
+            self.kind, z, cell, weights, count, weight, *sides, rows, np.zeros(0), UNIT, False, np.empty(len(z))
         )
         if outcome == DONE:
             self.account.price = dict(zip(plan.labels, (nu / some).tolist(), strict=True))

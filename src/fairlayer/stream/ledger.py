@@ -18,6 +18,7 @@ from fairlayer.binding.groups import Column
 from fairlayer.binding.row_plan import PresentRows, RowPlan
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.solution import Status, StreamFacts
+from fairlayer.solve.smooth import SQUARED
 from fairlayer.stream.agreement import note_raw
 from fairlayer.stream.cell_index import LABELLED, CellIndex
 from fairlayer.stream.cell_sums import (
@@ -52,6 +53,7 @@ class Ledger:
         tolerances: tuple[float, ...],
         bounds: Any,
         levels: Mapping[Name, Sequence[Label]] | None = None,
+        kind: int = SQUARED,
     ):
         self.rules = rules
         self.tolerances = tolerances
@@ -59,6 +61,7 @@ class Ledger:
         self.quantity = Quantity.of(rules)
         self.book = CellIndex(rules, levels)
         self.account = CellSums(self._fields())
+        self.kind = kind
         self.leader = self._new_leader()
         self._cell_names: list[str] = []
         self._numbers: dict[str, int] = {}  # of cells, by their names in the log
@@ -72,7 +75,7 @@ class Ledger:
     def _new_leader(self) -> Leader:
         threshold = self.quantity.threshold
         if threshold is None:
-            return Leader(self.book, self.account)
+            return Leader(self.book, self.account, self.kind)
         return ThresholdLeader(self.book, self.account, threshold)
 
     # Entering

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 
 from fairlayer.binding.bounds import Box
 from fairlayer.binding.exact_sums import exact_sums
@@ -16,10 +17,12 @@ from fairlayer.projection import project
 from fairlayer.solution import Status
 from fairlayer.solve import statistic_scale
 from fairlayer.solve.certify import shortfalls
+from fairlayer.solve.discrepancy import find_discrepancy, inner_limits
 from fairlayer.solve.feasibility import least_excess, widened
 from fairlayer.solve.loops import solve_loops
 from fairlayer.solve.newton import DONE
 from fairlayer.solve.priced_step import soft_step
+from fairlayer.solve.smooth import shifted
 from fairlayer.stream.fair_rounding import decide
 from fairlayer.stream.kernels import history, localised, pooled_rows, target_sums
 from fairlayer.stream.quantity import check_sides, decided_scores
@@ -55,6 +58,7 @@ class Outcome(NamedTuple):
 def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
     """The leader's shift, then the nearest outputs that keep every pooled row, and the batch's own if asked to."""
     account, plan, raw, box = ledger.account, ledger.book.plan, batch.raw, batch.box
+    inside = box.within(*inner_limits(find_discrepancy(settings.discrepancy), torch.from_numpy(raw[:0]).dtype))
     shift, (lower, upper, _, _) = ledger.leader.shift(), settings.rules.limits(plan)
     cells, local, count = localised(batch.cell, len(account))
     known = batch.targets if plan.any_residual and batch.targets is not None else _NONE
@@ -66,14 +70,14 @@ def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
     )))  # fmt: skip
     if settings.each_batch:
         rows = _with_batch_rows(rows, plan, cells, count, target_sums(known, local, len(cells)), family)
-    led = raw - shift[batch.cell]
+    led = shifted(settings.kind, raw, batch.cell, shift)
     sides = tuple(side.astype(np.float64) for side in (box.lo, box.hi))
     single, out = raw.dtype == np.float32, np.empty(len(raw))
     unit = float(np.finfo(raw.dtype).eps) / 2
 
     def attempt(wanted: Rows, allowed: float) -> tuple[Any, ...]:
         forced = np.zeros(len(wanted.offset))  # the last word on what rounding leaves in doubt is not said here
-        return solve_loops(led, local, _NONE, count, count, *sides, wanted, forced, allowed, single, out)
+        return solve_loops(settings.kind, led, local, _NONE, count, count, *sides, wanted, forced, allowed, single, out)
 
     outcome, nu, _, _, missed, _, absolute = attempt(rows, unit)
     nu = nu[: len(plan.residual)]
@@ -81,14 +85,14 @@ def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
         return Outcome(out.astype(raw.dtype), nu, Status.OPTIMAL)
     # No exact solution was found. For mean parity the overall mean for everyone is one.
     promised = np.resize([settings.rules.constraints[owner].always_feasible for owner in plan.owner], len(rows.kind))
-    constant = _constant(account, box, raw)
+    constant = _constant(account, inside, raw)
     if promised.all() and _holds(constant, local, rows, not account.count.any()):
         return Outcome(constant, np.zeros(len(nu)), Status.OPTIMAL)
     if outcome == DONE:
         return Outcome(out.astype(raw.dtype), nu, Status.ROUNDED)
     # Whatever else must give way, what can always be kept is.
     scale = statistic_scale(rows, absolute)
-    least, most = (count * float(side[0]) for side in sides)
+    least, most = (count * float(side[0]) for side in (inside.lo, inside.hi))
     excess, push = least_excess(rows, least, most, scale, ~promised)
     for wider, wide in widened(rows, excess, scale, ~promised):
         outcome, nu, _, _, missed, _, _ = attempt(wide, unit)

@@ -14,6 +14,7 @@ from fairlayer.constraints import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError, StoreError
 from fairlayer.solution import RecordedFacts, Solution, Status
+from fairlayer.solve.discrepancy import check_domain, find_discrepancy
 from fairlayer.stream.certificate import Certificate, certify
 from fairlayer.stream.ledger import Ledger
 from fairlayer.stream.log import Entry, Verification, make_entry, verify_log
@@ -57,6 +58,7 @@ class Stream:
     levels: all labels that attributes can have, by attribute: others are refused. Without it, a new label is a new
     group.
     each_batch: keep the constraints within every batch as well, at the cost of larger changes; ledger only.
+    discrepancy: "squared", "entropy" for probabilities, or "kl" for amounts; the last two with the ledger only.
     timeout: seconds to wait for a stream that another process is writing to.
     """
 
@@ -72,15 +74,18 @@ class Stream:
         eta: float = 0.5,
         warm_start: tuple[Any, ...] | None = None,
         each_batch: bool = False,
+        discrepancy: str = "squared",
         timeout: float = 10.0,
         levels: Mapping[Name, Sequence[Label]] | None = None,
     ):
-        settings = read_settings(constraints, bounds, policy, b_tau, eta, each_batch)
+        settings = read_settings(constraints, bounds, policy, b_tau, eta, each_batch, discrepancy)
         if warm_start is not None and policy != "ledger":
             raise InputError(f"warm_start needs policy='ledger'; got {policy!r}, which learns nothing from past data.")
         if not isinstance(name, str):
             raise InputError(f"name must be a string; got {name!r}.")
         past = None if warm_start is None else read_past(warm_start, settings.rules.needs_features)
+        if past is not None:
+            check_domain(past[0], find_discrepancy(discrepancy))
         place = read_location(store), read_text(name, "name"), read_positive(timeout, "timeout")
         self._begin(settings, *place, levels, read_only=False)
         if past is not None:
@@ -169,6 +174,7 @@ class Stream:
         """
         self._refuse_reader()
         raw, like = read_outputs(z)
+        check_domain(raw, find_discrepancy(self.settings.discrepancy))
         groups, n = read_labels(groups), len(raw)
         known = None if targets is None else read_targets(targets, n)
         waiting = bool(self.settings.rules.needs_targets) and known is None
@@ -347,7 +353,7 @@ class Stream:
 
     def _read_ledger(self, block: bytes | None) -> Ledger:
         settings = self.settings
-        ledger = Ledger(settings.rules, settings.tolerances, settings.bounds, self.levels)
+        ledger = Ledger(settings.rules, settings.tolerances, settings.bounds, self.levels, settings.kind)
         if block is not None:
             ledger.load_bytes(block)
         return ledger
