@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.process_group import Group
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.projection import Absent, Infeasible, Path, project
@@ -20,6 +21,9 @@ class FairLayer(nn.Module):
 
     Takes the arguments of `project`; the data come at the call. `solution` holds what is known about the last batch:
     status, gaps, multipliers (not its graph).
+
+    With a process group the samples of all its ranks are one batch: constraints hold for all of them together. Gradients
+    are those of the sum of the ranks' losses.
     """
 
     def __init__(
@@ -32,6 +36,7 @@ class FairLayer(nn.Module):
         absent: Absent = "vacuous",
         infeasible: Infeasible = "raise",
         path: Path = "auto",
+        process_group: Group = None,
     ):
         super().__init__()
         self.solution: Solution | None = None
@@ -42,6 +47,7 @@ class FairLayer(nn.Module):
         self.absent: Absent = absent
         self.infeasible: Infeasible = infeasible
         self.path: Path = path
+        self.process_group: Group = process_group
 
     def forward(
         self, z: Tensor, groups: Any = None, targets: Any = None, features: Any = None, weights: Any = None
@@ -60,6 +66,7 @@ class FairLayer(nn.Module):
             absent=self.absent,
             infeasible=self.infeasible,
             path=self.path,
+            process_group=self.process_group,
         )
         # Past nn.Module's own bookkeeping of attributes, which takes longer than a small solve.
         object.__setattr__(self, "solution", Solution(solution.value.detach(), solution.facts))

@@ -17,10 +17,12 @@ from torch import Tensor
 
 from fairlayer.arrays import as_numpy, is_dense
 from fairlayer.binding.bounds import read_bounds
+from fairlayer.binding.cells import assign_cells
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import is_missing
+from fairlayer.binding.groups import SoftGroup, is_missing
+from fairlayer.binding.process_group import Group, Ranks, find_ranks
 from fairlayer.binding.row_plan import RowPlan
-from fairlayer.binding.system import bind
+from fairlayer.binding.system import System, bind, read_columns
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.eager import eager
@@ -30,6 +32,8 @@ from fairlayer.solution import BatchFacts, Facts, Solution
 from fairlayer.solve import Task, is_compiled, solve
 from fairlayer.solve.discrepancy import Discrepancy, find_discrepancy
 from fairlayer.solve.newton import DONE
+from fairlayer.solve.opening import Part, open_batch, per_sample, shared_settings
+from fairlayer.solve.ranks import solve_ranks
 
 Absent = Literal["vacuous", "raise"]
 Infeasible = Literal["raise", "relax"]
@@ -60,6 +64,7 @@ def project(
     absent: Absent = "vacuous",
     infeasible: Infeasible = "raise",
     path: Path = "auto",
+    process_group: Group = None,
 ) -> Solution:
     """Project outputs onto constraints.
 
@@ -69,6 +74,8 @@ def project(
     absent: what to do about groups without a sample: "vacuous" (the status names them) or "raise".
     infeasible: "raise", or "relax" for the output that violates the rows least.
     path: "compiled" (loops on the CPU), "tensor" (any device), or "auto".
+    process_group: ranks whose samples are one batch with these: a group of torch.distributed, "default" for all ranks,
+    or None for these samples alone. Every rank of it must make the same calls, if need be with an empty batch.
 
     The value has z's type, dtype, device and shape; gradients flow to z, targets, tolerances and bounds (of an output
     that had to be relaxed, to z alone).
@@ -78,7 +85,7 @@ def project(
         targets = None
     if not rules.needs_features:
         features = None
-    options = ProjectOptions(bounds, find_discrepancy(discrepancy), levels, absent, infeasible, path)
+    options = ProjectOptions(bounds, find_discrepancy(discrepancy), levels, absent, infeasible, path, find_ranks(process_group))
     if isinstance(z, Tensor):
         return _project(z, rules, options, groups, targets, features, weights)
     array = np.asarray(z)
@@ -100,6 +107,7 @@ class ProjectOptions(NamedTuple):
     absent: Absent
     infeasible: Infeasible
     path: Path
+    ranks: Ranks | None
 
 
 _CHOICES = {"absent": ("vacuous", "raise"), "infeasible": ("raise", "relax"), "path": ("auto", "compiled", "tensor")}
@@ -129,6 +137,8 @@ def _project(
     z: Tensor, rules: ConstraintSet, options: ProjectOptions, groups: Any, targets: Any, features: Any, weights: Any
 ) -> Solution:
     """Project outputs of any shape."""
+    if options.ranks is not None:
+        return _project_share(z, options.ranks, rules, options, groups, targets, features, weights)
     _check(z, rules, targets, options)
     if z.ndim == 1:
         return _project_one(z, rules, options, groups, targets, features, weights)
@@ -160,18 +170,83 @@ def _project_one(
     if weights is not None:
         weights = _read_weights(weights, n)
     system = bind(rules, n, groups=groups, targets=targets, features=features, weights=weights, levels=options.levels)
+    _refuse_absent(system, options)
+    if n == 0:
+        return _nothing(z, system)
+    task = Task(z.detach().contiguous(), system, box, options.discrepancy, compiled)
+    result, excess = solve(task, relax=options.infeasible == "relax")
+    facts = Facts(system.view, result.statistics, result.nu, result.missed, excess)
+    return Solution(attach_gradient(z, Solved(task, result, excess)), facts)
+
+
+def _refuse_absent(system: System, options: ProjectOptions) -> None:
     if options.absent == "raise" and system.view.vacuous:
         raise AbsentGroupError(
             f"Groups are absent from this batch: {'; '.join(system.view.vacuous[:5])}. Use larger or stratified "
             'batches, or absent="vacuous" to project what can be compared.'
         )
-    if n == 0:
-        nothing = np.zeros(len(system.rows.offset))
-        return Solution(z.clone(), Facts(system.view, nothing, nothing, nothing[:0]))
-    task = Task(z.detach().contiguous(), system, box, options.discrepancy, compiled)
-    result, excess = solve(task, relax=options.infeasible == "relax")
+
+
+def _nothing(z: Tensor, system: System) -> Solution:
+    """What is known of an empty batch."""
+    nothing = np.zeros(len(system.rows.offset))
+    return Solution(z.clone(), Facts(system.view, nothing, nothing, nothing[:0]))
+
+
+def _project_share(
+    z: Tensor,
+    ranks: Ranks,
+    rules: ConstraintSet,
+    options: ProjectOptions,
+    groups: Any,
+    targets: Any,
+    features: Any,
+    weights: Any,
+) -> Solution:
+    """Project the samples of this rank, which with those of all others are one batch."""
+
+    def read() -> Part:
+        _check(z, rules, targets, options)
+        if rules.matrices:
+            raise InputError("Affine has a matrix over the outputs of one process: use it with process_group=None.")
+        n, dtype = z.numel(), _DTYPES[z.dtype]
+        known = None if targets is None else _read_targets(targets, n)
+        weighed = None if weights is None else _read_weights(weights, n)
+        groupings, columns = read_columns(
+            rules, n, groups=groups, targets=known, features=features, levels=options.levels
+        )
+        if any(isinstance(column, SoftGroup) for column in columns.values()):
+            raise InputError("SoftGroup has probabilities for each sample, which ranks do not share: pass labels.")
+        compiled = is_compiled(z, options.discrepancy) and options.path != "tensor"
+        if options.path == "compiled" and not compiled:
+            raise InputError(f"path='compiled' takes float32 or float64 on the CPU; z is {z.dtype} on {z.device}.")
+        box = read_bounds(options.bounds, n, dtype)
+        settings = {
+            **shared_settings(z, rules, box, options.bounds, known),
+            "discrepancy": options.discrepancy.name,
+            "attributes": repr(tuple(columns)),
+            "levels": repr(options.levels),
+            "weights": "some" if weighed is not None else "none",
+            "absent": options.absent,
+            "infeasible": options.infeasible,
+            "path": "compiled" if compiled else "tensor",
+        }
+        cells = assign_cells([*columns.values()], n, weighed)  # type: ignore[list-item]
+        flat = z.detach().reshape(-1).contiguous()
+        sides = per_sample(options.bounds)
+        return Part(
+            flat, box, sides, weighed, known, groupings, tuple(columns), cells, options.discrepancy, compiled, settings
+        )
+
+    whole = open_batch(ranks, rules, read)
+    system, flat = whole.system, z.reshape(-1)
+    _refuse_absent(system, options)
+    if not sum(whole.counts):
+        return _nothing(z, system)
+    task = Task(flat.detach().contiguous(), system, whole.box, options.discrepancy, whole.compiled, ranks)
+    result, excess = solve_ranks(task, whole, relax=options.infeasible == "relax")
     facts = Facts(system.view, result.statistics, result.nu, result.missed, excess)
-    return Solution(attach_gradient(z, Solved(task, result, excess)), facts)
+    return Solution(attach_gradient(flat, Solved(task, result, excess)).reshape(z.shape), facts)
 
 
 def _read_targets(targets: Any, n: int) -> Any:
