@@ -101,8 +101,7 @@ class _Projection(torch.autograd.Function):
 def _compiled_gradient(solved: Solved, z: Tensor, gradient: Tensor) -> Tensor:
     system, box, result = solved.task.system, solved.task.box, solved.result
     if solved.task.ranks is not None:
-        correction = np.empty(len(result.shift))
-        shifts(system.rows, _rank_multipliers(solved, z.detach(), gradient), correction)
+        _, correction = _rank_corrections(solved, z.detach(), gradient)
         share = LoopShare(z.detach().contiguous(), system.cell, system.weights, box)
         return share.pull_back(gradient, result.shift, correction)
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
@@ -122,10 +121,13 @@ def _compiled_gradient(solved: Solved, z: Tensor, gradient: Tensor) -> Tensor:
     return out
 
 
-def _rank_multipliers(solved: Solved, z: Tensor, gradient: Tensor) -> np.ndarray:
-    """v = R'(A D A')^+ A D g over the samples of all ranks, given their part of the gradient of the sum of all losses."""
-    sums = gradient_sums(solved.task, solved.result.shift, z, gradient)
-    return solve_active(solved.task.system.rows, solved.result.nu, solved.result.slopes, sums)
+def _rank_corrections(solved: Solved, z: Tensor, gradient: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """v = R'(A D A')^+ A D g over the samples of all ranks, whose losses add up; and M v, of each cell."""
+    rows, result = solved.task.system.rows, solved.result
+    v = solve_active(rows, result.nu, result.slopes, gradient_sums(solved.task, result.shift, z, gradient))
+    correction = np.empty(len(result.shift))
+    shifts(rows, v, correction)
+    return v, correction
 
 
 def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Sequence[bool]) -> tuple[Tensor | None, ...]:
@@ -150,9 +152,10 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
     M = dense(rows)
     if ranks is None:
         v = _multipliers(rows, M, result, index, slope * g)
-    else:
-        v = torch.from_numpy(_rank_multipliers(solved, z, gradient)).to(device)
-    correction = (torch.from_numpy(M).to(device) @ v)[index]
+        of_cell = torch.from_numpy(M).to(device) @ v
+    else:  # as the compiled loops do it, to the bit
+        v, of_cell = (torch.from_numpy(part).to(device) for part in _rank_corrections(solved, z, gradient))
+    correction = of_cell[index]
     if len(system.weights):
         correction = correction * torch.from_numpy(system.weights).to(device)
     free = g - correction

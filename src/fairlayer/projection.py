@@ -217,9 +217,8 @@ def _project_share(
         )
         if any(isinstance(column, SoftGroup) for column in columns.values()):
             raise InputError("SoftGroup has probabilities for each sample, which ranks do not share: pass labels.")
-        compiled = is_compiled(z, options.discrepancy) and options.path != "tensor"
-        if options.path == "compiled" and not compiled:
-            raise InputError(f"path='compiled' takes float32 or float64 on the CPU; z is {z.dtype} on {z.device}.")
+        squared = options.discrepancy.name == "squared"  # the compiled loops of a share know no other
+        compiled = squared and is_compiled(z, options.discrepancy) and options.path != "tensor"
         box = read_bounds(options.bounds, n, dtype)
         settings = {
             **shared_settings(z, rules, box, options.bounds, known),

@@ -241,7 +241,7 @@ class _Layout:
         body[:, 0] = np.bincount(index, minlength=size)
         share = make_share(part.z, cell, part.weights, part.box, part.discrepancy, part.compiled)
         windows, _ = share.sums(np.zeros(size), *bottoms, False)
-        self.of(body, "sums")[:] = windows.transpose(1, 0, 2).reshape(size, -1)
+        self.of(body, "sums")[:] = windows.transpose(1, 0, 2).reshape(size, 3 * WIDTH)
         weights = _NONE if part.weights is None else part.weights
         if "weight" in self.at:
             self._add(body, "weight", weights, index, _NONE)
