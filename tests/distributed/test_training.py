@@ -86,7 +86,8 @@ def test_loans_on_two_ranks_are_loans_on_one(pool):
     x = data.features.select_dtypes("number").fillna(0.0).to_numpy(np.float64)
     x = (x - x.mean(axis=0)) / np.where(x.std(axis=0) > 0, x.std(axis=0), 1.0)
     order = np.random.default_rng(0).permutation(len(x))
-    x, groups, targets = x[order], data.protected.to_numpy()[order], data.target.to_numpy()[order]
+    codes = np.stack([np.unique(data.protected[name], return_inverse=True)[1] for name in data.protected], axis=1)
+    x, groups, targets = x[order], codes[order], data.target.to_numpy()[order]
     size, steps = 400, 5
     listed = [
         batch(x[rows], groups[rows], targets[rows], torch.float64)
