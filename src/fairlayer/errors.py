@@ -26,6 +26,13 @@ class UncertainError(StoreError):
     """
 
 
+class RankError(FairlayerError):
+    """A rank of a process group failed, did not answer in time, or was given other settings than the rest.
+
+    It is raised on every rank, so that none waits for ever. The message names the rank where it is known.
+    """
+
+
 class AbsentGroupError(FairlayerError):
     """A group is absent from the batch and `absent="raise"` was asked for."""
 

@@ -29,7 +29,10 @@ from fairlayer.solve.discrepancy import Discrepancy, compiled_kind, inner_limits
 from fairlayer.solve.families import MINUS, PLUS, P, active_rows
 from fairlayer.solve.families import M as COEFFICIENT
 from fairlayer.solve.loops import pull_back
+from fairlayer.solve.newton import shifts, solve_active
+from fairlayer.solve.ranks import gradient_sums
 from fairlayer.solve.result import Result
+from fairlayer.solve.shares import LoopShare
 from fairlayer.solve.smooth import ODDS
 from fairlayer.solve.tensors import has_float64
 
@@ -91,6 +94,10 @@ class _Projection(torch.autograd.Function):
         solved: Solved = ctx.solved
         (z,) = ctx.saved_tensors
         needed = ctx.needs_input_grad[1:]
+        if solved.task.ranks is not None and torch.is_grad_enabled():
+            raise RuntimeError(
+                "Double backward over a process group is not available: use create_graph=False, or process_group=None."
+            )
         if solved.task.compiled and len(needed) == 1 and not torch.is_grad_enabled():
             return None, _compiled_gradient(solved, z, gradient)
         if torch.is_grad_enabled() and not solved.task.discrepancy.piecewise_linear:
@@ -102,7 +109,12 @@ class _Projection(torch.autograd.Function):
 
 
 def _compiled_gradient(solved: Solved, z: Tensor, gradient: Tensor) -> Tensor:
-    (_, system, box, discrepancy, _), result = solved.task, solved.result
+    _, system, box, discrepancy, _, ranks = solved.task
+    result = solved.result
+    if ranks is not None:
+        _, correction = _rank_corrections(solved, z.detach(), gradient)
+        share = LoopShare(z.detach().contiguous(), system.cell, system.weights, box)
+        return share.pull_back(gradient, result.shift, correction)
     kind, single, given = compiled_kind(discrepancy), z.dtype == torch.float32, z.detach().contiguous()
     sides = box.lo, box.hi
     if kind == ODDS:
@@ -125,6 +137,15 @@ def _compiled_gradient(solved: Solved, z: Tensor, gradient: Tensor) -> Tensor:
     return out.to(z.dtype)
 
 
+def _rank_corrections(solved: Solved, z: Tensor, gradient: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """v = R'(A D A')^+ A D g over the samples of all ranks, whose losses add up; and M v, of each cell."""
+    rows, result = solved.task.system.rows, solved.result
+    v = solve_active(rows, result.nu, result.slopes, gradient_sums(solved.task, result.shift, z, gradient))
+    correction = np.empty(len(result.shift))
+    shifts(rows, v, correction)
+    return v, correction
+
+
 def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Sequence[bool]) -> tuple[Tensor | None, ...]:
     """Gradients in tensor operations, themselves differentiable with respect to `gradient`.
 
@@ -132,7 +153,7 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
 
         dz = rho_z (g - M v),   d(row bound) = v,   d(offset) = v,   d(box) = g - M v where a sample rests on it.
     """
-    (_, system, box, discrepancy, compiled), result = solved.task, solved.result
+    (_, system, box, discrepancy, compiled, ranks), result = solved.task, solved.result
     rows, device = system.rows, z.device if has_float64(z.device) else torch.device("cpu")
     index = torch.as_tensor(system.cell, device=device).long()
     lo, hi = box.tensors(device)
@@ -147,23 +168,22 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
     slope = discrepancy.slope(exact, s, -open_ended, open_ended) * free
     sensitivity = discrepancy.sensitivity(exact, s, -open_ended, open_ended) * free
 
-    pairs = active_rows(rows, result.nu)
-    R = np.zeros((pairs.shape[1], len(rows.offset)))
-    np.add.at(R, (np.arange(len(R)), pairs[PLUS].astype(np.int64)), pairs[P])
-    np.subtract.at(R, (np.arange(len(R)), pairs[MINUS].astype(np.int64)), pairs[COEFFICIENT])
-    M = dense(rows)
-    over_cells = R @ M.T  # (a, G)
-    inverse = np.linalg.pinv((over_cells * result.slopes) @ over_cells.T, rcond=1e-12, hermitian=True)
-
     g = gradient.to(device).double()
-    sums = torch.zeros(len(M), dtype=torch.float64, device=device).index_add(0, index, slope * g)
-    v = torch.from_numpy(R.T @ inverse @ over_cells).to(device) @ sums  # (K,)
-    correction = (torch.from_numpy(M).to(device) @ v)[index]
+    M = dense(rows)
+    if ranks is None:
+        v = _multipliers(rows, M, result, index, slope * g)
+        of_cell = torch.from_numpy(M).to(device) @ v
+    else:  # as the compiled loops do it, to the bit
+        v, of_cell = (torch.from_numpy(part).to(device) for part in _rank_corrections(solved, z, gradient))
+    correction = of_cell[index]
     if len(system.weights):
         correction = correction * torch.from_numpy(system.weights).to(device)
     pulled = g - correction
 
     lower, upper = _bound_gradients(rows, result.nu, v.cpu()) if needed[1] or needed[2] else (None, None)
+    if ranks is not None and lower is not None and upper is not None:
+        # Every rank has a copy of what the bounds are made of: their gradients add up to the whole.
+        lower, upper = lower / ranks.size, upper / ranks.size
     return (
         (sensitivity * pulled).to(z.dtype).to(z.device) if needed[0] else None,
         lower if needed[1] else None,
@@ -172,6 +192,18 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
         _to_bound(pulled * (raw < lo), box.lo_tensor) if needed[4] else None,
         _to_bound(pulled * (raw > hi), box.hi_tensor) if needed[5] else None,
     )
+
+
+def _multipliers(rows: Rows, M: np.ndarray, result: Result, index: Tensor, weighed: Tensor) -> Tensor:
+    """(K,) v, with M as a matrix of (G, K); weighed: slope times gradient of each sample."""
+    pairs = active_rows(rows, result.nu)
+    R = np.zeros((pairs.shape[1], len(rows.offset)))
+    np.add.at(R, (np.arange(len(R)), pairs[PLUS].astype(np.int64)), pairs[P])
+    np.subtract.at(R, (np.arange(len(R)), pairs[MINUS].astype(np.int64)), pairs[COEFFICIENT])
+    over_cells = R @ M.T  # (a, G)
+    inverse = np.linalg.pinv((over_cells * result.slopes) @ over_cells.T, rcond=1e-12, hermitian=True)
+    sums = torch.zeros(len(M), dtype=torch.float64, device=index.device).index_add(0, index, weighed)
+    return torch.from_numpy(R.T @ inverse @ over_cells).to(index.device) @ sums
 
 
 def _bound_gradients(rows: Rows, nu: np.ndarray, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.process_group import Group
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.projection import Absent, Infeasible, Path, Surrogate, project
@@ -21,6 +22,9 @@ class FairLayer(nn.Module):
 
     Takes the arguments of `project`; the data come at the call. `solution` holds what is known about the last batch:
     status, gaps, multipliers (not its graph).
+
+    With a process group the samples of all its ranks are one batch: constraints hold for all of them together. Gradients
+    are those of the sum of the ranks' losses.
     """
 
     def __init__(
@@ -35,6 +39,7 @@ class FairLayer(nn.Module):
         path: Path = "auto",
         surrogate: Surrogate = None,
         temperature: float = 0.1,
+        process_group: Group = None,
     ):
         super().__init__()
         self.solution: Solution | None = None
@@ -47,6 +52,7 @@ class FairLayer(nn.Module):
         self.path: Path = path
         self.surrogate: Surrogate = surrogate
         self.temperature = temperature
+        self.process_group: Group = process_group
 
     def forward(
         self, z: Tensor, groups: Any = None, targets: Any = None, features: Any = None, weights: Any = None
@@ -67,6 +73,7 @@ class FairLayer(nn.Module):
             path=self.path,
             surrogate=self.surrogate,
             temperature=self.temperature,
+            process_group=self.process_group,
         )
         # Past nn.Module's own bookkeeping of attributes, which takes longer than a small solve.
         object.__setattr__(self, "solution", Solution(solution.value.detach(), solution.facts))

@@ -17,10 +17,12 @@ from torch import Tensor
 
 from fairlayer.arrays import as_numpy, check_dense, is_dense
 from fairlayer.binding.bounds import Box, read_bounds
+from fairlayer.binding.cells import assign_cells
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import is_missing
+from fairlayer.binding.groups import SoftGroup, is_missing
+from fairlayer.binding.process_group import Group, Ranks, find_ranks
 from fairlayer.binding.row_plan import RowPlan
-from fairlayer.binding.system import System, bind
+from fairlayer.binding.system import System, bind, read_columns
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.decisions.project import project_decisions, read_threshold
@@ -33,6 +35,8 @@ from fairlayer.solve import Task, is_compiled, solve
 from fairlayer.solve.conic import Conic
 from fairlayer.solve.discrepancy import Discrepancy, check_interval, find_discrepancy
 from fairlayer.solve.newton import DONE
+from fairlayer.solve.opening import Part, open_batch, per_sample, shared_settings
+from fairlayer.solve.ranks import solve_ranks
 
 Absent = Literal["vacuous", "raise"]
 Infeasible = Literal["raise", "relax"]
@@ -66,6 +70,7 @@ def project(
     path: Path = "auto",
     surrogate: Surrogate = None,
     temperature: float = 0.1,
+    process_group: Group = None,
 ) -> Solution:
     """Project outputs onto constraints.
 
@@ -79,6 +84,8 @@ def project(
     path: "compiled" (loops on the CPU), "tensor" (any device), or "auto".
     surrogate, temperature: of decisions alone, see `RateParity`. None for the exact derivative, 1 for scores that stay
     and 0 for those that are moved; "sigmoid" for a smooth stand-in, in which rates are means of sigmoids.
+    process_group: ranks whose samples are one batch with these: a group of torch.distributed, "default" for all ranks,
+    or None for these samples alone. Every rank of it must make the same calls, if need be with an empty batch.
 
     The value has z's type, dtype, device and shape; gradients flow to z, targets, tolerances and bounds (of an output
     that had to be relaxed, to z alone).
@@ -90,8 +97,8 @@ def project(
         features = None
     if surrogate is not None or rules.about_decisions:
         check_surrogate(surrogate, temperature)
-    kind = _read_discrepancy(discrepancy)
-    options = ProjectOptions(bounds, kind, levels, absent, infeasible, path, surrogate, temperature)
+    kind, ranks = _read_discrepancy(discrepancy), find_ranks(process_group)
+    options = ProjectOptions(bounds, kind, levels, absent, infeasible, path, surrogate, temperature, ranks)
     if isinstance(z, Tensor):
         return _project(z, rules, options, groups, targets, features, weights)
     array = np.asarray(z)
@@ -119,6 +126,7 @@ class ProjectOptions(NamedTuple):
     path: Path
     surrogate: Surrogate = None
     temperature: float = 0.1
+    ranks: Ranks | None = None
 
 
 _CHOICES = {"absent": ("vacuous", "raise"), "infeasible": ("raise", "relax"), "path": ("auto", "compiled", "tensor")}
@@ -153,6 +161,8 @@ def _project(
     z: Tensor, rules: ConstraintSet, options: ProjectOptions, groups: Any, targets: Any, features: Any, weights: Any
 ) -> Solution:
     """Project outputs of any shape."""
+    if options.ranks is not None:
+        return _project_share(z, options.ranks, rules, options, groups, targets, features, weights)
     _check(z, rules, targets, options)
     if z.ndim == 1:
         return _project_one(z, rules, options, groups, targets, features, weights)
@@ -189,14 +199,9 @@ def _project_one(
     if weights is not None:
         weights = _read_weights(weights, n)
     system = bind(rules, n, groups=groups, targets=targets, features=features, weights=weights, levels=options.levels)
-    if options.absent == "raise" and system.view.vacuous:
-        raise AbsentGroupError(
-            f"Groups are absent from this batch: {'; '.join(system.view.vacuous[:5])}. Use larger or stratified "
-            'batches, or absent="vacuous" to project what can be compared.'
-        )
+    _refuse_absent(system, options)
     if n == 0:
-        nothing = np.zeros(len(system.rows.offset))
-        return Solution(z.clone(), Facts(system.view, nothing, nothing, nothing[:0]))
+        return _nothing(z, system)
     if rules.about_decisions:
         relax = options.infeasible == "relax"
         return project_decisions(z, system, rules, box, relax, options.surrogate, options.temperature)
@@ -206,6 +211,78 @@ def _project_one(
     result, excess = solve(task, relax=options.infeasible == "relax")
     facts = Facts(system.view, result.statistics, result.nu, result.missed, excess)
     return Solution(attach_gradient(z, Solved(task, result, excess)), facts)
+
+
+def _refuse_absent(system: System, options: ProjectOptions) -> None:
+    if options.absent == "raise" and system.view.vacuous:
+        raise AbsentGroupError(
+            f"Groups are absent from this batch: {'; '.join(system.view.vacuous[:5])}. Use larger or stratified "
+            'batches, or absent="vacuous" to project what can be compared.'
+        )
+
+
+def _nothing(z: Tensor, system: System) -> Solution:
+    """What is known of an empty batch."""
+    nothing = np.zeros(len(system.rows.offset))
+    return Solution(z.clone(), Facts(system.view, nothing, nothing, nothing[:0]))
+
+
+def _project_share(
+    z: Tensor,
+    ranks: Ranks,
+    rules: ConstraintSet,
+    options: ProjectOptions,
+    groups: Any,
+    targets: Any,
+    features: Any,
+    weights: Any,
+) -> Solution:
+    """Project the samples of this rank, which with those of all others are one batch."""
+
+    def read() -> Part:
+        _check(z, rules, targets, options)
+        if rules.matrices:
+            raise InputError("Affine has a matrix over the outputs of one process: use it with process_group=None.")
+        if rules.about_decisions or isinstance(options.discrepancy, Conic):
+            what = "RateParity" if rules.about_decisions else "Conic"
+            raise InputError(f"{what} looks at the scores of one process: use it with process_group=None.")
+        n, dtype = z.numel(), _DTYPES[z.dtype]
+        known = None if targets is None else _read_targets(targets, n)
+        weighed = None if weights is None else _read_weights(weights, n)
+        groupings, columns = read_columns(
+            rules, n, groups=groups, targets=known, features=features, levels=options.levels
+        )
+        if any(isinstance(column, SoftGroup) for column in columns.values()):
+            raise InputError("SoftGroup has probabilities for each sample, which ranks do not share: pass labels.")
+        squared = options.discrepancy.name == "squared"  # the compiled loops of a share know no other
+        compiled = squared and is_compiled(z, options.discrepancy) and options.path != "tensor"
+        box = read_bounds(options.bounds, n, dtype)
+        settings = {
+            **shared_settings(z, rules, box, options.bounds, known),
+            "discrepancy": options.discrepancy.name,
+            "attributes": repr(tuple(columns)),
+            "levels": repr(options.levels),
+            "weights": "some" if weighed is not None else "none",
+            "absent": options.absent,
+            "infeasible": options.infeasible,
+            "path": "compiled" if compiled else "tensor",
+        }
+        cells = assign_cells([*columns.values()], n, weighed)  # type: ignore[list-item]
+        flat = z.detach().reshape(-1).contiguous()
+        sides = per_sample(options.bounds)
+        return Part(
+            flat, box, sides, weighed, known, groupings, tuple(columns), cells, options.discrepancy, compiled, settings
+        )
+
+    whole = open_batch(ranks, rules, read)
+    system, flat = whole.system, z.reshape(-1)
+    _refuse_absent(system, options)
+    if not sum(whole.counts):
+        return _nothing(z, system)
+    task = Task(flat.detach().contiguous(), system, whole.box, options.discrepancy, whole.compiled, ranks)
+    result, excess = solve_ranks(task, whole, relax=options.infeasible == "relax")
+    facts = Facts(system.view, result.statistics, result.nu, result.missed, excess)
+    return Solution(attach_gradient(flat, Solved(task, result, excess)).reshape(z.shape), facts)
 
 
 def _project_conic(z: Tensor, options: ProjectOptions, conic: Conic, system: System, box: Box) -> Solution:

@@ -23,7 +23,7 @@ _HALF = np.int64((1 << 27) - 1)
 
 
 @compiled(inner=True)
-def _add(limbs, place, mantissa, negative):
+def add_whole(limbs, place, mantissa, negative):
     """limbs += mantissa * 2^place, mantissa below 2^54."""
     at, by = place >> 5, place & 31
     low = (mantissa & _LOW) << by
@@ -39,7 +39,7 @@ def _add(limbs, place, mantissa, negative):
 
 
 @compiled(inline=True)
-def _split(bits):
+def whole_of(bits):
     """Place and whole number of a float64: it is mantissa * 2^(place - 1074), but for its sign."""
     place = (bits >> 52) & 0x7FF
     mantissa = bits & 0xFFFFFFFFFFFFF
@@ -57,20 +57,20 @@ def accumulate(values, cell, weight, limbs):
     bits = values.view(np.int64)
     if weight.size == 0:
         for i in range(values.size):
-            place, mantissa = _split(bits[i])
-            _add(limbs[cell[i]], place, mantissa, bits[i] < 0)
+            place, mantissa = whole_of(bits[i])
+            add_whole(limbs[cell[i]], place, mantissa, bits[i] < 0)
         return
     factor = weight.view(np.int64)
     for i in range(values.size):
-        place, a = _split(bits[i])
-        other, b = _split(factor[i])
+        place, a = whole_of(bits[i])
+        other, b = whole_of(factor[i])
         place += other
         negative = (bits[i] < 0) != (factor[i] < 0)
         sums = limbs[cell[i]]
-        _add(sums, place, (a & _HALF) * (b & _HALF), negative)
-        _add(sums, place + 27, (a & _HALF) * (b >> 27), negative)
-        _add(sums, place + 27, (a >> 27) * (b & _HALF), negative)
-        _add(sums, place + 54, (a >> 27) * (b >> 27), negative)
+        add_whole(sums, place, (a & _HALF) * (b & _HALF), negative)
+        add_whole(sums, place + 27, (a & _HALF) * (b >> 27), negative)
+        add_whole(sums, place + 27, (a >> 27) * (b & _HALF), negative)
+        add_whole(sums, place + 54, (a >> 27) * (b >> 27), negative)
 
 
 @compiled(inner=True)

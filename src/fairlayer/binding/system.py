@@ -57,25 +57,34 @@ def bind(
     levels: Mapping[Name, Sequence[Label]] | None = None,
 ) -> System:
     """Bind constraints to a batch of n samples. Weights, if any, are an (n,) float64 array."""
-    attributes = read_groups(groups, n, levels) if rules.needs_groups else {}
-    groupings, used = rules.groupings(tuple(attributes))
-    columns: dict[Key, Column | SoftGroup] = {("group", name): attributes[name] for name in used}
-    for constraint in rules.constraints:
-        columns.update(condition_columns(constraint, features, targets))
-    check_lengths(rules, columns, n)
+    groupings, columns = read_columns(rules, n, groups=groups, targets=targets, features=features, levels=levels)
     if rules.matrices or any(type(column) is SoftGroup for column in columns.values()):  # every sample is its own cell
         index, count = np.arange(n, dtype=np.int32), np.ones(n)
         weight = count if weights is None else weights
         plan = make_plan(rules, groupings, {key: _sample_column(c) for key, c in columns.items()}, n)
     else:
         index, count, weight, levels_met = assign_cells(list(columns.values()), n, weights)  # type: ignore[arg-type]
-        keys = tuple(columns)
-        if len(count) <= MOST_KEPT:
-            kinds = tuple(tuple(map(type, labels)) for labels in levels_met.labels)
-            plan = _kept_plan(rules, groupings, keys, levels_met, kinds)
-        else:
-            plan = _cell_plan(rules, groupings, keys, levels_met)
-    return _bind_plan(plan, rules, index, count, weight, weights, targets)
+        plan = cell_plan(rules, groupings, tuple(columns), levels_met, len(count))
+    return bind_plan(plan, rules, index, count, weight, weights, targets)
+
+
+def read_columns(
+    rules: ConstraintSet,
+    n: int,
+    *,
+    groups: Any = None,
+    targets: Any = None,
+    features: Any = None,
+    levels: Mapping[Name, Sequence[Label]] | None = None,
+) -> tuple[Groupings, dict[Key, Column | SoftGroup]]:
+    """What constraints compare, and every column of a batch that they look at."""
+    attributes = read_groups(groups, n, levels) if rules.needs_groups else {}
+    groupings, used = rules.groupings(tuple(attributes))
+    columns: dict[Key, Column | SoftGroup] = {("group", name): attributes[name] for name in used}
+    for constraint in rules.constraints:
+        columns.update(condition_columns(constraint, features, targets))
+    check_lengths(rules, columns, n)
+    return groupings, columns
 
 
 def check_lengths(rules: ConstraintSet, columns: Mapping[Key, Column | SoftGroup], n: int) -> None:
@@ -101,6 +110,16 @@ def make_plan(
         for family in list_families(constraint, position, groupings[position], grid, known)  # type: ignore[arg-type]
     ]
     return RowPlan(families, size, rules.matrix_at)
+
+
+def cell_plan(
+    rules: ConstraintSet, groupings: Groupings, keys: tuple[Key, ...], levels: Levels, size: int
+) -> RowPlan:
+    """The plan over `size` cells of these levels, kept for the next batch unless there are too many."""
+    if size > MOST_KEPT:
+        return _cell_plan(rules, groupings, keys, levels)
+    kinds = tuple(tuple(map(type, labels)) for labels in levels.labels)
+    return _kept_plan(rules, groupings, keys, levels, kinds)
 
 
 def _cell_plan(rules: ConstraintSet, groupings: Groupings, keys: tuple[Key, ...], levels: Levels) -> RowPlan:
@@ -132,7 +151,7 @@ def _sample_column(column: Column | SoftGroup) -> GridColumn:
     return GridColumn(tuple(found.tolist()), digits)
 
 
-def _bind_plan(
+def bind_plan(
     plan: RowPlan,
     rules: ConstraintSet,
     index: Any,
@@ -140,8 +159,12 @@ def _bind_plan(
     weight: np.ndarray,
     weights: np.ndarray | None,
     targets: Any,
+    target_sums: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> System:
-    """Put counts, targets and tolerances in."""
+    """Put counts, targets and tolerances in.
+
+    target_sums: of the cells, and how far they may be off, where these samples are only a part of the batch.
+    """
     if rules.matrices and not (weight > 0).all():
         raise InputError("weights has zeros: Affine rows need a positive weight for every output.")
     value, present = plan.means(weight)
@@ -152,12 +175,13 @@ def _bind_plan(
     rows = plan.rows(value, present, plan.no_offset, lower, upper)
     numbers = None
     if plan.any_residual:
-        numbers = _as_numbers(targets)
-        sums, error = np.empty(len(weight)), np.empty(len(weight))
-        exact_sums(numbers, as_numpy(index).astype(np.int32), sample_weights, sums, error)
+        numbers = as_numbers(targets)
+        if target_sums is None:
+            target_sums = np.empty(len(weight)), np.empty(len(weight))
+            exact_sums(numbers, as_numpy(index).astype(np.int32), sample_weights, *target_sums)
         if isinstance(targets, torch.Tensor) and targets.requires_grad:
             offset_tensor = _offset_tensor(rows, plan.residual, index, weights, targets)
-        rows = less_targets(rows, plan, sums, error)
+        rows = less_targets(rows, plan, *target_sums)
     return System(
         index,
         count,
@@ -188,7 +212,8 @@ def less_targets(rows: Rows, plan: RowPlan, sums: np.ndarray, error: np.ndarray)
     return rows._replace(offset=offset).between(rows.lower + off, rows.upper - off)
 
 
-def _as_numbers(targets: Any) -> np.ndarray:
+def as_numbers(targets: Any) -> np.ndarray:
+    """Targets as float64, where residuals are taken of them."""
     try:
         return as_numpy(targets).astype(np.float64)
     except (TypeError, ValueError) as error:

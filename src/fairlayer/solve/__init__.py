@@ -16,6 +16,7 @@ from torch import Tensor
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box
 from fairlayer.binding.exact_sums import exact_sums
+from fairlayer.binding.process_group import Ranks
 from fairlayer.binding.row_plan import PresentRows
 from fairlayer.binding.rows import Rows
 from fairlayer.binding.system import System
@@ -47,6 +48,7 @@ class Task(NamedTuple):
     box: Box
     discrepancy: Discrepancy
     compiled: bool  # by compiled loops; otherwise in tensor operations
+    ranks: Ranks | None = None  # whose samples are projected together with these
 
     @property
     def inside(self) -> Box:

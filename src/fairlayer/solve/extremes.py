@@ -21,8 +21,12 @@ def _extreme(system: System, side: np.ndarray) -> np.ndarray:
         if len(system.weights):  # what has no weight adds nothing, even where its bound is infinite
             values = np.where(system.weights > 0, values, 0.0) * system.weights
         return np.bincount(index, weights=values, minlength=len(system.weight))
-    bound = float(side[0])
+    return common_extreme(system.weight, float(side[0]))
+
+
+def common_extreme(weight: np.ndarray, bound: float) -> np.ndarray:
+    """(G,) the cell sums of samples that all rest on the same bound."""
     if np.isfinite(bound):
         with np.errstate(over="ignore"):  # a sum past the range of floats is as good as an open one
-            return system.weight * bound
-    return np.where(system.weight > 0, bound, 0.0)
+            return weight * bound
+    return np.where(weight > 0, bound, 0.0)

@@ -1,0 +1,332 @@
+"""How ranks begin a projection together: settings compared, labels united, the first sums taken, in one exchange.
+
+Each rank reads its own samples. Then one sum over all ranks carries a header of every rank (a digest of its settings, a
+digest of its labels, the extent of its outputs) and, in the cells of the last batch, counts and the first sums. These
+are good where labels are as they were, as a rule; otherwise a second sum carries them in the cells that were agreed on.
+The first sum has the same size whatever the settings, so that ranks that disagree find out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairlayer.arrays import as_numpy
+from fairlayer.binding.bounds import Box
+from fairlayer.binding.cells import Cells, Levels
+from fairlayer.binding.conditions import Key
+from fairlayer.binding.constraint_set import ConstraintSet, Groupings
+from fairlayer.binding.exact_sums import LIMBS, PRODUCT_LIMBS, accumulate, round_sums
+from fairlayer.binding.process_group import Ranks
+from fairlayer.binding.shared_labels import digest_of, digits_in, met_labels, moved, place_of, shared_levels
+from fairlayer.binding.system import System, as_numbers, bind_plan, cell_plan
+from fairlayer.errors import InputError, RankError
+from fairlayer.solve.discrepancy import Discrepancy
+from fairlayer.solve.extremes import common_extreme
+from fairlayer.solve.shares import LoopShare, Share, TensorShare
+from fairlayer.solve.tensors import has_float64
+from fairlayer.solve.windows import WIDTH, bottom_below, carry
+
+# Places in the header of a rank.
+_SETTINGS, _LABELS, _GUESS, _FAILED, _SAMPLES, _LEAST, _GREATEST, _LARGEST, _HEAVIEST, _LOWEST, _HIGHEST = range(11)
+_HEADER = 11
+_BODY = 2048  # words for counts and sums that are sent along with the headers
+_FIRST_BOTTOM = -200  # of the windows sent along, good for numbers from 2^-60 to 2^60
+_MODERATE = 2.0**60
+_NONE = np.empty(0)
+
+
+def per_sample(bounds: Any) -> tuple[bool, bool]:
+    """Whether each bound is one number per sample, however many there are."""
+    if bounds is None:
+        return False, False
+    low, high = (side is not None and np.ndim(side.detach() if isinstance(side, Tensor) else side) > 0 for side in bounds)
+    return low, high
+
+
+def shared_settings(z: Tensor, rules: ConstraintSet, box: Box, bounds: Any, targets: Any) -> dict[str, str]:
+    """What has to be the same on all ranks, by name."""
+    sides = zip((box.lowest, box.highest), per_sample(bounds), strict=True)
+    tolerances = rules.tolerances()
+    gradients = {
+        "z": z.requires_grad,
+        "tolerances": any(isinstance(tolerance, Tensor) for tolerance in tolerances),
+        "bounds": box.wants_gradient,
+        "targets": isinstance(targets, Tensor) and targets.requires_grad,
+    }
+    wanted = [name for name, wants in gradients.items() if wants and torch.is_grad_enabled()]
+    return {
+        "constraints": repr([(kind.__name__, key) for kind, key in rules.key]),
+        "tolerances": repr([float(tolerance) for tolerance in tolerances]),
+        "dtype": str(z.dtype),
+        "bounds": repr(["one per sample" if per else side for side, per in sides]),
+        "gradients wanted of": repr(wanted),
+    }
+
+
+class Part(NamedTuple):
+    """What a rank brings: its samples as they were read, and the settings that all ranks must share."""
+
+    z: Tensor  # (n,), contiguous, without a graph
+    box: Box
+    sides: tuple[bool, bool]  # whether each bound is one number per sample
+    weights: np.ndarray | None
+    targets: Any
+    groupings: Groupings
+    keys: tuple[Key, ...]
+    cells: Cells
+    discrepancy: Discrepancy
+    compiled: bool
+    settings: dict[str, str]  # by name, for messages
+
+
+class Whole(NamedTuple):
+    """What is known of the whole batch once all ranks have spoken."""
+
+    system: System  # cells, weights and targets of this rank's samples; counts and rows of all
+    share: Share
+    box: Box
+    compiled: bool
+    counts: list[int]  # samples of every rank
+    weighted: bool
+    sides: tuple[bool, bool]  # whether each bound is one number per sample
+    sums: np.ndarray  # (3, G, WIDTH) windows of the outputs without a shift
+    bottoms: tuple[int, int]  # of outputs and of slopes in these
+    least: np.ndarray  # (G,) what each cell sum can be within the bounds
+    most: np.ndarray
+    extent: tuple[float, float]  # of z
+    limits: tuple[float, float]  # the lowest and the highest bound
+    largest: float  # absolute value of an output within its bounds
+    heaviest: float  # weight
+
+
+def open_batch(ranks: Ranks, rules: ConstraintSet, read: Callable[[], Part]) -> Whole:
+    """Read this rank's samples and find out about the batch they are a part of.
+
+    Whatever goes wrong on one rank is an error on all.
+    """
+    part, failure = None, None
+    try:
+        part = read()
+        words = _first_words(ranks, rules, part)
+    except Exception as error:
+        failure, words = error, np.zeros(ranks.size * _HEADER + _BODY, dtype=np.int64)
+        words[ranks.rank * _HEADER + _FAILED] = 1
+    words = ranks.total(words)
+    heads = words[: ranks.size * _HEADER].reshape(ranks.size, _HEADER)
+    if part is None or failure is not None or heads[:, _FAILED].any():
+        raise _failed(ranks, failure)
+    if len(set(heads[:, _SETTINGS].tolist())) > 1:
+        raise _disagreement(ranks.from_each(part.settings))
+    return _agreed(ranks, rules, part, heads, words[ranks.size * _HEADER :])
+
+
+def _first_words(ranks: Ranks, rules: ConstraintSet, part: Part) -> np.ndarray:
+    """This rank's header; and its sums, in the cells of the last batch with these settings."""
+    words = np.zeros(ranks.size * _HEADER + _BODY, dtype=np.int64)
+    head = words[ranks.rank * _HEADER : (ranks.rank + 1) * _HEADER]
+    head[_SETTINGS] = settings = digest_of(repr(part.settings))
+    head[_LABELS] = _own_labels(part.cells.levels)[1]
+    head[_SAMPLES] = len(part.z)
+    head[_LEAST:].view(np.float64)[:] = _extents(part)
+    guess = ranks.labels.last.get(settings)
+    place = None if guess is None else place_of(part.cells.levels, _kinds(part.cells.levels), guess)
+    if guess is not None and place is not None:
+        layout = _Layout(rules, part)
+        size = _size(guess)
+        if size * layout.width <= _BODY:
+            head[_GUESS] = digest_of(repr(guess))
+            body = layout.fill(part, moved(part.cells.cell, place), size, (_FIRST_BOTTOM, _FIRST_BOTTOM))
+            words[ranks.size * _HEADER :][: body.size] = body.reshape(-1)
+    return words
+
+
+def _agreed(ranks: Ranks, rules: ConstraintSet, part: Part, heads: np.ndarray, sent: np.ndarray) -> Whole:
+    """The whole batch, of headers that agree."""
+    own, _ = _own_labels(part.cells.levels)
+    settings = int(heads[0, _SETTINGS])
+    labels = ranks.labels.unite(own, heads[:, _LABELS].tolist(), ranks.from_each)
+
+    def occupied() -> np.ndarray:
+        return digits_in(part.cells.levels, labels)[part.cells.samples > 0]
+
+    levels = shared_levels(labels, occupied, ranks.from_each)
+    expected = ranks.labels.last.get(settings) == levels
+    ranks.labels.remember(settings, levels)
+
+    numbers = heads.view(np.float64)
+    some = heads[:, _SAMPLES] > 0
+    least, lowest = (float(numbers[some, at].min(initial=np.inf)) for at in (_LEAST, _LOWEST))
+    greatest, highest = (float(numbers[some, at].max(initial=-np.inf)) for at in (_GREATEST, _HIGHEST))
+    largest, heaviest = (float(numbers[:, at].max()) for at in (_LARGEST, _HEAVIEST))
+    bottoms = (_FIRST_BOTTOM, _FIRST_BOTTOM)
+    moderate = all(1.0 / _MODERATE <= size <= _MODERATE for size in (largest * heaviest or 1.0, heaviest or 1.0))
+    if not moderate:
+        bottoms = bottom_below(largest * heaviest), bottom_below(heaviest)
+
+    place = place_of(part.cells.levels, _kinds(part.cells.levels), levels)
+    assert place is not None  # the union has the labels of every rank
+    cell, size, layout = moved(part.cells.cell, place), _size(levels), _Layout(rules, part)
+    if expected and moderate and (heads[:, _GUESS] != 0).all():
+        body = sent[: size * layout.width].reshape(size, layout.width)
+    else:
+        body = ranks.total(layout.fill(part, cell, size, bottoms))
+
+    count = body[:, 0].astype(np.float64)
+    weight = count if part.weights is None else layout.totals(body, "weight")[0]
+    targets = layout.totals(body, "targets") if "targets" in layout.at else None
+    plan = cell_plan(rules, part.groupings, part.keys, levels, size)
+    return Whole(
+        bind_plan(plan, rules, cell, count, weight, part.weights, part.targets, targets),
+        make_share(part.z, cell, part.weights, part.box, part.discrepancy, part.compiled),
+        part.box,
+        part.compiled,
+        heads[:, _SAMPLES].tolist(),
+        part.weights is not None,
+        part.sides,
+        np.ascontiguousarray(layout.of(body, "sums").reshape(size, 3, WIDTH).transpose(1, 0, 2)),
+        bottoms,
+        layout.extreme(body, "least", weight, lowest, -math.inf),
+        layout.extreme(body, "most", weight, highest, math.inf),
+        (least, greatest),
+        (lowest, highest),
+        largest,
+        heaviest,
+    )
+
+
+def make_share(
+    z: Tensor, cell: Any, weights: np.ndarray | None, box: Box, discrepancy: Discrepancy, compiled: bool
+) -> Share:
+    """Samples, to be summed by compiled loops or in tensor operations."""
+    weights = _NONE if weights is None else weights
+    if compiled:
+        return LoopShare(z, as_numpy(cell).astype(np.int32, copy=False), weights, box)
+    device = z.device if has_float64(z.device) else torch.device("cpu")
+    return TensorShare(z, cell, weights, box, discrepancy, device)
+
+
+class _Layout:
+    """What is sent of each cell, one after the other: a count, the first sums, and what the settings ask for."""
+
+    def __init__(self, rules: ConstraintSet, part: Part):
+        weighted = part.weights is not None
+        widths = {"count": 1, "sums": 3 * WIDTH}
+        if weighted:
+            widths["weight"] = LIMBS
+        if any(constraint.quantity == "residual" for constraint in rules.constraints):
+            widths["targets"] = PRODUCT_LIMBS if weighted else LIMBS
+        for name, per_sample in zip(("least", "most"), part.sides, strict=True):
+            if per_sample:
+                widths[name] = 1 + LIMBS  # how many are infinite, and the sum of the rest
+        self.at: dict[str, slice] = {}
+        self.width = 0
+        for name, width in widths.items():
+            self.at[name] = slice(self.width, self.width + width)
+            self.width += width
+
+    def of(self, body: np.ndarray, name: str) -> np.ndarray:
+        """The words of one kind."""
+        return body[:, self.at[name]]
+
+    def fill(self, part: Part, cell: Any, size: int, bottoms: tuple[int, int]) -> np.ndarray:
+        """(size, width) what a rank sends of its samples, whose cells are numbered as in the whole batch."""
+        index = as_numpy(cell).astype(np.int32, copy=False)
+        body = np.zeros((size, self.width), dtype=np.int64)
+        body[:, 0] = np.bincount(index, minlength=size)
+        share = make_share(part.z, cell, part.weights, part.box, part.discrepancy, part.compiled)
+        windows, _ = share.sums(np.zeros(size), *bottoms, False)
+        self.of(body, "sums")[:] = windows.transpose(1, 0, 2).reshape(size, 3 * WIDTH)
+        weights = _NONE if part.weights is None else part.weights
+        if "weight" in self.at:
+            self._add(body, "weight", weights, index, _NONE)
+        if "targets" in self.at:
+            self._add(body, "targets", as_numbers(part.targets), index, weights)
+        for name, side in (("least", part.box.lo), ("most", part.box.hi)):
+            if name in self.at:
+                values = side.astype(np.float64)
+                if len(weights):  # what has no weight adds nothing, even where its bound is infinite
+                    values = np.where(weights > 0, values, 0.0) * weights
+                finite = np.isfinite(values)
+                self._add(body, name, np.where(finite, values, 0.0), index, _NONE)
+                body[:, self.at[name].start] = np.bincount(index, weights=~finite, minlength=size)
+        return body
+
+    def _add(self, body: np.ndarray, name: str, values: np.ndarray, cell: np.ndarray, weights: np.ndarray) -> None:
+        limbs = np.zeros((len(body), PRODUCT_LIMBS if len(weights) else LIMBS), dtype=np.int64)
+        accumulate(values, cell, weights, limbs)
+        carry(limbs)
+        self.of(body, name)[:, -limbs.shape[1] :] = limbs
+
+    def totals(self, body: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Sums of the cells, each rounded once, and how far they may be off."""
+        sums, error = np.empty(len(body)), np.empty(len(body))
+        words = self.of(body, name)
+        width = LIMBS if words.shape[1] <= LIMBS + 1 else PRODUCT_LIMBS
+        round_sums(np.ascontiguousarray(words[:, -width:]), sums, error)
+        return sums, error
+
+    def extreme(self, body: np.ndarray, name: str, weight: np.ndarray, bound: float, infinite: float) -> np.ndarray:
+        """(G,) the least or the most that cell sums can be."""
+        if name not in self.at:
+            return common_extreme(weight, bound)
+        return np.where(self.of(body, name)[:, 0] > 0, infinite, self.totals(body, name)[0])
+
+
+def _kinds(levels: Levels) -> tuple[tuple[type, ...], ...]:
+    return tuple(tuple(map(type, labels)) for labels in levels.labels)
+
+
+def _own_labels(levels: Levels) -> tuple[Any, int]:
+    return met_labels(levels.labels, _kinds(levels))
+
+
+def _size(levels: Levels) -> int:
+    """How many cells there are."""
+    if levels.digits is not None:
+        return len(levels.digit_table())
+    return math.prod(len(column) for column in levels.labels)
+
+
+def _extents(part: Part) -> tuple[float, ...]:
+    """Of this rank's samples: the extent of z, the largest output and weight, the extent of the bounds."""
+    z, box = part.z, part.box
+    if not len(z):
+        return 0.0, 0.0, 0.0, 0.0, math.inf, -math.inf
+    least, greatest = (float(end) for end in (torch.aminmax(z) if not part.compiled else (z.min(), z.max())))
+    if not math.isfinite(least) or not math.isfinite(greatest):
+        position = int((~torch.isfinite(z)).nonzero()[0])
+        raise InputError(f"z[{position}] is {float(z[position])}: outputs must be finite.")
+    if any(part.sides):
+        within = np.clip(as_numpy(z).astype(np.float64), box.lo.astype(np.float64), box.hi.astype(np.float64))
+        largest = float(np.abs(within).max())
+    else:
+        largest = max(abs(min(max(end, box.lowest), box.highest)) for end in (least, greatest))
+    heaviest = 1.0 if part.weights is None else float(part.weights.max())
+    return least, greatest, largest, heaviest, box.lowest, box.highest
+
+
+def _failed(ranks: Ranks, failure: Exception | None) -> Exception:
+    """This rank's own error, or what another says of its."""
+    said = ranks.from_each(None if failure is None else f"{type(failure).__name__}: {failure}")
+    if failure is not None:
+        return failure
+    where, what = next((rank, text) for rank, text in enumerate(said) if text is not None)
+    return RankError(f"Rank {where} cannot take part, and so no rank can. It says: {what}")
+
+
+def _disagreement(settings: list[dict[str, str]]) -> RankError:
+    """What was set otherwise, and where."""
+    for rank, other in enumerate(settings):
+        for name, value in settings[0].items():
+            if other.get(name) != value:
+                return RankError(
+                    f"Ranks disagree on {name}: rank 0 has {value}, rank {rank} has {other.get(name)}. Give every rank "
+                    "the same settings; only the samples may differ."
+                )
+    return RankError("Ranks disagree on their settings: give every rank the same; only the samples may differ.")

@@ -1,0 +1,217 @@
+"""The solve over the ranks of a process group: each takes sums of its own samples, and every pass is one sum over all.
+
+Sums are whole numbers (`windows`), the same for any number of ranks and any split of the batch. So every rank runs the
+same driver on the same numbers, and nothing else needs to be sent. Where that does not end well (a contradiction, a
+tolerance finer than the dtype) the batch is gathered, and the first rank finds out why, as a process by itself would.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairlayer.arrays import as_numpy
+from fairlayer.binding.exact_sums import PRODUCT_LIMBS, UNIT, accumulate, round_sums
+from fairlayer.binding.process_group import Ranks
+from fairlayer.errors import FairlayerError, InputError, RankError
+from fairlayer.solve import Task, is_compiled, solve
+from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, WRITE, begin, proceed
+from fairlayer.solve.loops import MOST_SUM
+from fairlayer.solve.newton import COUNT, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, statistics
+from fairlayer.solve.newton import ABSOLUTE as CELL_ABSOLUTE
+from fairlayer.solve.opening import Whole, make_share
+from fairlayer.solve.result import Result
+from fairlayer.solve.shares import ABSOLUTE, OUTPUT_SLOPES, OUTPUTS, SLOPES, WRITTEN, Share
+from fairlayer.solve.windows import DEPTH, WIDTH, bottom_below, carry, sum_errors, window_sums
+
+_SMALLEST, _LARGEST = 1e-120, 1e120  # beyond, the batch is solved in other units
+_GRADIENT_BOTTOM = -250  # of the windows of a gradient, good for numbers from 2^-150 to 2^80
+_LEAST_GRADIENT, _MOST_GRADIENT = 2.0**-150, 2.0**80
+_NO_START = np.zeros(0)
+
+
+class RankPasses:
+    """Passes over the samples of all ranks."""
+
+    def __init__(self, ranks: Ranks, whole: Whole, dtype: torch.dtype):
+        self.ranks, self.whole, self.share = ranks, whole, whole.share
+        self.G, self.weighted = len(whole.system.weight), whole.weighted
+        self.both = dtype != torch.float64  # outputs are rounded when they are written
+        self.at = np.zeros(self.G)  # the shifts at which sums were taken last
+        self.taken, self.bottoms = self._as_floats(whole.sums, whole.bottoms), whole.bottoms
+        self.value: Tensor | None = None
+
+    def answer(self, request: int, of_cell: np.ndarray) -> None:
+        """Take the sums that are asked for, unless they are known."""
+        if request == EXACT:
+            if self.weighted:  # without weights they are exact as they are
+                self._exact(of_cell)
+            return
+        if request != MEASURE and not np.array_equal(of_cell[SHIFT], self.at):
+            self._take(of_cell[SHIFT])
+        outputs, slopes = (OUTPUTS, OUTPUT_SLOPES) if request == SUMS else (WRITTEN, SLOPES)
+        of_cell[S], of_cell[D] = self.taken[outputs], self.taken[slopes]
+        if request == MEASURE:
+            of_cell[CELL_ABSOLUTE] = self.taken[ABSOLUTE]
+            # Aim inside by all that rounding can do, as a second attempt takes as many exchanges as the first.
+            of_cell[SQUARE] = np.where(of_cell[COUNT] > 0, np.inf, 0.0)
+        if request == WRITE:
+            self.value = self.share.write(of_cell[SHIFT])
+            of_cell[ERROR] = sum_errors(of_cell[S], of_cell[COUNT], self.bottoms[0])
+            if self.weighted:  # the product with the weight is rounded
+                of_cell[ERROR] += 1.01 * UNIT * self.taken[ABSOLUTE]
+
+    def _take(self, shift: np.ndarray) -> None:
+        largest = 2.0 * (self.whole.largest + float(np.abs(shift).max(initial=0.0))) * self.whole.heaviest
+        self.bottoms = bottom_below(largest), bottom_below(self.whole.heaviest)
+        while True:
+            windows, left_out = self.share.sums(shift, *self.bottoms, self.both)
+            found = self.ranks.total(np.append(windows.reshape(-1), left_out))
+            if found[-1] == 0:
+                break
+            self.bottoms = self.bottoms[0] + DEPTH // 2, self.bottoms[1] + DEPTH // 2
+        self.taken = self._as_floats(found[:-1].reshape(-1, self.G, WIDTH), self.bottoms)
+        self.at = shift.copy()
+
+    def _as_floats(self, windows: np.ndarray, bottoms: tuple[int, int]) -> np.ndarray:
+        """(5, G) sums; those before rounding are the same where nothing is rounded."""
+        sums = np.empty((5, self.G))
+        for k, limbs in enumerate(windows):
+            window_sums(limbs, bottoms[k in (SLOPES, OUTPUT_SLOPES)], sums[k])
+        if len(windows) == OUTPUTS:
+            sums[OUTPUTS], sums[OUTPUT_SLOPES] = sums[WRITTEN], sums[SLOPES]
+        return sums
+
+    def _exact(self, of_cell: np.ndarray) -> None:
+        limbs = np.zeros((self.G, PRODUCT_LIMBS), dtype=np.int64)
+        values = as_numpy(self.value).astype(np.float64)
+        system = self.whole.system
+        accumulate(values, as_numpy(system.cell).astype(np.int32, copy=False), system.weights, limbs)
+        carry(limbs)
+        round_sums(self.ranks.total(limbs), of_cell[S], of_cell[ERROR])
+
+
+def solve_ranks(task: Task, whole: Whole, relax: bool = False) -> tuple[Result, float]:
+    """Project this rank's share of a batch; the result, and by how much the rows had to give way.
+
+    Raises on all ranks, or on none.
+    """
+    system, ranks = task.system, task.ranks
+    assert ranks is not None
+    if not whole.largest * max(float(system.weight.sum()), 1.0) <= MOST_SUM:
+        raise InputError(
+            f"z is too large: with outputs up to {whole.largest:.3g}, sums may exceed {MOST_SUM:g}, near the end of "
+            "float64's range. Scale z, and with it targets, tolerances and bounds, down."
+        )
+    size = whole.largest * whole.heaviest
+    if size != 0.0 and not _SMALLEST < size < _LARGEST:
+        return _solve_gathered(task, whole, relax)
+    reach = math.inf
+    if hasattr(task.discrepancy, "reach"):
+        reach = task.discrepancy.reach(*whole.extent, *whole.limits)
+    passes = RankPasses(ranks, whole, task.z.dtype)
+    unit = torch.finfo(task.z.dtype).eps / 2
+    driver = begin(system.rows, system.samples, system.weight, whole.least, whole.most, reach, _NO_START, unit)
+    of_cell, request = driver.search.cell, MEASURE
+    while request != FINISHED:
+        passes.answer(request, of_cell)
+        request = proceed(driver)
+    if driver.search.number[OUTCOME] != DONE or not (driver.family[MISSED] <= 0.0).all():
+        return _solve_gathered(task, whole, relax)
+    result = Result(
+        DONE,
+        passes.value,
+        driver.search.statistic[TRIAL],
+        of_cell[SHIFT],
+        of_cell[D],
+        driver.family[MISSED],
+        statistics(system.rows, of_cell[S]),
+        of_cell[CELL_ABSOLUTE],
+    )
+    return result, 0.0
+
+
+def _solve_gathered(task: Task, whole: Whole, relax: bool) -> tuple[Result, float]:
+    """The same on the first rank alone, with all samples, in an order that does not depend on who holds them."""
+    ranks, system, box = task.ranks, task.system, task.box
+    assert ranks is not None
+    given = {"z": as_numpy(task.z), "cell": as_numpy(system.cell)}
+    if whole.weighted:
+        given["weights"] = system.weights
+    if system.targets is not None:
+        given["targets"] = system.targets
+    given |= {name: side for name, side, per in zip(("lo", "hi"), (box.lo, box.hi), whole.sides, strict=True) if per}
+    total, begins = sum(whole.counts), sum(whole.counts[: ranks.rank])
+    mine = slice(begins, begins + len(task.z))
+    words = np.zeros((len(given), total), dtype=np.int64)
+    for row, values in zip(words, given.values(), strict=True):
+        row[mine] = values.astype(np.float64).view(np.int64)
+    columns = dict(zip(given, ranks.total(words).view(np.float64), strict=True))
+    found: Any = None
+    if ranks.rank == 0:
+        order = np.lexsort([*columns.values()][::-1])
+        try:
+            found = _solved_in(task, {name: values[order] for name, values in columns.items()}, relax, order)
+        except Exception as error:
+            found = error
+    found = ranks.from_first(found)
+    if isinstance(found, FairlayerError):
+        raise found
+    if isinstance(found, Exception):
+        raise RankError(f"Rank 0 failed to solve the gathered batch: {type(found).__name__}: {found}") from found
+    result, excess = found
+    value = torch.from_numpy(result.value[mine].copy()).to(dtype=task.z.dtype, device=task.z.device)
+    return result._replace(value=value), excess
+
+
+def _solved_in(task: Task, columns: dict[str, np.ndarray], relax: bool, order: np.ndarray) -> tuple[Result, float]:
+    """Solve all samples in the order given; the outputs are returned in the order they had before."""
+    z = torch.from_numpy(columns["z"]).to(task.z.dtype)
+    sides = {name: columns[name].astype(getattr(task.box, name).dtype) for name in ("lo", "hi") if name in columns}
+    box = replace(task.box, **sides)
+    box = replace(box, lowest=float(box.lo.min()), highest=float(box.hi.max()))
+    system = task.system._replace(
+        cell=columns["cell"].astype(np.int32),
+        weights=columns.get("weights", _NO_START),
+        targets=columns.get("targets"),
+    )
+    whole = task._replace(z=z, system=system, box=box, compiled=is_compiled(z, task.discrepancy), ranks=None)
+    result, excess = solve(whole, relax)
+    value = np.empty(len(order))
+    value[order] = as_numpy(result.value).astype(np.float64)
+    return result._replace(value=value), excess
+
+
+def gradient_sums(task: Task, shift: np.ndarray, z: Tensor, gradient: Tensor) -> np.ndarray:
+    """(G,) sums over all ranks of slope times gradient. One exchange, unless gradients are extremely large or small."""
+    ranks, system = task.ranks, task.system
+    assert ranks is not None
+    share = make_share(z.contiguous(), system.cell, system.weights, task.box, task.discrepancy, task.compiled)
+    bottom = _GRADIENT_BOTTOM
+    while True:
+        found, largest = _gradient_windows(ranks, share, gradient, shift, bottom)
+        if not math.isfinite(largest):  # as an overflow of the loss makes them: none of it is a number, on any rank
+            return np.full(len(shift), np.nan)
+        if bottom != _GRADIENT_BOTTOM or largest == 0.0 or _LEAST_GRADIENT <= largest <= _MOST_GRADIENT:
+            break
+        bottom = bottom_below(largest)
+    sums = np.empty(len(shift))
+    window_sums(found, bottom, sums)
+    return sums
+
+
+def _gradient_windows(
+    ranks: Ranks, share: Share, gradient: Tensor, shift: np.ndarray, bottom: int
+) -> tuple[np.ndarray, float]:
+    """Windows of the cells over all ranks, and the largest value of all."""
+    windows, largest = share.slope_sums(gradient, shift, bottom)
+    words = np.zeros(ranks.size + windows.size, dtype=np.int64)
+    words[ranks.rank : ranks.rank + 1].view(np.float64)[0] = largest
+    words[ranks.size :] = windows.reshape(-1)
+    found = ranks.total(words)
+    return found[ranks.size :].reshape(windows.shape), float(found[: ranks.size].view(np.float64).max())

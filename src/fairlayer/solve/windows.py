@@ -1,0 +1,87 @@
+"""Sums over many ranks that are the same to the bit however samples are spread over them.
+
+A window is a long whole number, in limbs of 32 bits, that counts units of 2^bottom. Every value is cut off below that
+unit, by itself, and added without rounding: so a sum depends on which values there are, not on where or in what order.
+With the bottom far below the largest value of all, what is cut off is nothing beside the rounding of the sum to float64.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairlayer.binding.exact_sums import UNIT, add_whole, rounded, whole_of
+from fairlayer.compiled import compiled
+
+WIDTH = 12  # limbs of a window, the uppermost of which is left to carries
+DEPTH = 330  # bits from the largest value down to the bottom
+_LAST_PLACE = 32 * (WIDTH - 3) + 31  # of a value's lowest bit, for its highest to be within the window
+ROOM = _LAST_PLACE + 53  # bits from the bottom within which a value is added whatever it is
+_LOW = np.int64(0xFFFFFFFF)
+
+
+def bottom_below(largest: float) -> int:
+    """The bottom of a window whose values are at most `largest`."""
+    return (math.frexp(largest)[1] if largest > 0.0 else 0) - DEPTH
+
+
+@compiled(inner=True)
+def add_value(limbs, value, bottom):
+    """Add a float to a window. One that is too large for it is left out: who knows the largest chooses the window."""
+    bits = np.float64(value).view(np.int64)
+    place, mantissa = whole_of(bits)
+    at = place - 1074 - bottom
+    if at < 0:
+        mantissa >>= min(-at, 63)
+        at = np.int64(0)
+    if mantissa != 0 and at <= _LAST_PLACE:
+        add_whole(limbs, at, mantissa, bits < 0)
+
+
+@compiled
+def carry(limbs):
+    """Bring every limb of windows, (m, WIDTH), below 2^32, so that as many ranks may add theirs. The last has a sign."""
+    for j in range(limbs.shape[0]):
+        over = np.int64(0)
+        for k in range(limbs.shape[1] - 1):
+            total = limbs[j, k] + over
+            limbs[j, k] = total & _LOW
+            over = total >> 32
+        limbs[j, limbs.shape[1] - 1] += over
+
+
+@compiled
+def window_sums(limbs, bottom, sums):
+    """Windows as floats, each rounded once."""
+    for j in range(limbs.shape[0]):
+        high, low = rounded(limbs[j], bottom)
+        sums[j] = high + low
+
+
+def sum_errors(sums: np.ndarray, count: np.ndarray, bottom: int) -> np.ndarray:
+    """A bound on what rounding and cutting off left out of sums of `count` values."""
+    return UNIT * np.abs(sums) + count * math.ldexp(1.0, max(bottom, -1074))
+
+
+def add_tensor(values: Tensor, cell: Tensor, size: int, bottom: int) -> Tensor:
+    """(size, WIDTH) windows of the cells, in tensor operations, on any device; float64 values."""
+    bits = values.contiguous().view(torch.int64)
+    exponent = (bits >> 52) & 0x7FF
+    fraction = bits & 0xFFFFFFFFFFFFF
+    mantissa = torch.where(exponent > 0, fraction | (1 << 52), fraction)
+    at = (exponent - 1).clamp(min=0) - 1074 - bottom
+    mantissa = mantissa >> (-at).clamp(0, 63)
+    mantissa = torch.where(at <= _LAST_PLACE, mantissa, torch.zeros_like(mantissa))
+    at = at.clamp(0, _LAST_PLACE)
+    by = at & 31
+    low = (mantissa & 0xFFFFFFFF) << by
+    high = ((mantissa >> 32) << by) + (low >> 32)
+    sign = torch.where(bits < 0, -1, 1)
+    limbs = torch.zeros(size * WIDTH, dtype=torch.int64, device=values.device)
+    first = cell * WIDTH + (at >> 5)
+    for k, part in enumerate((low & 0xFFFFFFFF, high & 0xFFFFFFFF, high >> 32)):
+        limbs.index_add_(0, first + k, sign * part)
+    return limbs.reshape(size, WIDTH)

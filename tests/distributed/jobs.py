@@ -1,0 +1,164 @@
+"""What the processes of the pool are asked to do. Every job takes a process group and arguments of its own."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from fairlayer import FairLayer, project
+
+
+@contextmanager
+def counted() -> Any:
+    """Counts collectives."""
+    found = {"collectives": 0}
+    names = ("all_reduce", "all_gather_object", "broadcast_object_list")
+    real = {name: getattr(dist, name) for name in names}
+
+    def counting(name: str) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            found["collectives"] += 1
+            return real[name](*args, **options)
+
+        return call
+
+    for name in names:
+        setattr(dist, name, counting(name))
+    try:
+        yield found
+    finally:
+        for name in names:
+            setattr(dist, name, real[name])
+
+
+def project_share(group: Any, own: dict[str, Any]) -> dict[str, Any]:
+    """Project a share; its outputs, what is known of them, and all gradients for an upstream gradient."""
+    arguments = dict(own)
+    upstream = arguments.pop("upstream", None)
+    z = arguments.pop("z").clone().requires_grad_(upstream is not None)
+    wanted = {name: value for name, value in own.items() if isinstance(value, Tensor) and value.requires_grad}
+    for k, constraint in enumerate(own["constraints"]):
+        if isinstance(getattr(constraint, "tolerance", None), Tensor):
+            wanted[f"tolerance {k}"] = constraint.tolerance
+    for side, bound in enumerate(own.get("bounds") or ()):
+        if isinstance(bound, Tensor) and bound.requires_grad:
+            wanted[f"bound {side}"] = bound
+    for tensor in wanted.values():
+        tensor.grad = None
+    with counted() as forward:
+        solution = project(z, process_group=group, **arguments)
+    found = {
+        "value": solution.value.detach().clone(),
+        "gaps": solution.gaps,
+        "rows": solution.rows,
+        "multipliers": solution.multipliers,
+        "status": solution.status.name,
+        "vacuous": solution.vacuous,
+        "excess": solution.excess,
+        "forward": forward["collectives"],
+    }
+    if upstream is not None:
+        with counted() as backward:
+            solution.value.backward(upstream)
+        found |= {"gradient": z.grad, "backward": backward["collectives"]}
+        found |= {name: tensor.grad for name, tensor in wanted.items()}
+    return found
+
+
+def project_many(group: Any, own: list[dict[str, Any]]) -> list[Any]:
+    """Project several batches, one after the other; errors are results too."""
+    results: list[Any] = []
+    for one in own:
+        try:
+            results.append(project_share(group, one))
+        except ValueError as error:
+            results.append((type(error).__name__, str(error)))
+    return results
+
+
+def double_backward(group: Any, own: dict[str, Any]) -> str:
+    """The message that a second derivative gives."""
+    arguments = dict(own)
+    z = arguments.pop("z").clone().requires_grad_()
+    y = project(z, process_group=group, **arguments).value
+    try:
+        torch.autograd.grad((y**2).sum(), z, create_graph=True)
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+def die(group: Any, own: dict[str, Any]) -> Any:
+    """Project, but for one rank that ends without a word, or hangs, at a moment of its own."""
+    arguments = dict(own)
+    fate = arguments.pop("fate", None)
+    if fate in ("dies", "hangs"):
+        real = dist.all_reduce
+        calls = []
+
+        def end(*args: Any, **options: Any) -> Any:
+            calls.append(1)
+            if len(calls) > 1:  # in the middle of the solve
+                os._exit(1) if fate == "dies" else time.sleep(60)
+            return real(*args, **options)
+
+        dist.all_reduce = end
+    started = time.monotonic()
+    try:
+        project_share(group, arguments)
+    except ValueError as error:
+        return type(error).__name__, str(error), time.monotonic() - started
+    return None
+
+
+class Network(nn.Module):
+    """A small network that ends in the layer."""
+
+    def __init__(self, layer: FairLayer, inputs: int, dtype: torch.dtype):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.first, self.second = nn.Linear(inputs, 8, dtype=dtype), nn.Linear(8, 1, dtype=dtype)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.3)
+        self.layer = layer
+
+    def forward(self, x: Tensor, groups: Any) -> Tensor:
+        """Fair scores."""
+        return self.layer(torch.sigmoid(self.second(torch.tanh(self.first(x)))).reshape(-1), groups)
+
+
+def train(group: Any, own: dict[str, Any]) -> dict[str, Any]:
+    """Train on batches, of which this rank has a share of each. wrap: how the ranks' gradients are put together."""
+    batches, wrap, rate = own["batches"], own["wrap"], own.get("rate", 0.5)
+    x = batches[0]["x"]
+    layer = FairLayer(own["constraints"], bounds=own["bounds"], process_group=None if wrap == "alone" else group)
+    network: Any = Network(layer, x.shape[1], x.dtype)
+    size = dist.get_world_size(group)
+    if wrap == "ddp":
+        network = nn.parallel.DistributedDataParallel(network, process_group=group)
+    elif wrap == "fsdp":
+        from torch.distributed.device_mesh import DeviceMesh
+        from torch.distributed.fsdp import fully_shard
+
+        network = fully_shard(network, mesh=DeviceMesh.from_group(group, "cpu"))
+    optimizer = torch.optim.SGD(network.parameters(), lr=rate)
+    outputs, losses = [], []
+    for batch in batches:
+        y = network(batch["x"], batch["groups"])
+        errors = nn.functional.binary_cross_entropy(y, batch["targets"], reduction="sum")
+        # The mean over the whole batch, times the number of ranks, as gradients are averaged over these.
+        loss = errors * (1 if wrap == "alone" else size) / batch["total"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        outputs.append(y.detach().clone())
+        losses.append(float(errors.detach()))
+    full = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in network.parameters()]
+    return {"outputs": outputs, "losses": losses, "parameters": [p.detach().clone() for p in full]}

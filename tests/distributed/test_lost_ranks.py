@@ -1,0 +1,35 @@
+"""A rank that dies or hangs is an error on all others, within the timeout of the group."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fairlayer import MeanParity
+from pool import Pool
+
+TIMEOUT = 4.0
+
+
+@pytest.mark.parametrize("fate", ["dies", "hangs"])
+def test_a_lost_rank_is_an_error_on_all_others(fate):
+    pool = Pool(3, timeout=TIMEOUT)
+    try:
+        one = {
+            "z": torch.tensor([0.1, 0.9, 0.4, 0.3]).double(),
+            "upstream": torch.ones(4).double(),
+            "groups": np.array([0, 1, 0, 1]),
+            "constraints": [MeanParity(0.1)],
+        }
+        pool.run("jobs:project_share", [one] * 3)
+        pool.start("jobs:die", [one, {**one, "fate": fate}, one])
+        for rank in (0, 2):
+            kind, message, seconds = pool.answer(rank, 30.0)
+            assert kind == "RankError"
+            assert "lost the others" in message
+            assert seconds < TIMEOUT + 10.0
+    finally:
+        for process in pool.processes:
+            process.kill()
+        pool.close()
