@@ -158,8 +158,8 @@ class SqlStore:
         return StoreError(
             f"store {self.place!r} no longer holds what stream {self.name!r} has written: it was replaced, went back "
             f"to an earlier copy, or is a standby that lacks the last commits. Entry {number} of the log was seen, and "
-            f"now {last} entry {self._stored.number}. The batch was not counted. Bring the missing entries back, or make "
-            "the stream anew to go on from there."
+            f"now {last} entry {self._stored.number}. The batch was not counted. Bring the missing entries back, or "
+            "make the stream anew to go on from there."
         )
 
     def _find_out(self, head: Head, error: Exception) -> None:
