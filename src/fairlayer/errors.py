@@ -22,8 +22,12 @@ class StoreError(FairlayerError):
 class UncertainError(StoreError):
     """The connection to a store was lost at the very end, and with it whether a batch was counted.
 
-    The message says how to find out.
+    The message says how to find out. `reason` is what went wrong.
     """
+
+    def __init__(self, message: str, reason: str = ""):
+        super().__init__(message)
+        self.reason = reason
 
 
 class RankError(FairlayerError):

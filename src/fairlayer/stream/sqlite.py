@@ -68,7 +68,7 @@ class SqliteDatabase(Database):
 
     def _begin(self) -> None:
         # A writer takes the write lock at once, so nothing read can be out of date.
-        self.execute("BEGIN" if self.read_only else "BEGIN IMMEDIATE")
+        self.later("BEGIN" if self.read_only else "BEGIN IMMEDIATE")
 
     def _has_tables(self) -> bool:
         return self.execute("SELECT 1 FROM sqlite_master WHERE name = 'fairlayer_pending'").fetchone() is not None
