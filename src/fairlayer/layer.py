@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
-from fairlayer.projection import Absent, Infeasible, Path, project
+from fairlayer.projection import Absent, Infeasible, Path, Surrogate, project
 from fairlayer.solution import Solution
 from fairlayer.solve.discrepancy import Discrepancy
 
@@ -32,6 +32,8 @@ class FairLayer(nn.Module):
         absent: Absent = "vacuous",
         infeasible: Infeasible = "raise",
         path: Path = "auto",
+        surrogate: Surrogate = None,
+        temperature: float = 0.1,
     ):
         super().__init__()
         self.solution: Solution | None = None
@@ -42,6 +44,8 @@ class FairLayer(nn.Module):
         self.absent: Absent = absent
         self.infeasible: Infeasible = infeasible
         self.path: Path = path
+        self.surrogate: Surrogate = surrogate
+        self.temperature = temperature
 
     def forward(
         self, z: Tensor, groups: Any = None, targets: Any = None, features: Any = None, weights: Any = None
@@ -60,6 +64,8 @@ class FairLayer(nn.Module):
             absent=self.absent,
             infeasible=self.infeasible,
             path=self.path,
+            surrogate=self.surrogate,
+            temperature=self.temperature,
         )
         # Past nn.Module's own bookkeeping of attributes, which takes longer than a small solve.
         object.__setattr__(self, "solution", Solution(solution.value.detach(), solution.facts))

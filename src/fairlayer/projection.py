@@ -23,6 +23,8 @@ from fairlayer.binding.row_plan import RowPlan
 from fairlayer.binding.system import bind
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
+from fairlayer.decisions.project import project_decisions, read_threshold
+from fairlayer.decisions.surrogate import check_surrogate
 from fairlayer.eager import eager
 from fairlayer.errors import AbsentGroupError, InputError
 from fairlayer.gradient import Solved, attach_gradient, project_batch, stacked
@@ -34,6 +36,7 @@ from fairlayer.solve.newton import DONE
 Absent = Literal["vacuous", "raise"]
 Infeasible = Literal["raise", "relax"]
 Path = Literal["auto", "compiled", "tensor"]
+Surrogate = Literal["sigmoid"] | None
 
 # The dtypes of outputs, and how bounds are read in each: as torch has them where numpy has none.
 _DTYPES: dict[torch.dtype, Any] = {
@@ -60,6 +63,8 @@ def project(
     absent: Absent = "vacuous",
     infeasible: Infeasible = "raise",
     path: Path = "auto",
+    surrogate: Surrogate = None,
+    temperature: float = 0.1,
 ) -> Solution:
     """Project outputs onto constraints.
 
@@ -69,6 +74,8 @@ def project(
     absent: what to do about groups without a sample: "vacuous" (the status names them) or "raise".
     infeasible: "raise", or "relax" for the output that violates the rows least.
     path: "compiled" (loops on the CPU), "tensor" (any device), or "auto".
+    surrogate, temperature: of decisions alone, see `RateParity`. None for the exact derivative, 1 for scores that stay
+    and 0 for those that are moved; "sigmoid" for a smooth stand-in, in which rates are means of sigmoids.
 
     The value has z's type, dtype, device and shape; gradients flow to z, targets, tolerances and bounds (of an output
     that had to be relaxed, to z alone).
@@ -78,7 +85,10 @@ def project(
         targets = None
     if not rules.needs_features:
         features = None
-    options = ProjectOptions(bounds, find_discrepancy(discrepancy), levels, absent, infeasible, path)
+    if surrogate is not None or rules.about_decisions:
+        check_surrogate(surrogate, temperature)
+    kind = find_discrepancy(discrepancy)
+    options = ProjectOptions(bounds, kind, levels, absent, infeasible, path, surrogate, temperature)
     if isinstance(z, Tensor):
         return _project(z, rules, options, groups, targets, features, weights)
     array = np.asarray(z)
@@ -100,6 +110,8 @@ class ProjectOptions(NamedTuple):
     absent: Absent
     infeasible: Infeasible
     path: Path
+    surrogate: Surrogate = None
+    temperature: float = 0.1
 
 
 _CHOICES = {"absent": ("vacuous", "raise"), "infeasible": ("raise", "relax"), "path": ("auto", "compiled", "tensor")}
@@ -120,6 +132,10 @@ def _check(z: Tensor, rules: ConstraintSet, targets: Any, options: ProjectOption
         raise InputError(f"z has shape {tuple(z.shape)}: pass one output per sample, shape (n,) or (n, 1).")
     if rules.needs_targets and targets is None:
         raise InputError(f"targets is missing: {rules.needs_targets} compares outputs with them.")
+    if rules.about_decisions:
+        read_threshold(rules)
+        if options.discrepancy.name != "squared":
+            raise InputError(f"discrepancy {options.discrepancy.name!r} does not go with decisions: use 'squared'.")
     for name, known in _CHOICES.items():
         if getattr(options, name) not in known:
             raise InputError(f"{name} must be one of {known}; got {getattr(options, name)!r}.")
@@ -169,6 +185,9 @@ def _project_one(
     if n == 0:
         nothing = np.zeros(len(system.rows.offset))
         return Solution(z.clone(), Facts(system.view, nothing, nothing, nothing[:0]))
+    if rules.about_decisions:
+        relax = options.infeasible == "relax"
+        return project_decisions(z, system, rules, box, relax, options.surrogate, options.temperature)
     task = Task(z.detach().contiguous(), system, box, options.discrepancy, compiled)
     result, excess = solve(task, relax=options.infeasible == "relax")
     facts = Facts(system.view, result.statistics, result.nu, result.missed, excess)

@@ -41,6 +41,10 @@ class Status(enum.Enum):
         "it and half a decision of each group together (of each cell, where attributes overlap), which no stream of "
         "decisions can do without. See `gaps`; it vanishes as decisions are made."
     )
+    BOUNDED = (
+        "Every row holds exactly. Of the outputs that satisfy them this one is nearly the closest to the input: its "
+        "squared change exceeds the least possible by at most `optimality_gap`."
+    )
     RELAXED = (
         "The constraints contradict each other or the bounds: this output violates them least, by `excess`, and among "
         "those is the closest to the input."
@@ -87,6 +91,29 @@ class Facts:
         if not (self.missed <= 0.0).all():  # what is no number is not known to hold
             return Status.ROUNDED
         return Status.VACUOUS if self.vacuous else Status.OPTIMAL
+
+
+class DecisionFacts(Facts):
+    """The same of a batch whose decisions are compared; its multipliers are all 0, as there are none."""
+
+    def __init__(
+        self,
+        view: PresentRows,
+        rates: np.ndarray,
+        missed: np.ndarray,
+        excess: float = 0.0,
+        optimality_gap: float = 0.0,
+        ties: int = 0,
+    ):
+        super().__init__(view, rates, np.zeros(len(rates)), missed, excess)
+        self.optimality_gap = optimality_gap
+        self.ties = ties
+
+    @property
+    def status(self) -> Status:
+        """The gravest thing that can be said."""
+        known = super().status
+        return Status.BOUNDED if self.optimality_gap and known in (Status.OPTIMAL, Status.VACUOUS) else known
 
 
 class StreamFacts(Facts):
@@ -194,9 +221,19 @@ class Solution:
         return self.facts.excess
 
     @property
+    def optimality_gap(self) -> float:
+        """By how much, at most, the sum of squared changes exceeds the least possible; 0 where it is the least."""
+        return getattr(self.facts, "optimality_gap", 0.0)
+
+    @property
+    def ties(self) -> int:
+        """People whose decision differs from that of somebody in their group with the very same score."""
+        return getattr(self.facts, "ties", 0)
+
+    @property
     def satisfied(self) -> bool:
         """Whether every row that can be stated holds exactly."""
-        return self.status in (Status.OPTIMAL, Status.VACUOUS)
+        return self.status in (Status.OPTIMAL, Status.VACUOUS, Status.BOUNDED)
 
     def _like_value(self, array: np.ndarray) -> Any:
         return torch.from_numpy(array) if isinstance(self.value, torch.Tensor) else array

@@ -46,6 +46,7 @@ class ConstraintSet:
             (type(c).__name__ for c in listed if c.quantity == "output" and getattr(c, "comparison", "") == "ratio"),
             None,
         )
+        self.about_decisions = any(constraint.quantity == "decision" for constraint in listed)
         self.needs_features = any(constraint.needs_features for constraint in listed)
         self.key = tuple((type(constraint), constraint.key) for constraint in listed)
         self._hash = hash(self.key)

@@ -36,7 +36,7 @@ class Part(NamedTuple):
 class Best(NamedTuple):
     """The best numbers of yeses of a part."""
 
-    count: np.ndarray  # (units,) empty where none satisfies the comparisons
+    yeses: np.ndarray  # (units,) empty where none satisfies the comparisons
     cost: float
     least: float  # no answer costs less
 
@@ -66,8 +66,8 @@ def best_counts(costs: Costs, part: Part, comparisons: Sequence[Comparison]) -> 
     if len(stated) == 1:
         # A unit of a single comparison is a group of it.
         swept = sweep(costs, stated[0].allowed, stated[0].ratio)
-        exact = costs.whole and len(swept.count)
-        return Best(swept.count, swept.cost, swept.cost if exact else swept.least)
+        exact = costs.whole and len(swept.yeses)
+        return Best(swept.yeses, swept.cost, swept.cost if exact else swept.least)
     found = overlapping_counts(costs, part.member, [one.allowed for one in stated], [one.ratio for one in stated])
     return Best(*found)
 

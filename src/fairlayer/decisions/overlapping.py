@@ -25,9 +25,10 @@ from fairlayer.decisions.cost import Costs
 from fairlayer.errors import InputError
 
 _CLOSE = 1e-9  # of the cost: an answer this near to the bound is the best
+_NOTHING = 1e-24  # of the dearest number of yeses: less than rounding a score costs
 _MOST_ROUNDS = 60
 _NEAR = 3  # whole numbers to either side of the fractional solution
-_MOST_BRANCHES = 1_000
+_FEW_BRANCHES, _MOST_BRANCHES = 200, 24_000  # the second over the number of cells
 _MOST_TANGENTS = 4_000
 _MOST_PAIRS = 5_000
 _SIMPLE = 10**6  # largest denominator of a fraction that a ratio is taken to stand for
@@ -53,19 +54,20 @@ def overlapping_counts(
     found, reach = None, _NEAR
     while found is None:
         low, high = np.maximum(np.floor(place) - reach, model.low), np.minimum(np.ceil(place) + reach, model.high)
-        found, _ = model.whole(low, high, place)
+        found, _ = model.whole(low, high, place, _FEW_BRANCHES)
         if found is None and (low <= model.low).all() and (high >= model.high).all():
             return _NONE, np.inf, np.inf
         reach *= 4
     cost = float(costs.of(found).sum())
-    if cost - least > _CLOSE * cost and costs.whole:
+    close = _CLOSE * cost + _NOTHING * model.dearest
+    if cost - least > close and costs.whole:
         low, high = model.worth_a_look(pull, cost - least)
         if (high - low).sum() <= _MOST_TANGENTS:
-            better, bound = model.whole(low, high, place)
+            better, bound = model.whole(low, high, place, _MOST_BRANCHES // len(low))
             if better is not None and costs.of(better).sum() < cost:
                 found, cost = better, float(costs.of(better).sum())
             least = max(least, min(bound, cost))
-    return found, cost, cost if cost - least <= _CLOSE * cost else least
+    return found, cost, cost if cost - least <= close else least
 
 
 class _Rows:
@@ -140,7 +142,8 @@ class _Model:
         ends = list(zip(costs.start[:-1].tolist(), costs.start[1:].tolist(), strict=True))
         self.low = np.array([float(np.argmax(finite[a:b])) for a, b in ends])
         self.high = np.array([float(b - a - 1 - np.argmax(finite[a:b][::-1])) for a, b in ends])
-        self.unit = _SIZE / max(float(costs.cost[finite].max(initial=0.0)), 1e-300)
+        self.dearest = float(costs.cost[finite].max(initial=0.0))
+        self.unit = _SIZE / max(self.dearest, 1e-300)
 
     def _tangent(self, u: int, at: int) -> tuple[int, float, float]:
         """Of a unit, between `at` and `at + 1` yeses: the slope by weight, and the value at none."""
@@ -232,14 +235,16 @@ class _Model:
             return float(self.costs.cost[begin + int(self.high[u])])
         return float(self.costs.cost[begin + at] * (at + 1 - place) + self.costs.cost[begin + at + 1] * (place - at))
 
-    def whole(self, low: np.ndarray, high: np.ndarray, near: np.ndarray) -> tuple[np.ndarray | None, float]:
+    def whole(
+        self, low: np.ndarray, high: np.ndarray, near: np.ndarray, branches: int
+    ) -> tuple[np.ndarray | None, float]:
         """Good whole numbers of yeses from low to high, and what any of these cost at least.
 
         Tangents are there for every number near the fractional solution `near`, ever fewer away from it, and added
         where the answers lie.
         """
         if not self.costs.whole:
-            return self._choose(low, high), -np.inf
+            return self._choose(low, high, branches), -np.inf
         steps = [0, 1, 2, 3, 5, 8, 13, 21, 40, 80, 160, 320, 640, 1280, 2560]
         known = {
             (u, min(max(int(near[u]) + side * step, int(low[u])), int(high[u]) - 1))
@@ -250,7 +255,7 @@ class _Model:
         }
         best, bound = None, -np.inf
         for _ in range(_MOST_ROUNDS):
-            count, dual, complete = self._branch(low, high, sorted(known))
+            count, dual, complete = self._branch(low, high, sorted(known), branches)
             bound = max(bound, dual)
             if count is None:
                 break
@@ -264,9 +269,9 @@ class _Model:
         return best, bound
 
     def _branch(
-        self, low: np.ndarray, high: np.ndarray, known: list[tuple[int, int]]
+        self, low: np.ndarray, high: np.ndarray, known: list[tuple[int, int]], branches: int
     ) -> tuple[np.ndarray | None, float, bool]:
-        """One integer programme: numbers of yeses, a bound below on their cost, and whether it was solved to its end."""
+        """One integer programme: numbers of yeses, a bound below on their cost, and whether it came to its end."""
         U, offset = len(low), self._masses(np.zeros(len(low)))
         for _ in range(4):
             matrix, limit = self._inequalities(known, offset)
@@ -276,7 +281,7 @@ class _Model:
                 constraints=LinearConstraint(matrix, np.full(len(limit), -np.inf), limit),
                 bounds=Bounds(np.concatenate([low, fixed]), np.concatenate([high, np.full(U, np.inf)])),
                 integrality=np.concatenate([np.ones(U), np.zeros(U)]),
-                options={"mip_rel_gap": 0.0, "node_limit": _MOST_BRANCHES},
+                options={"mip_rel_gap": 0.0, "node_limit": branches},
             )
             if answer.status != _SOLVE_ERROR:
                 break
@@ -286,7 +291,7 @@ class _Model:
         bound = answer.fun if answer.mip_dual_bound is None else answer.mip_dual_bound
         return np.round(answer.x[:U]).astype(np.int64), (bound - _DOUBT) / self.unit, answer.status == 0
 
-    def _choose(self, low: np.ndarray, high: np.ndarray) -> np.ndarray | None:
+    def _choose(self, low: np.ndarray, high: np.ndarray, branches: int) -> np.ndarray | None:
         """Where weights differ from sample to sample: one of the numbers of yeses of each unit."""
         unit = np.concatenate([np.full(int(b - a) + 1, u) for u, (a, b) in enumerate(zip(low, high, strict=True))])
         number = np.concatenate([np.arange(int(a), int(b) + 1) for a, b in zip(low, high, strict=True)])
@@ -302,7 +307,7 @@ class _Model:
             ],
             bounds=Bounds(0.0, 1.0),
             integrality=np.ones(len(unit)),
-            options={"mip_rel_gap": 0.0, "node_limit": _MOST_BRANCHES},
+            options={"mip_rel_gap": 0.0, "node_limit": branches},
         )
         if answer.x is None:
             return None

@@ -5,8 +5,8 @@ brought into [r N, (r + tolerance) N]. Of a ratio, let q be the highest rate: th
 rate to be known is one that some group can have, so there are no more than n + G to try.
 
 Few of them need to be tried. With fractions of a sample allowed, the cost is convex in r, so that whatever beats an
-answer already found lies in an interval. Counts are compared as whole numbers, and the tolerance as the fraction that it
-is; with weights, in floats, slightly inside, and it is for the caller to check what comes out.
+answer already found lies in an interval. Counts are compared as whole numbers, and the tolerance as the fraction that
+it is; with weights, in floats, slightly inside, and it is for the caller to check what comes out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_STEPS = 200
 class Swept(NamedTuple):
     """The end of a sweep."""
 
-    count: np.ndarray  # (G,) yeses of each group; empty where there is no answer
+    yeses: np.ndarray  # (G,) of each group; empty where there is no answer
     cost: float
     least: float  # no answer costs less, even with fractions of samples
 
