@@ -131,3 +131,31 @@ def test_threads_share_a_stream(tmp_path):
     assert pool.broken == 0
     assert stream.certificate().samples == pool.samples
     assert stream.verify()
+
+
+def test_the_page_and_the_commands_speak_of_rates(tmp_path):
+    pytest.importorskip("duckdb")
+    pytest.importorskip("jinja2")
+    runner = pytest.importorskip("typer.testing").CliRunner()
+
+    from fairlayer.cli.app import app
+
+    path = tmp_path / "stream.db"
+    stream = make(store=path, name="loans")
+    stream.update(np.array([0.9, 0.1]), {"sex": [0, 1], "age": [0, 0]})
+    said = ""
+    for command in (["list"], ["show"], ["verify"], ["certificate", "-o", str(tmp_path / "page.html")]):
+        result = runner.invoke(app, ["stream", command[0], str(path), *command[1:]])
+        assert result.exit_code == 0, result.stderr
+        said += " ".join(result.stdout.split())
+    for words in ("GRANULAR", "raw rate", "within what is promised", "thresholds overruled: 0 times"):
+        assert words in said
+    page = (tmp_path / "page.html").read_text()
+    for words in ("Rates of groups", "half a decision of each group, as decisions are whole", "promised now"):
+        assert words in page
+    data = json.loads((tmp_path / "page.json").read_text())["certificate"]
+    assert (data["kept"], data["satisfied"], data["threshold"], data["overruled"]) == (True, False, 0.5, 0)
+    for batch in BATCHES:
+        stream.update(*batch)
+    assert runner.invoke(app, ["stream", "export", str(path), "-o", str(tmp_path / "log.csv")]).exit_code == 0
+    assert len((tmp_path / "log.csv").read_text().splitlines()) == len(BATCHES) + 2

@@ -18,7 +18,7 @@ from fairlayer.binding.exact_sums import exact_cell_sums
 from fairlayer.binding.rows import RATIO
 from fairlayer.binding.system import System
 from fairlayer.decisions.cost import Costs, cell_costs
-from fairlayer.decisions.counts import Comparison, Part, best_counts, least_allowed, split
+from fairlayer.decisions.counts import Comparison, Part, best_counts, least_allowed, split, thresholds
 from fairlayer.decisions.scores import Turns, count_ties, decide, read_turns, threshold_in, write_scores
 from fairlayer.decisions.surrogate import HeldRow, follow
 from fairlayer.errors import InfeasibleError, InputError
@@ -67,7 +67,7 @@ def project_decisions(
     value = write_scores(z, box, moved, problem.turns.target)
     at, _ = threshold_in(threshold, z.dtype)
     rates, missed = exact_rates(value.detach().double().cpu().numpy() >= at, system)
-    ties = sum(count_ties(scores, costs, yeses) for costs, yeses in answer.parts)
+    ties = sum(count_ties(scores, costs, yeses) for _, costs, yeses in answer.parts)
     if surrogate is not None and torch.is_grad_enabled() and z.requires_grad:
         value = follow(z, value, problem.held(answer.decided, rates), system.weights, at, temperature)
     elif not torch.is_grad_enabled():
@@ -75,10 +75,21 @@ def project_decisions(
     return Solution(value, DecisionFacts(system.view, rates, missed, answer.excess, answer.gap, ties))
 
 
+def fit_thresholds(z: Tensor, system: System, rules: ConstraintSet, box: Box) -> np.ndarray:
+    """(G,) from which raw score on each cell says yes in the nearest batch; the stated threshold where nobody moved."""
+    threshold = read_threshold(rules)
+    answer = _Problem(read_turns(z, box, threshold), system, rules).solve(relax=False)
+    of_cell = np.full(len(system.weight), threshold)
+    for part, costs, yeses in answer.parts:
+        of_unit = np.where(yeses == costs.now, threshold, thresholds(z.double().numpy(), costs, yeses))
+        of_cell[part.unit >= 0] = of_unit[part.unit[part.unit >= 0]]
+    return of_cell
+
+
 @dataclass(frozen=True)
 class _Answer:
     decided: np.ndarray  # (n,)
-    parts: list[tuple[Costs, np.ndarray]]
+    parts: list[tuple[Part, Costs, np.ndarray]]  # with the yeses of each unit
     gap: float  # to the optimum
     excess: float  # by which the tolerances had to grow
 
@@ -146,7 +157,7 @@ class _Problem:
             tighter = tighter + np.maximum(2.0 * missed[self._solver_families()], 0.0)
             comparisons = self.comparisons(tighter)
             best = [best_counts(costs, part, comparisons) for part, costs in zip(parts, tables, strict=True)]
-        found = [(costs, one.yeses) for costs, one in zip(tables, best, strict=True)]
+        found = [(part, costs, one.yeses) for part, costs, one in zip(parts, tables, best, strict=True)]
         gap = sum(one.cost - one.least for one in best)
         return _Answer(decided, found, gap, excess)
 

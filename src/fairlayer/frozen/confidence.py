@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import betaincinv
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,14 @@ def interval(values: np.ndarray, lo: float, hi: float, delta: float, bernstein: 
     width = half_width(len(values), float(scaled.var(ddof=1)), delta, bernstein) * (hi - lo)
     mean = float(values.mean())
     return max(lo, mean - width), min(hi, mean + width)
+
+
+def binomial_interval(successes: int, n: int, delta: float) -> tuple[float, float]:
+    """Interval for a rate from n independent yeses and noes, wrong with probability at most delta (Clopper and Pearson
+    1934): exact, as it inverts the binomial distribution itself."""
+    lower = float(betaincinv(successes, n - successes + 1, delta / 2)) if successes > 0 else 0.0
+    upper = float(betaincinv(successes + 1, n - successes, 1.0 - delta / 2)) if successes < n else 1.0
+    return lower, upper
 
 
 def ratio_interval(

@@ -39,6 +39,7 @@ from fairlayer.frozen.confidence import (
     ratio_interval,
     relative_gap,
 )
+from fairlayer.frozen.decisions import freeze_decisions
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
 from fairlayer.model import FairModel
@@ -74,10 +75,16 @@ def freeze(
     tighten: fit for smaller tolerances, so that the stated ones themselves hold with that confidence; an error names
     the sample size needed where the sample is too small for that.
     targets_within: the range targets can have, which certificates about residuals need.
+
+    Of `RateParity` a threshold per cell is kept instead, and the certificate is about rates: see `FrozenDecisions`.
     """
     layer, backbone = (model, None)
     if isinstance(model, FairModel):
         layer, backbone = model.layer, FairModel(model.backbone, None, model.hide)
+    if isinstance(layer, FairLayer) and layer.rules.about_decisions:
+        return freeze_decisions(
+            layer, backbone, _raw(backbone, inputs), groups, confidence, tighten, targets, weights, certify, seed
+        )
     _check(layer, confidence, tighten, weights, targets_within)
     z = _raw(backbone, inputs)
     n = len(z)
