@@ -384,7 +384,7 @@ def test_conditional_parity_needs_its_feature() -> None:
         ({"groups": None}, "groups is missing"),
         ({"groups": {"g": SoftGroup(np.full((4, 2), 0.5))}}, "pass labels"),
         ({"constraints": []}, "constraints is empty"),
-        ({"constraints": [Affine(np.ones((1, 4)), 0, 1)]}, "Affine rows"),
+        ({"constraints": [Affine(np.ones((1, 4)), 0, 1)]}, "Affine is about single outputs"),
         ({"constraints": [MeanParity(0.1, over="age")]}, "over names attribute 'age'"),
         ({"constraints": [EqualizedOdds(0.1)]}, "targets is missing"),
         ({"targets": [0, 1, 1]}, "targets has 3 entries for 4"),

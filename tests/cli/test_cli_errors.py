@@ -79,7 +79,7 @@ CASES = {
     "few rows": (["fit", "FOLDER/few.csv", *FIT, "-o", "OUT"], "at least 40"),
     "target missing": (["fit", "FOLDER/notarget.csv", *FIT, "-o", "OUT"], "has no entries"),
     "output a file": (["fit", "DATA", *FIT, "-o", "DATA"], "is a file"),
-    "output in use": (["fit", "DATA", *FIT, "-o", "FOLDER/some.csv"], "other files than a model"),
+    "output in use": (["fit", "DATA", *FIT, "-o", "FOLDER/some.csv"], "files that are not part of a model"),
     "output nowhere": (["fit", "DATA", *FIT, "-o", "FOLDER/none/model"], "no folder"),
     "audit no file": (["audit", "FOLDER/x.csv", *AUDIT], "does not exist"),
     "audit column": (["audit", "DATA", *replaced(AUDIT, "--prediction", "amont")], "mean 'amount'?"),
@@ -167,7 +167,7 @@ CASES = {
     "over nobody": (["audit", "DATA", *AUDIT, "--over", "sex+town"], "--over: 'town' is not a protected attribute"),
     "residual mean without targets": (
         ["project", "DATA", *PROJECT, "--residual-mean", "1", "-o", "OUT.csv"],
-        "--residual-mean compares scores with what came true: add --target COLUMN.",
+        "--residual-mean compares scores with the actual outcomes: add --target COLUMN.",
     ),
     "facts no file": (["fit", "DATA", *FIT, "--facts", "FOLDER/none.json", "-o", "OUT"], "--facts: "),
     "facts no JSON": (["fit", "DATA", *FIT, "--facts", "DATA", "-o", "OUT"], "is not JSON"),

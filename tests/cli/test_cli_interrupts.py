@@ -37,6 +37,10 @@ def place(tmp_path, classifier):
     return tmp_path
 
 
+# Whoever runs the tests in the background has them ignore interrupts, and a child would inherit that.
+HEED = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+
+
 def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -44,9 +48,7 @@ def contents(folder):
 def start(folder, *arguments, **environment):
     command = [sys.executable, "-m", "fairlayer", *map(str, arguments)]
     where = {"cwd": folder, "env": {**os.environ, "OMP_NUM_THREADS": "1", **environment}}
-    # Whoever runs the tests in the background has them ignore interrupts, and a child would inherit that.
-    heed = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **heed, **where)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **HEED, **where)
 
 
 def fit(*more):
@@ -141,7 +143,7 @@ main()
 """
     data = write(people(20), tmp_path / "people.csv")
     asked = ["audit", data, "--prediction", "amount", "--protected", "sex", "--parity", "1"]
-    done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True, text=True, check=False, **HEED)
     assert (done.returncode, done.stderr) == (130, LINE + "\n")
 
 

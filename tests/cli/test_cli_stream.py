@@ -155,7 +155,7 @@ def test_early_and_later_agreement(store):
 def test_what_waits_is_not_certified(run, store):
     result = run("stream", "certificate", store[0], "--name", "odds")
     assert result.exit_code == 1
-    assert "2 decisions wait for their target" in result.stdout
+    assert "2 decisions are waiting for their targets" in result.stdout
 
 
 def test_export(run, store, tmp_path):

@@ -126,7 +126,7 @@ def test_rows_that_wait_for_targets_are_not_called_satisfied(constraint):
     assert not certificate.satisfied
     assert certificate.waiting == 2
     assert "pooled gap not known yet" in str(certificate)
-    assert "2 decisions wait for their target" in str(certificate)
+    assert "2 decisions are waiting for their targets" in str(certificate)
     gaps = stream.observe("ab", [1.0, 1.0])
     assert gaps == stream.gaps()
     assert sorted(abs(gap) for gap in gaps.values()) == [1.0, 1.0]
