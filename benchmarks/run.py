@@ -40,7 +40,8 @@ def main(argv: list[str] | None = None) -> int:
     for name in args.names or SUITES:
         print(f"== {name}", flush=True)
         targets = importlib.import_module(f"suites.{name}").main(args)
-        save_targets(args.results, name, targets)
+        if targets:
+            save_targets(args.results, name, targets)
         print(targets_table(targets), flush=True)
     return 0
 

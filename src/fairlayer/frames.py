@@ -58,10 +58,8 @@ def _is_other(values: Any) -> bool:
 
 def _opened(frame: Any) -> Any:
     """What narwhals makes of a frame."""
-    with needs("A frame of another library than pandas", "narwhals"):
-        import narwhals
     try:
-        return narwhals.from_native(frame, eager_only=True)
+        return _narwhals().from_native(frame, eager_only=True)
     except TypeError as error:
         raise InputError(
             f"{type(frame).__name__} is not a frame that holds its rows ({error}): collect it first, or pass a mapping "
@@ -72,10 +70,8 @@ def _opened(frame: Any) -> Any:
 def _as_array(series: Any) -> Any:
     """Numbers as an array of numbers, nan where one is missing; truth values; anything else as objects."""
     if series.dtype.is_numeric():
-        import narwhals
-
         if series.null_count() or series.dtype.is_decimal():
-            return series.cast(narwhals.Float64).fill_null(float("nan")).to_numpy()
+            return series.cast(_narwhals().Float64).fill_null(float("nan")).to_numpy()
         return series.to_numpy()
     found = np.empty(len(series), dtype=object)
     found[:] = series.to_list()
@@ -87,3 +83,9 @@ def _refuse_repeated(names: list[Any]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"The frame has several columns named {name!r}: give each a name of its own.")
+
+
+def _narwhals() -> Any:
+    with needs("A frame of another library than pandas", "narwhals"):
+        import narwhals
+    return narwhals
