@@ -16,16 +16,16 @@ from oracle import matrix_form
 
 BOUNDS = ("no bounds", "box", "per sample")
 every_path = pytest.mark.parametrize(("kind", "path"), PATHS)
+VARIANTS = [(*one, torch.float64) for one in PATHS] + [(*one, torch.float32) for one in PATHS if one[0] in COMPILED]
 every_case = pytest.mark.parametrize("case", CASES)
 every_bound = pytest.mark.parametrize("bounds", BOUNDS)
 every_weight = pytest.mark.parametrize("weights", ["unweighted", "weighted"])
 
 
-@every_path
+@pytest.mark.parametrize(("kind", "path", "dtype"), VARIANTS)
 @every_case
 @every_bound
 @every_weight
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_is_feasible_and_optimal(kind, path, case, bounds, weights, dtype):
     """Rows hold exactly; multipliers prove the optimum: the output is the response to them, and they push where rows
     bind."""

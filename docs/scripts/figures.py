@@ -209,14 +209,17 @@ def audit() -> str:
 
 def probabilities() -> str:
     """The squared discrepancy and relative entropy at the same gap."""
-    rows, shown = read_csv(RESULTS / "probabilities.csv"), {
-        "log_loss": "log loss",
-        "brier": "Brier score",
-        "calibration": "calibration error",
-        "auc": "AUC",
-        "accuracy": "accuracy",
-        "gap": "gap",
-    }
+    rows, shown = (
+        read_csv(RESULTS / "probabilities.csv"),
+        {
+            "log_loss": "log loss",
+            "brier": "Brier score",
+            "calibration": "calibration error",
+            "auc": "AUC",
+            "accuracy": "accuracy",
+            "gap": "gap",
+        },
+    )
     lines = []
     for data, method in dict.fromkeys((row["data"], row["method"]) for row in rows):
         own = [row for row in rows if (row["data"], row["method"]) == (data, method)]
@@ -227,9 +230,9 @@ def probabilities() -> str:
 def discrepancies() -> str:
     """What other discrepancies cost."""
     rows = read_csv(RESULTS / "discrepancies.csv")
-    shown = ("entropy / squared", "logits / squared", "kl / squared")
-    lines = [[f"{int(row['n']):,}", *(number(row[name]) for name in shown), number(row["cvxpylayers_ms"])] for row in rows]
-    return table(["n", *shown, "cvxpylayers, ms"], lines)
+    shown = ("entropy / squared", "logits / squared", "kl / squared", "cvxpylayers_ms")
+    lines = [[f"{int(row['n']):,}", *(number(row[name]) for name in shown)] for row in rows]
+    return table(["n", *shown[:-1], "cvxpylayers, ms"], lines)
 
 
 FIGURES: dict[str, Callable[[], str]] = {
