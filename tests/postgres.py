@@ -24,45 +24,100 @@ class NoServerError(Exception):
     """No server can be had here; the message says why."""
 
 
+class Server:
+    """A server that can be stopped, killed and started again, with its data in a folder."""
+
+    def __init__(self, folder: Path, durable: bool):
+        self.folder = folder
+        self.data = folder / "data"
+        self.port = _free_port()
+        self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+        self._binaries = _binaries()
+        account = _account()
+        self._options = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []} if account else {}
+        if account:
+            os.chown(folder, account.pw_uid, account.pw_gid)
+        self._settings = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "port": self.port}
+        self._settings["fsync"] = "on" if durable else "off"
+        self._process: subprocess.Popen | None = None
+
+    def make(self) -> None:
+        """An empty database in the folder."""
+        command = ["--pgdata", self.data, "--username", "postgres", "--auth", "trust", "--no-sync"]
+        made = subprocess.run(
+            [self._binaries / "initdb", *command], capture_output=True, text=True, cwd=self.folder, **self._options
+        )
+        if made.returncode:
+            raise NoServerError(f"initdb failed: {made.stderr.strip()}")
+
+    def start(self) -> None:
+        """Run it, and wait until it answers."""
+        command = [self._binaries / "postgres", "-D", self.data]
+        for name, value in self._settings.items():
+            command += ["-c", f"{name}={value}"]
+        log = self.folder / "log"
+        with log.open("a") as out:
+            self._process = subprocess.Popen(command, stdout=out, stderr=out, cwd=self.folder, **self._options)
+        _await(self.url, self._process, log)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """SIGINT: a fast shutdown, which ends sessions and does not wait for them. SIGQUIT: as in a crash."""
+        if self._process is None:
+            return
+        self._process.send_signal(how)
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def hang(self, hanging: bool) -> None:
+        """Let every process of the server stand still, or go on: connections stay, and nobody answers."""
+        assert self._process is not None
+        for pid in [self._process.pid, *_children(self._process.pid)]:
+            os.kill(pid, signal.SIGSTOP if hanging else signal.SIGCONT)
+
+    def copy(self, name: str) -> Path:
+        """A copy of the data, of a server that is stopped."""
+        subprocess.run(["cp", "-a", self.data, self.folder / name], check=True)
+        return self.folder / name
+
+    def put_back(self, copy: Path) -> None:
+        """Go on with a copy, once started; what was there is moved aside."""
+        self.data.rename(self.folder / f"before {copy.name}")
+        copy.rename(self.data)
+
+
 @contextmanager
-def running_server(durable: bool = True) -> Iterator[str]:
-    """The URL of a fresh server, which ends with the context.
+def controlled_server(durable: bool = True) -> Iterator[Server]:
+    """A fresh server, which ends with the context.
 
     durable: whether commits wait for the disk. Where only clients die, never the machine, they need not.
     """
-    binaries = _binaries()
-    account = _account()
     folder = Path(tempfile.mkdtemp(prefix="fairlayer-postgres-"))
-    options = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []} if account else {}
-    if account:
-        os.chown(folder, account.pw_uid, account.pw_gid)
-    data, log = folder / "data", folder / "log"
     try:
-        command = [binaries / "initdb", "--pgdata", data, "--username", "postgres", "--auth", "trust", "--no-sync"]
-        made = subprocess.run(command, capture_output=True, text=True, cwd=folder, **options)
-        if made.returncode:
-            raise NoServerError(f"initdb failed: {made.stderr.strip()}")
-        port = _free_port()
-        settings: dict[str, object] = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "port": port}
-        settings["fsync"] = "on" if durable else "off"
-        command = [binaries / "postgres", "-D", data]
-        for name, value in settings.items():
-            command += ["-c", f"{name}={value}"]
-        with log.open("w") as out:
-            server = subprocess.Popen(command, stdout=out, stderr=out, cwd=folder, **options)
+        server = Server(folder, durable)
+        server.make()
         try:
-            url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
-            _await(url, server, log)
-            yield url
+            server.start()
+            yield server
         finally:
-            server.send_signal(signal.SIGINT)  # a fast shutdown: ends sessions, does not wait for them
-            try:
-                server.wait(20)
-            except subprocess.TimeoutExpired:
-                server.kill()
-                server.wait()
+            server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def running_server(durable: bool = True) -> Iterator[str]:
+    """The URL of a fresh server, which ends with the context."""
+    with controlled_server(durable) as server:
+        yield server.url
+
+
+def _children(pid: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout
+    return [int(line) for line in found.split()]
 
 
 def _binaries() -> Path:

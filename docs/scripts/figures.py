@@ -235,6 +235,17 @@ def discrepancies() -> str:
     return table(["n", *shown[:-1], "cvxpylayers, ms"], lines)
 
 
+def replicas() -> str:
+    """Writers of one stream, with and without group commit."""
+    rows = read_csv(RESULTS / "replicas.csv")
+    load = json.loads((RESULTS / "replicas.json").read_text())["load_average"][0]
+    header = ("writers", "callers in each", "alone, batches per second", "together", "times")
+    names = ("alone", "together", "ratio")
+    lines = ([row["writers"], row["callers"], *(number(row[name]) for name in names)] for row in rows)
+    note = f"Batches of {rows[0]['batch']}; PostgreSQL on the same machine of two cores, whose load was {number(load)}."
+    return f"{table(header, lines)}\n\n{note}"
+
+
 FIGURES: dict[str, Callable[[], str]] = {
     "adult": adult,
     "audit": audit,
@@ -244,5 +255,6 @@ FIGURES: dict[str, Callable[[], str]] = {
     "measured": measured,
     "peers": peers,
     "probabilities": probabilities,
+    "replicas": replicas,
     "stream": stream,
 }

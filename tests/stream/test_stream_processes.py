@@ -25,3 +25,14 @@ def test_nothing_is_lost_nothing_counts_twice_and_the_promise_holds(location, ki
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 problems" in done.stdout
     assert f"{kills[1]} kills" in done.stdout
+
+
+def test_the_server_dies_too(postgres_server):
+    """A server of its own, as it is ended and started again while writers are killed."""
+    few = ["--kills", "4", "--restarts", "4", "--seconds", "120"]
+    done = subprocess.run(
+        [sys.executable, SOAK, "--databases", "postgresql", *few], capture_output=True, text=True, timeout=180
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 restarts" in done.stdout
+    assert "0 problems" in done.stdout

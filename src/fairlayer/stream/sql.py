@@ -164,25 +164,28 @@ class SqlStore:
 
     def _find_out(self, head: Head, error: Exception) -> None:
         """COMMIT ended in an error, which may be that its reply was lost: return if the last entry is in the log."""
-        deadline = time.monotonic() + self.database.timeout
+        written, deadline = self._written, time.monotonic() + self.database.timeout
         while True:
             try:
                 self._open()
                 with self.database.whole():
-                    self.database.lock(self.name)  # an earlier connection that is still at it holds the lock
+                    missing = self._look(None, ())  # an earlier connection that is still at it holds the lock
                     found = self._holds(*head)
             except (StoreError, self.database.errors) as unreachable:
                 self.database.close()
                 if time.monotonic() < deadline and not isinstance(unreachable, StoreError):
                     time.sleep(_PAUSE)
                     continue
-                if not self._written:  # nothing to count
-                    raise self.database.explain(error) from error
-                last = self._written[-1]
-                raise unknown_outcome(self.place, str(error).strip(), last.batch_id, last.hash) from error
+                certain = found = False
+            else:
+                # A copy that lacks what was seen, or a part of itself, may lack this entry as well.
+                certain = missing is None and self._whole
+            self._written = written
             if found:
                 return
-            raise self.database.explain(error) from error
+            if certain or not written:  # without entries there is nothing to count
+                raise self.database.explain(error) from error
+            raise unknown_outcome(self.place, str(error).strip(), written[-1].batch_id, written[-1].hash) from error
 
     def _holds(self, number: int, hash: str) -> bool:  # noqa: A002
         """Whether the log has this entry; with number 0, whether it begins like this."""
@@ -213,6 +216,7 @@ class SqlStore:
 
     def find(self, batch_id: str) -> Entry | None:
         """The entry of a batch, if it was processed before."""
+        self._refuse_half()
         if batch_id not in self._found:
             rows = self._execute(f"{_ENTRIES} AND batch_id = ?", self.name, batch_id)
             self._found[batch_id] = next(map(_entry, rows), None)
@@ -243,11 +247,7 @@ class SqlStore:
 
     def commit(self, block: bytes | None, entry: Entry) -> None:
         """Write the state and the entry that led to it."""
-        if not self._whole:
-            raise StoreError(
-                f"stream {self.name!r} in {self.place!r} was written only in part: its state is not the one that the "
-                "last entry of its log left. The batch was not counted; go back to a copy that `verify` finds whole."
-            )
+        self._refuse_half()
         self.database.later(
             "INSERT INTO fairlayer_log (stream, number, batch_id, payload, emitted, previous, hash) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)", self.name, *entry,
@@ -256,6 +256,14 @@ class SqlStore:
         self._block = block
         if entry.batch_id is not None:
             self._found[entry.batch_id] = entry
+
+    def _refuse_half(self) -> None:
+        """Neither decide nor repeat anything on a state that does not belong to its log."""
+        if not self._whole:
+            raise StoreError(
+                f"stream {self.name!r} in {self.place!r} was written only in part: its state is not the one that the "
+                "last entry of its log left. The batch was not counted; go back to a copy that `verify` finds whole."
+            )
 
     def _send_state(self) -> None:
         """Write the state that the last entry left: those in between are nobody's concern."""

@@ -43,7 +43,7 @@ def unknown_outcome(place: str, reason: str, batch_id: str | None, hash: str) ->
     )
     return UncertainError(
         f"store {place!r}: {reason}; the connection was lost while the batch was being committed, and the store cannot "
-        f"be reached now. It is unknown whether the batch was counted. {remedy}",
+        f"be reached now, or is not what it was. It is unknown whether the batch was counted. {remedy}",
         reason,
     )
 

@@ -42,6 +42,11 @@ class Scheduler:
         self._between: list[Callable[[], None]] = []
         self._hub = greenlet.getcurrent()
 
+    @property
+    def owner(self) -> Any:
+        """The process whose task has its turn."""
+        return self._current.owner if self._current else None
+
     def start(self, name: str, run: Callable[[], None], owner: Any = None) -> Task:
         """A new task, whose turn comes some time."""
         task = Task(name, run, owner)

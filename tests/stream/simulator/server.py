@@ -1,8 +1,8 @@
 """A server like PostgreSQL, as far as a stream can tell: transactions, row locks, commits that reach the disk later.
 
-Every connection has its process on the server, which goes on with a request even if nobody waits for the reply any more.
-SQL is run by SQLite: a transaction sees what is committed, and what it wrote itself. What was committed is kept version by
-version; those up to `flushed` survive a crash, later ones only by chance.
+Every connection has its process on the server, which goes on with a request even if nobody waits for the reply any
+more. SQL is run by SQLite: a transaction sees what is committed, and what it wrote itself. What was committed is kept
+version by version; those up to `flushed` survive a crash, later ones only by chance.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _database(image: bytes | None) -> sqlite3.Connection:
 
 
 class Server:
-    """The database, and who is connected. fault: whether one befalls this connection or the server now, see faults.py."""
+    """The database, and who is connected. fault: whether one befalls this connection or the server now."""
 
     def __init__(self, scheduler: Scheduler, fault: Callable[[str], bool]):
         self.scheduler = scheduler
