@@ -162,7 +162,7 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
 
     lower, upper = _bound_gradients(rows, result.nu, v.cpu()) if needed[1] or needed[2] else (None, None)
     if ranks is not None and lower is not None and upper is not None:
-        # Every rank has a copy of what the bounds are made of: their gradients add up to the whole, as those of weights.
+        # Every rank has a copy of what the bounds are made of: over ranks, gradients add up to the whole.
         lower, upper = lower / ranks.size, upper / ranks.size
     held = slope == 0
     open_ended = torch.tensor(math.inf, dtype=torch.float64, device=device)

@@ -85,7 +85,9 @@ def project(
         targets = None
     if not rules.needs_features:
         features = None
-    options = ProjectOptions(bounds, find_discrepancy(discrepancy), levels, absent, infeasible, path, find_ranks(process_group))
+    options = ProjectOptions(
+        bounds, find_discrepancy(discrepancy), levels, absent, infeasible, path, find_ranks(process_group)
+    )
     if isinstance(z, Tensor):
         return _project(z, rules, options, groups, targets, features, weights)
     array = np.asarray(z)

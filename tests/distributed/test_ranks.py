@@ -177,10 +177,7 @@ def test_gradients_reach_tolerances_targets_and_bounds(pool):
         z = arguments_["z"].clone().requires_grad_()
         others = {key: value for key, value in arguments_.items() if key != "z"}
         project(z, **others).value.backward(upstream)
-        if leaf_tensor.grad.ndim:
-            found = joined(results, rows, name)
-        else:
-            found = sum(result[name] for result in results)
+        found = joined(results, rows, name) if leaf_tensor.grad.ndim else sum(result[name] for result in results)
         torch.testing.assert_close(found, leaf_tensor.grad, rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(joined(results, rows, "gradient"), z.grad, rtol=1e-12, atol=1e-12)
 
