@@ -21,7 +21,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="SUITE", help=f"any of: {', '.join(SUITES)}")
     parser.add_argument("--quick", action="store_true", help="small sizes and few repeats: does it run?")
     parser.add_argument("--sizes", nargs="+", type=int, metavar="N", help="batch sizes in place of the usual")
-    parser.add_argument("--peers", nargs="+", metavar="TEXT", help="only peers whose name contains a TEXT")
+    parser.add_argument(
+        "--peers", nargs="+", metavar="TEXT", help="only peers (in the suite adult: methods) whose name contains a TEXT"
+    )
     parser.add_argument("--problems", type=int, metavar="N", help="random problems of the violations suite")
     parser.add_argument("--seed", type=int, default=20_000)
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")

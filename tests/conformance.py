@@ -20,6 +20,7 @@ from fairlayer import (
     EqualizedOdds,
     EqualizedResiduals,
     MeanParity,
+    RatioParity,
     ResidualMean,
     SoftGroup,
     Solution,
@@ -83,6 +84,21 @@ CASES: dict[str, Callable[[np.random.Generator, int], Data]] = {
     "margins and intersection": lambda rng, n: {
         "constraints": [MeanParity(0.1, over=["sex", ("race", "sex")])],
         "groups": _people(rng, n),
+    },
+    "ratio parity": lambda rng, n: {
+        "constraints": [RatioParity(0.9)],
+        "groups": _table(rng, n, 2, 3),
+        "lowest": 0.0,
+    },
+    "ratio of 14 groups": lambda rng, n: {
+        "constraints": [RatioParity(0.8)],
+        "groups": _table(rng, n, 14),
+        "lowest": 0.0,
+    },
+    "ratio and difference": lambda rng, n: {
+        "constraints": [RatioParity(0.85, over="sex"), MeanParity(0.1, over=("race", "sex"))],
+        "groups": _people(rng, n),
+        "lowest": 0.0,
     },
     "conditional parity": lambda rng, n: {
         "constraints": [ConditionalParity(0.05, over="sex", regions={"age": [(None, 40), (30, 60)], "job": [{1, 2}]})],
@@ -181,9 +197,11 @@ def make_problem(
     """The problem of this name, its inputs representable in `dtype`."""
     rng = np.random.default_rng([n, *map(ord, case + bounds + weights)])
     data = CASES[case](rng, n)
-    problem = Problem(
-        0.5 + 0.5 * rng.standard_normal(n), bounds=BOUNDS[bounds](rng, n), weights=WEIGHTS[weights](rng, n), **data
-    )
+    lowest, box = data.pop("lowest", None), BOUNDS[bounds](rng, n)
+    if lowest is not None:
+        low, high = box or (None, None)
+        box = (lowest if low is None else np.maximum(low, lowest), high)
+    problem = Problem(0.5 + 0.5 * rng.standard_normal(n), bounds=box, weights=WEIGHTS[weights](rng, n), **data)
     push = np.sign(matrix_form(problem)[0].T @ rng.choice([-1.0, 1.0], len(problem.rows)))  # so that rows bind
     return replace(problem, z=plain(torch.tensor(problem.z + 0.5 * push).to(dtype)))
 

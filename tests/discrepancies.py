@@ -1,12 +1,18 @@
-"""Discrepancies that the library does not have, to show that nothing depends on the one it has."""
+"""Discrepancies that the library does not have, to show that nothing depends on those it has; and problems for all."""
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+
+from conformance import make_problem
+from fairlayer import Discrepancy, WeightedSquared
+from fairlayer.solve.discrepancy import Entropy, GeneralizedKL, Logits
+from formulas import Problem, plain
 
 
 class Scaled:
@@ -15,6 +21,7 @@ class Scaled:
     name: ClassVar[str] = "scaled"
     piecewise_linear: ClassVar[bool] = True
     factor = 7.0
+    strong_convexity: ClassVar[float] = 7.0
 
     def response(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
         return torch.clamp(z - s / self.factor, lo, hi)
@@ -35,31 +42,58 @@ class Scaled:
         return 0.5 * self.factor * (y - z) ** 2
 
 
-class BinaryEntropy:
-    """d(y, z) = y log(y / z) + (1 - y) log((1 - y) / (1 - z)): probabilities in, probabilities out."""
+class Cosh:
+    """d(y, z) = cosh(y - z) - 1: the response is z - asinh(s)."""
 
-    name: ClassVar[str] = "binary entropy"
+    name: ClassVar[str] = "cosh"
     piecewise_linear: ClassVar[bool] = False
-
-    def _raw(self, z: Tensor, s: Tensor) -> Tensor:
-        return torch.sigmoid(torch.logit(z) - s)
+    strong_convexity: ClassVar[float] = 1.0
 
     def response(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
-        return torch.clamp(self._raw(z, s), lo, hi)
-
-    def _free(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
-        y = self._raw(z, s)
-        return ((y >= lo) & (y <= hi)).to(z.dtype) * y * (1.0 - y)
+        return torch.clamp(z - torch.asinh(s), lo, hi)
 
     def slope(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
-        return self._free(z, s, lo, hi)
+        return self.sensitivity(z, s, lo, hi) / torch.sqrt(1.0 + s * s)
 
     def sensitivity(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
-        return self._free(z, s, lo, hi) / (z * (1.0 - z))
-
-    def reach(self, least: float, greatest: float, low: float, high: float) -> float:
-        return math.inf
+        raw = z - torch.asinh(s)
+        return ((raw >= lo) & (raw <= hi)).to(z.dtype)
 
     def value(self, y: Tensor, z: Tensor) -> Tensor:
         """d(y, z)."""
-        return torch.xlogy(y, y / z) + torch.xlogy(1.0 - y, (1.0 - y) / (1.0 - z))
+        return torch.cosh(y - z) - 1.0
+
+
+OWN: dict[str, Any] = {
+    "scaled": Scaled(),
+    "cosh": Cosh(),
+    "weighted squared": WeightedSquared([0.5 + (i % 4) for i in range(60)]),
+}
+COMPILED: dict[str, Any] = {"entropy": Entropy(), "logits": Logits(), "kl": GeneralizedKL()}
+KINDS: dict[str, Discrepancy] = {**OWN, **COMPILED}
+PATHS = [(kind, path) for kind in KINDS for path in ("compiled", "tensor") if path == "tensor" or kind in COMPILED]
+
+
+def kind_of(kind: str, n: int = 60) -> Any:
+    """The discrepancy of this name, for n outputs."""
+    return WeightedSquared([0.5 + (i % 4) for i in range(n)]) if kind == "weighted squared" else KINDS[kind]
+
+
+def problem_for(
+    kind: str,
+    case: str,
+    bounds: str = "no bounds",
+    weights: str = "unweighted",
+    *,
+    n: int = 60,
+    dtype: torch.dtype = torch.float64,
+) -> Problem:
+    """A problem of the conformance suite, its outputs what the discrepancy takes."""
+    problem = make_problem(case, bounds, weights, dtype, n)
+    z = torch.tensor(problem.z)
+    changed = {
+        "entropy": lambda: torch.sigmoid(4.0 * z - 2.0),
+        "logits": lambda: 4.0 * z - 2.0,
+        "kl": lambda: torch.nn.functional.softplus(3.0 * z) / 3.0,
+    }
+    return replace(problem, z=plain(changed[kind]().to(dtype))) if kind in changed else problem

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import combinations, permutations, product
 from typing import Any
 
 import numpy as np
@@ -101,20 +101,21 @@ class Statistic:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """lower <= plus - minus <= upper."""
+    """lower <= factor * plus - minus <= upper."""
 
     plus: Statistic
     minus: Statistic | None
     lower: float
     upper: float
+    factor: float = 1.0
 
     def exact(self, y: np.ndarray) -> Fraction:
         """Its value for outputs y, in rational arithmetic."""
-        return self.plus.exact(y) - (self.minus.exact(y) if self.minus is not None else 0)
+        return Fraction(self.factor) * self.plus.exact(y) - (self.minus.exact(y) if self.minus is not None else 0)
 
     def coefficients(self, n: int) -> tuple[np.ndarray, float]:
         """The row as a vector and a constant."""
-        c, constant = self.plus.coefficients(n)
+        c, constant = (self.factor * part for part in self.plus.coefficients(n))
         if self.minus is not None:
             other, other_constant = self.minus.coefficients(n)
             c, constant = c - other, constant - other_constant
@@ -133,6 +134,9 @@ def read_rows(constraint: Constraint, problem: Problem) -> list[Row]:
     rows = []
     for region, grouping in product(_regions(constraint, problem), _groupings(constraint, problem)):
         found = [s for s in _statistics(constraint, problem, grouping, region) if not s.absent]
+        if constraint.comparison == "ratio":
+            rows += [Row(a, b, -np.inf, 0.0, constraint.ratio) for a, b in permutations(found, 2)]
+            continue
         pairs = combinations(found, 2) if constraint.comparison == "difference" else ((s, None) for s in found)
         rows += [Row(a, b, -tolerance, tolerance) for a, b in pairs]
     return rows
@@ -208,7 +212,9 @@ def exact_violations(rows: list[Row], y: np.ndarray) -> list[Fraction]:
     value_of = exact_statistics(rows, y)
     missed = []
     for row in rows:
-        value = value_of[id(row.plus)] - (value_of[id(row.minus)] if row.minus is not None else 0)
+        value = Fraction(row.factor) * value_of[id(row.plus)] - (
+            value_of[id(row.minus)] if row.minus is not None else 0
+        )
         above = value - Fraction(row.upper) if np.isfinite(row.upper) else Fraction(-1)
         below = Fraction(row.lower) - value if np.isfinite(row.lower) else Fraction(-1)
         missed.append(max(above, below))

@@ -87,15 +87,17 @@ def _interior_point(z, w, A, lower, upper, lo, hi) -> np.ndarray:
     eye = sparse.identity(n, format="csc")
     blocks = [scaled[equal], scaled[above], -scaled[below], eye[top], -eye[bottom]]
     limits = [(upper * scale)[equal], (upper * scale)[above], -(lower * scale)[below], hi[top], -lo[bottom]]
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-12
     limit = np.concatenate(limits)
     cones = [clarabel.ZeroConeT(int(equal.sum())), clarabel.NonnegativeConeT(len(limit) - int(equal.sum()))]
-    solver = clarabel.DefaultSolver(
-        sparse.diags(w, format="csc"), -w * z, sparse.vstack(blocks, format="csc"), limit, cones, settings
-    )
-    dual = np.array(solver.solve().z)
+    matrices = sparse.diags(w, format="csc"), -w * z, sparse.vstack(blocks, format="csc")
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    for precision in (1e-12, 1e-10):  # it may give up on the first right at its start
+        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = precision
+        answer = clarabel.DefaultSolver(*matrices, limit, cones, settings).solve()
+        if answer.status == clarabel.SolverStatus.Solved:
+            break
+    dual = np.array(answer.z)
     mu = np.zeros(len(A))
     ends = np.cumsum([equal.sum(), above.sum(), below.sum()])
     mu[equal] += dual[: ends[0]]

@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+import fairlayer.gaps
 import fairlayer.gradient
+import fairlayer.solve.priced_step
 import fairlayer.solve.tensors
 from duality import distance, least_distance, rounding_norm
 from fairlayer import (
+    Affine,
     ConditionalParity,
     EqualizedOdds,
     EqualizedResiduals,
@@ -26,8 +29,11 @@ from fairlayer import (
     SoftGroup,
     Status,
     Stream,
+    audit,
     project,
 )
+from fairlayer.binding.bounds import read_bounds
+from fairlayer.binding.constraint_set import ConstraintSet
 from formulas import Problem, exact_violations, plain
 
 PATHS = pytest.mark.parametrize("path", ["compiled", "tensor"])
@@ -462,6 +468,36 @@ def test_targets_as_decimals():
     assert project(Z4, SEX4, ResidualMean(0.01), targets=targets).status is Status.OPTIMAL
 
 
+def test_tensors_without_values_are_refused_by_streams_and_audits():
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(2)])
+    for z in (torch.tensor(Z4).to_sparse(), torch.ones(4, device="meta"), nested):
+        for call in (Stream([MeanParity(0.1)]).update, project, audit):
+            more = () if call.__name__ == "update" else ([MeanParity(0.1)],)
+            with pytest.raises(InputError, match=r"sparse|meta|nested"):
+                call(z, SEX4, *more)
+
+
+def test_audits_read_tables_as_arrow_has_them():
+    groups = ArrowLike({"sex": np.array(SEX4), "race": np.array(["a", "b", "b", "a"])})
+    expected = audit(Z4, {"sex": SEX4, "race": ["a", "b", "b", "a"]}, MeanParity(0.1))
+    assert str(audit(Z4, groups, MeanParity(0.1))) == str(expected)
+
+
+def test_what_else_has_a_tangent_is_refused_in_forward_mode():
+    def half(value):
+        return torch.autograd.forward_ad.make_dual(torch.as_tensor(value), torch.ones_like(torch.as_tensor(value)))
+
+    z, targets = torch.tensor(Z4), [0.0, 1.0, 1.0, 0.0]
+    with torch.autograd.forward_ad.dual_level():
+        with pytest.raises(InputError, match="targets carries a forward-mode tangent"):
+            project(z, SEX4, EqualizedResiduals(0.1), targets=half(targets))
+        with pytest.raises(InputError, match="bounds carries"):
+            project(z, SEX4, MeanParity(0.1), bounds=(half(0.0), 1.0))
+        with pytest.raises(InputError, match="constraints carries"):
+            project(z, SEX4, MeanParity(half(0.1)))
+        assert project(z, SEX4, EqualizedResiduals(0.1), targets=targets).satisfied
+
+
 @PATHS
 def test_forward_mode_is_refused(path):
     def function(z):
@@ -516,6 +552,47 @@ class TestDevicesWithoutFloat64:
         solution.value.sum().backward()
         assert torch.equal(solution.value.detach().as_subclass(torch.Tensor), project(plain_z, **call).value)
         assert z.grad is not None
+
+    @pytest.mark.parametrize("wanted", ["targets", "tolerance", "bounds", "limits"])
+    def test_all_that_wants_gradients_may_be_there(self, wanted, monkeypatch):
+        for module in (fairlayer.solve.tensors, fairlayer.gradient):
+            monkeypatch.setattr(module, "has_float64", lambda device: False)
+
+        def gradient_on(kind):
+            def there(values):
+                return torch.tensor(values, dtype=torch.float32).as_subclass(kind)
+
+            leaf = there([0.25, 0.5, 0.75, 0.125] if wanted in ("targets", "bounds") else 0.125).requires_grad_()
+            call: dict[str, Any] = {"groups": torch.tensor([0, 0, 1, 1]), "path": "tensor"}
+            if wanted == "targets":
+                call |= {"constraints": EqualizedResiduals(0.1), "targets": leaf}
+            elif wanted == "tolerance":
+                call |= {"constraints": MeanParity(leaf)}
+            elif wanted == "bounds":
+                call |= {"constraints": MeanParity(0.1), "bounds": (None, leaf)}
+            else:
+                call |= {"constraints": Affine(np.ones((1, 4)), 0.0, leaf), "groups": None}
+            value = project(there([0.1, 0.5, 0.25, 0.75]), **call).value
+            (value * there([1.0, 2.0, 3.0, 4.0])).sum().backward()
+            return leaf.grad.as_subclass(torch.Tensor)
+
+        found = gradient_on(NoFloat64)
+        assert found.abs().sum() > 0.0
+        assert torch.equal(found, gradient_on(torch.Tensor))
+
+    def test_the_steps_of_other_methods(self, monkeypatch):
+        for module in (fairlayer.gaps, fairlayer.solve.priced_step):
+            monkeypatch.setattr(module, "has_float64", lambda device: False)
+        gradients = []
+        for kind in (torch.Tensor, NoFloat64):
+            z = torch.tensor(Z4, dtype=torch.float32).as_subclass(kind).requires_grad_()
+            system = fairlayer.gaps.bind_batch(ConstraintSet([MeanParity(0.1)]), 4, SEX4)
+            excess = fairlayer.gaps.row_excesses(z, system).max()
+            box = read_bounds(None, 4, np.float32)
+            value, _ = fairlayer.solve.priced_step.soften(z, system, box, 0.05)
+            (excess + (value * value).sum()).to(torch.float32).backward()
+            gradients.append(z.grad.as_subclass(torch.Tensor))
+        assert torch.equal(*gradients)
 
     @pytest.mark.parametrize("kind", ["mps", "xla", "cpu", "cuda"])
     def test_which_devices_these_are(self, kind):

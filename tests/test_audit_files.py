@@ -184,7 +184,7 @@ def test_labels_that_are_nearly_whole_numbers(label: str, tmp_path: Path) -> Non
         ({"groups": ["wage"]}, "looks like a number or a name"),
         ({"constraints": [EqualizedOdds(0.1)]}, "target is missing"),
         ({"constraints": [EqualizedOdds(0.1)], "target": "wage"}, "too many to be classes"),
-        ({"constraints": [ResidualMean(0.1)], "target": "job"}, "no numbers"),
+        ({"constraints": [ResidualMean(0.1)], "target": "job"}, "not numbers"),
         ({"constraints": [EqualizedOdds(0.1, regions=[(None, 0.5)])], "target": "job"}, "there are no intervals"),
         ({"constraints": [ConditionalParity(0.1, regions={"agee": [(1, 2)]})]}, "Did you mean 'age'"),
         ({"constraints": [ConditionalParity(0.1, regions={"job": [(1, 2)]})]}, "column 'job' has 3,000"),

@@ -118,6 +118,13 @@ def test_celeba_in_its_original_layout(tmp_path: Path, monkeypatch: pytest.Monke
         datasets.celeba(target="Happy")
 
 
+def test_german_credit_comes_with_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRLAYER_DATA", str(tmp_path))
+    data = datasets.german(fetch=False)
+    assert len(data) == 1000
+    assert "CC BY 4.0" in (datasets.tables.GERMAN[0].path.parent / "LICENCE.md").read_text()
+
+
 def test_a_changed_file_is_refused_unless_told_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAIRLAYER_DATA", str(tmp_path))
     (tmp_path / "german").mkdir()
@@ -140,7 +147,7 @@ def test_what_is_absent_is_named_with_its_source(tmp_path: Path, monkeypatch: py
     with pytest.raises(DatasetError, match="There is no dataset 'adlut'"):
         datasets.load("adlut")
     present = {entry.name: entry.present for entry in datasets.available()}
-    assert not any(there for name, there in present.items() if name != "synthetic")
+    assert {name for name, there in present.items() if there} == {"german", "synthetic"}
 
 
 def test_fetching_checks_extracts_and_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

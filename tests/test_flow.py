@@ -11,11 +11,12 @@ SOURCE = Path(__file__).parents[1] / "src" / "fairlayer"
 
 # Rooms on one line do not import each other; a room is a folder or a module of `fairlayer`.
 FLOW = [
-    ("errors", "extras", "compiled", "arrays", "eager", "nearest"),
+    ("errors", "extras", "compiled", "arrays", "eager", "frames", "nearest"),
     ("constraints",),
     ("binding",),
     ("solution", "metrics"),
     ("solve",),
+    ("decisions",),
     ("gaps", "gradient"),
     ("projection",),
     ("layer", "model"),

@@ -170,7 +170,7 @@ BAD = {
     "missing in a categorical": ({"sex": pd.Categorical(["x"] * (N - 1) + [None])}, "missing labels"),
     "fractions": (
         {"age": np.linspace(20.5, 70.0, N)},
-        r"groups\['age'\] holds \d+ numbers that are no labels, such as 20.5",
+        r"groups\['age'\] holds \d+ numbers that are not labels, such as 20.5",
     ),
     "short soft": (SoftGroup(np.full((3, 2), 0.5)), "has 3 entries for 30 outputs"),
 }

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from fairlayer.model import FairModel
     from fairlayer.projection import project
     from fairlayer.solution import Solution, Status
+    from fairlayer.solve.checks import check_discrepancy
+    from fairlayer.solve.conic import Conic
+    from fairlayer.solve.discrepancy import Discrepancy, WeightedSquared
     from fairlayer.stream import Stream
     from fairlayer.warm import warm_up
 
@@ -41,6 +44,8 @@ __all__ = [
     "Affine",
     "CodedGroups",
     "ConditionalParity",
+    "Conic",
+    "Discrepancy",
     "EqualizedOdds",
     "EqualizedResiduals",
     "FairLayer",
@@ -57,7 +62,9 @@ __all__ = [
     "Solution",
     "Status",
     "Stream",
+    "WeightedSquared",
     "audit",
+    "check_discrepancy",
     "code_groups",
     "freeze",
     "project",
@@ -78,6 +85,9 @@ _HOMES = {
     "model": ("FairModel",),
     "projection": ("project",),
     "solution": ("Solution", "Status"),
+    "solve.checks": ("check_discrepancy",),
+    "solve.conic": ("Conic",),
+    "solve.discrepancy": ("Discrepancy", "WeightedSquared"),
     "stream": ("Stream",),
     "warm": ("warm_up",),
 }

@@ -19,7 +19,8 @@ from numba.core import event
 
 _PACKAGE = Path(__file__).parent
 # The rooms that hold compiled code, and the records and constants that it is made of.
-_SOURCES = sorted(source for room in ("binding", "solve", "stream") for source in (_PACKAGE / room).glob("*.py"))
+_ROOMS = ("binding", "solve", "decisions", "stream")
+_SOURCES = sorted(source for room in _ROOMS for source in (_PACKAGE / room).glob("*.py"))
 _DIGEST = hashlib.sha256(b"".join(source.read_bytes() for source in _SOURCES)).hexdigest()[:12]
 
 

@@ -22,8 +22,12 @@ class StoreError(FairlayerError):
 class UncertainError(StoreError):
     """The connection to a store was lost at the very end, and with it whether a batch was counted.
 
-    The message says how to find out.
+    The message says how to find out. `reason` is what went wrong.
     """
+
+    def __init__(self, message: str, reason: str = ""):
+        super().__init__(message)
+        self.reason = reason
 
 
 class RankError(FairlayerError):
@@ -43,18 +47,25 @@ class InfeasibleError(FairlayerError):
     `rows` names the rows in conflict; every one of them holds once all tolerances grow by `excess`.
     """
 
-    def __init__(self, rows: Sequence[str], excess: float, smallest: Sequence[float]):
+    def __init__(self, rows: Sequence[str], excess: float, smallest: Sequence[float], relative: bool = False):
+        """relative: gaps are shares of the larger mean or rate, and the remedy is a lower ratio."""
         self.rows = tuple(rows)
+        self.relative = relative
         self.excess = excess
         self.smallest = tuple(smallest)
         listed = "; ".join(
-            f"{row} (feasible from tolerance {limit:.6g})" if math.isfinite(limit) else row
+            row
+            if not math.isfinite(limit)
+            else f"{row} (feasible up to ratio {1.0 - limit:.6g})"
+            if relative
+            else f"{row} (feasible from tolerance {limit:.6g})"
             for row, limit in zip(rows, smallest, strict=True)
         )
+        raised = "lower the ratio by" if relative else "raise the tolerances (or widen the limits) by"
         super().__init__(
-            f"No output satisfies these rows together: {listed}. Widen the bounds, raise the tolerances (or widen "
-            f'the rows) by {excess:.6g}, or pass infeasible="relax" for the output that violates them least.'
+            f"No output satisfies these constraints together: {listed}. Widen the bounds, {raised} {excess:.6g}, or "
+            'pass infeasible="relax" for the output that violates them least.'
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.rows, self.excess, self.smallest)
+        return type(self), (self.rows, self.excess, self.smallest, self.relative)

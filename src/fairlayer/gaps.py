@@ -18,6 +18,7 @@ from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.solve.certify import shortfalls
 from fairlayer.solve.exact import exact_shortfalls
 from fairlayer.solve.newton import statistics
+from fairlayer.solve.tensors import has_float64
 
 Levels = Mapping[Name, Sequence[Label]] | None
 
@@ -61,9 +62,9 @@ def bind_batch(
 
 def row_values(y: Tensor, system: System) -> Tensor:
     """Value of every row at y, of shape (n,): a (m,) float64 tensor through which gradients flow."""
-    rows, device = system.rows, y.device
+    rows, device = system.rows, y.device if has_float64(y.device) else torch.device("cpu")
     index = torch.as_tensor(system.cell, device=device).long()
-    values = y.double()
+    values = y.to(device).double()
     if len(system.weights):
         values = values * torch.from_numpy(system.weights).to(device)
     sums = values.new_zeros(len(system.weight)).index_add(0, index, values)
@@ -73,8 +74,8 @@ def row_values(y: Tensor, system: System) -> Tensor:
 
 def row_excesses(y: Tensor, system: System) -> Tensor:
     """By how much every row exceeds its upper and its lower bound, negative within: a (2, m) float64 tensor."""
-    values, family = row_values(y, system), system.view.family
-    upper, lower = (torch.from_numpy(side[family]).to(y.device) for side in (system.rows.upper, system.rows.lower))
+    values, sides = row_values(y, system), system.view.limits(system.rows.lower, system.rows.upper)
+    lower, upper = (torch.from_numpy(side).to(values.device) for side in sides)
     return torch.stack([values - upper, lower - values])
 
 
@@ -92,7 +93,7 @@ def measure(
     system = bind_batch(rules, len(values), groups, targets, features, weights, levels)
     view = system.view
     q, missed = exact_statistics(values, system)
-    lower, upper = (side[view.family] for side in system.stated)
+    lower, upper = view.limits(*system.stated)
     return Gaps(view.names, view.values(q), lower, upper, view.vacuous, bool((missed <= 0.0).all()))
 
 

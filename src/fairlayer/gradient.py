@@ -25,6 +25,7 @@ from fairlayer.constraints.affine import Affine
 from fairlayer.errors import InputError
 from fairlayer.solve import Task
 from fairlayer.solve.batch import Ends, Matrices, pull_back_batch, solve_batch
+from fairlayer.solve.discrepancy import Discrepancy, compiled_kind, inner_limits, odds_against
 from fairlayer.solve.families import MINUS, PLUS, P, active_rows
 from fairlayer.solve.families import M as COEFFICIENT
 from fairlayer.solve.loops import pull_back
@@ -32,6 +33,7 @@ from fairlayer.solve.newton import shifts, solve_active
 from fairlayer.solve.ranks import gradient_sums
 from fairlayer.solve.result import Result
 from fairlayer.solve.shares import LoopShare
+from fairlayer.solve.smooth import ODDS
 from fairlayer.solve.tensors import has_float64
 
 _NO_OUTPUT = torch.empty(0)
@@ -48,8 +50,6 @@ class Solved(NamedTuple):
 def attach_gradient(z: Tensor, solved: Solved) -> Tensor:
     """The output as a function of whatever wants gradients: z, row bounds, targets, box."""
     system, box = solved.task.system, solved.task.box
-    if has_tangent(z):
-        raise InputError("z carries a forward-mode tangent, which would be lost: use reverse mode, y.backward().")
     if not torch.is_grad_enabled():
         return solved.result.value
     others = (system.lower, system.upper, system.offset, box.lo_tensor, box.hi_tensor)
@@ -63,9 +63,19 @@ def attach_gradient(z: Tensor, solved: Solved) -> Tensor:
     return _Projection.apply(solved, z) if z.requires_grad else solved.result.value
 
 
-def has_tangent(z: Tensor) -> bool:
-    """Whether forward-mode differentiation is under way, and of z."""
-    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(z).tangent is not None
+def in_forward_mode() -> bool:
+    """Whether forward-mode differentiation is under way."""
+    return forward_ad._current_level >= 0
+
+
+def refuse_tangents(**given: Any) -> None:
+    """Refuse arguments of which forward-mode differentiation is under way: their tangents would be lost."""
+    for name, value in given.items():
+        for part in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(part, Tensor) and forward_ad.unpack_dual(part).tangent is not None:
+                raise InputError(
+                    f"{name} carries a forward-mode tangent, which would be lost: use reverse mode, y.backward()."
+                )
 
 
 class _Projection(torch.autograd.Function):
@@ -99,26 +109,32 @@ class _Projection(torch.autograd.Function):
 
 
 def _compiled_gradient(solved: Solved, z: Tensor, gradient: Tensor) -> Tensor:
-    system, box, result = solved.task.system, solved.task.box, solved.result
-    if solved.task.ranks is not None:
+    _, system, box, discrepancy, _, ranks = solved.task
+    result = solved.result
+    if ranks is not None:
         _, correction = _rank_corrections(solved, z.detach(), gradient)
         share = LoopShare(z.detach().contiguous(), system.cell, system.weights, box)
         return share.pull_back(gradient, result.shift, correction)
-    out = torch.empty_like(z, memory_format=torch.contiguous_format)
+    kind, single, given = compiled_kind(discrepancy), z.dtype == torch.float32, z.detach().contiguous()
+    sides = box.lo, box.hi
+    if kind == ODDS:
+        given, gradient, sides = odds_against(given), gradient.double(), box.wide()
+    out = torch.empty_like(given, memory_format=torch.contiguous_format)
     pull_back(
+        kind,
         gradient.contiguous().numpy(),
-        z.detach().contiguous().numpy(),
+        given.numpy(),
         system.cell,
         system.weights,
-        box.lo,
-        box.hi,
+        *sides,
         result.shift,
         result.slopes,
         system.rows,
         result.nu,
+        single,
         out.numpy(),
     )
-    return out
+    return out.to(z.dtype)
 
 
 def _rank_corrections(solved: Solved, z: Tensor, gradient: Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -143,10 +159,14 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
     lo, hi = box.tensors(device)
     s = torch.from_numpy(result.shift).to(device)[index]
     exact = z.to(device).double()
+    open_ended = torch.tensor(math.inf, dtype=torch.float64, device=device)
+    raw = discrepancy.response(exact, s, -open_ended, open_ended)
     if compiled:  # which side of a bound a sample is on was decided in its own dtype
-        exact, s = (exact - s).to(z.dtype).double(), torch.zeros((), dtype=torch.float64)
-    slope = discrepancy.slope(exact, s, lo, hi)
-    sensitivity = discrepancy.sensitivity(exact, s, lo, hi)
+        raw = torch.clamp(raw.to(z.dtype), *inner_limits(discrepancy, z.dtype)).double()
+    # Slopes between the bounds, once without them: both sides then agree on who is held.
+    free = ((raw >= lo) & (raw <= hi)).double()
+    slope = discrepancy.slope(exact, s, -open_ended, open_ended) * free
+    sensitivity = discrepancy.sensitivity(exact, s, -open_ended, open_ended) * free
 
     g = gradient.to(device).double()
     M = dense(rows)
@@ -158,22 +178,19 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
     correction = of_cell[index]
     if len(system.weights):
         correction = correction * torch.from_numpy(system.weights).to(device)
-    free = g - correction
+    pulled = g - correction
 
     lower, upper = _bound_gradients(rows, result.nu, v.cpu()) if needed[1] or needed[2] else (None, None)
     if ranks is not None and lower is not None and upper is not None:
-        # Every rank has a copy of what the bounds are made of: over ranks, gradients add up to the whole.
+        # Every rank has a copy of what the bounds are made of: their gradients add up to the whole.
         lower, upper = lower / ranks.size, upper / ranks.size
-    held = slope == 0
-    open_ended = torch.tensor(math.inf, dtype=torch.float64, device=device)
-    raw = discrepancy.response(exact, s, -open_ended, open_ended) if needed[4] or needed[5] else exact
     return (
-        (sensitivity * free).to(z.dtype).to(z.device) if needed[0] else None,
+        (sensitivity * pulled).to(z.dtype).to(z.device) if needed[0] else None,
         lower if needed[1] else None,
         upper if needed[2] else None,
         v.cpu() if needed[3] else None,
-        _to_bound(free * (held & (raw < lo)), box.lo_tensor) if needed[4] else None,
-        _to_bound(free * (held & (raw > hi)), box.hi_tensor) if needed[5] else None,
+        _to_bound(pulled * (raw < lo), box.lo_tensor) if needed[4] else None,
+        _to_bound(pulled * (raw > hi), box.hi_tensor) if needed[5] else None,
     )
 
 
@@ -210,7 +227,7 @@ def _to_bound(gradient: Tensor, bound: Tensor | None) -> Tensor | None:
     return (gradient if bound.ndim else gradient.sum()).to(bound.dtype).to(bound.device)
 
 
-def stacked(constraints: Sequence[Affine], box: Box, weights: np.ndarray | None) -> Matrices:
+def stacked(constraints: Sequence[Affine], box: Box, weights: np.ndarray | None, discrepancy: Discrepancy) -> Matrices:
     """The rows of several constraints, of every problem of a batch."""
     problems = max((c.problems or 1 for c in constraints), default=1)
 
@@ -223,7 +240,9 @@ def stacked(constraints: Sequence[Affine], box: Box, weights: np.ndarray | None)
         np.ascontiguousarray(np.concatenate([rows(getattr(c, name), single) for c in constraints], axis=1), float)
         for name, single in (("A", 2), ("lower", 1), ("upper", 1))
     )
-    return Matrices(A, lower, upper, np.empty(0) if weights is None else weights, box.lo, box.hi)
+    kind = compiled_kind(discrepancy)
+    assert kind is not None
+    return Matrices(A, lower, upper, kind, np.empty(0) if weights is None else weights, box.lo, box.hi)
 
 
 def project_batch(z: Tensor, matrices: Matrices) -> tuple[Tensor, Ends]:
@@ -231,8 +250,6 @@ def project_batch(z: Tensor, matrices: Matrices) -> tuple[Tensor, Ends]:
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     plain = z.detach().contiguous()
     ends = solve_batch(plain.numpy(), matrices, torch.finfo(z.dtype).eps / 2, out.numpy())
-    if has_tangent(z):
-        raise InputError("z carries a forward-mode tangent, which would be lost: use reverse mode, y.backward().")
     return (_BatchProjection.apply(out, z, matrices, ends) if torch.is_grad_enabled() else out), ends
 
 

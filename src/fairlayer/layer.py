@@ -11,8 +11,9 @@ from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.process_group import Group
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
-from fairlayer.projection import Absent, Infeasible, Path, project
+from fairlayer.projection import Absent, Infeasible, Path, Surrogate, project
 from fairlayer.solution import Solution
+from fairlayer.solve.conic import Conic
 from fairlayer.solve.discrepancy import Discrepancy
 
 
@@ -30,12 +31,14 @@ class FairLayer(nn.Module):
         self,
         constraints: Sequence[Constraint] | Constraint,
         bounds: Any = None,
-        discrepancy: str | Discrepancy = "squared",
+        discrepancy: str | Discrepancy | Conic = "squared",
         *,
         levels: Mapping[Name, Sequence[Label]] | None = None,
         absent: Absent = "vacuous",
         infeasible: Infeasible = "raise",
         path: Path = "auto",
+        surrogate: Surrogate = None,
+        temperature: float = 0.1,
         process_group: Group = None,
     ):
         super().__init__()
@@ -47,6 +50,8 @@ class FairLayer(nn.Module):
         self.absent: Absent = absent
         self.infeasible: Infeasible = infeasible
         self.path: Path = path
+        self.surrogate: Surrogate = surrogate
+        self.temperature = temperature
         self.process_group: Group = process_group
 
     def forward(
@@ -66,6 +71,8 @@ class FairLayer(nn.Module):
             absent=self.absent,
             infeasible=self.infeasible,
             path=self.path,
+            surrogate=self.surrogate,
+            temperature=self.temperature,
             process_group=self.process_group,
         )
         # Past nn.Module's own bookkeeping of attributes, which takes longer than a small solve.

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.arrays import as_numpy, is_dense
-from fairlayer.binding.bounds import read_bounds
+from fairlayer.arrays import as_numpy, check_dense, is_dense
+from fairlayer.binding.bounds import Box, read_bounds
 from fairlayer.binding.cells import assign_cells
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import SoftGroup, is_missing
@@ -25,12 +25,15 @@ from fairlayer.binding.row_plan import RowPlan
 from fairlayer.binding.system import System, bind, read_columns
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
+from fairlayer.decisions.project import project_decisions, read_threshold
+from fairlayer.decisions.surrogate import check_surrogate
 from fairlayer.eager import eager
 from fairlayer.errors import AbsentGroupError, InputError
-from fairlayer.gradient import Solved, attach_gradient, project_batch, stacked
-from fairlayer.solution import BatchFacts, Facts, Solution
+from fairlayer.gradient import Solved, attach_gradient, in_forward_mode, project_batch, refuse_tangents, stacked
+from fairlayer.solution import BatchFacts, ConicFacts, Facts, Solution
 from fairlayer.solve import Task, is_compiled, solve
-from fairlayer.solve.discrepancy import Discrepancy, find_discrepancy
+from fairlayer.solve.conic import Conic
+from fairlayer.solve.discrepancy import Discrepancy, check_interval, find_discrepancy
 from fairlayer.solve.newton import DONE
 from fairlayer.solve.opening import Part, open_batch, per_sample, shared_settings
 from fairlayer.solve.ranks import solve_ranks
@@ -38,6 +41,7 @@ from fairlayer.solve.ranks import solve_ranks
 Absent = Literal["vacuous", "raise"]
 Infeasible = Literal["raise", "relax"]
 Path = Literal["auto", "compiled", "tensor"]
+Surrogate = Literal["sigmoid"] | None
 
 # The dtypes of outputs, and how bounds are read in each: as torch has them where numpy has none.
 _DTYPES: dict[torch.dtype, Any] = {
@@ -58,22 +62,28 @@ def project(
     targets: Any = None,  # (n,)
     features: Any = None,
     weights: Any = None,  # (n,)
-    discrepancy: str | Discrepancy = "squared",
+    discrepancy: str | Discrepancy | Conic = "squared",
     *,
     levels: Mapping[Name, Sequence[Label]] | None = None,
     absent: Absent = "vacuous",
     infeasible: Infeasible = "raise",
     path: Path = "auto",
+    surrogate: Surrogate = None,
+    temperature: float = 0.1,
     process_group: Group = None,
 ) -> Solution:
     """Project outputs onto constraints.
 
     z: raw outputs. groups: protected attributes, as columns by name, a frame, or an (n,) or (n, k) array.
-    bounds: (lo, hi), each None, a number, or one number per output. targets, features: where a constraint needs them.
+    bounds: (lo, hi), each None, a number, or one number per output. discrepancy: what "nearest" means: "squared";
+    "entropy" for probabilities; "logits" for z that are logits, with probabilities as outputs; "kl" for amounts; or an
+    object, see `WeightedSquared`, `Discrepancy`, `Conic`. targets, features: where a constraint needs them.
     weights: a sample of weight 2 counts as two equal samples. levels: all labels an attribute can have.
     absent: what to do about groups without a sample: "vacuous" (the status names them) or "raise".
     infeasible: "raise", or "relax" for the output that violates the rows least.
     path: "compiled" (loops on the CPU), "tensor" (any device), or "auto".
+    surrogate, temperature: of decisions alone, see `RateParity`. None for the exact derivative, 1 for scores that stay
+    and 0 for those that are moved; "sigmoid" for a smooth stand-in, in which rates are means of sigmoids.
     process_group: ranks whose samples are one batch with these: a group of torch.distributed, "default" for all ranks,
     or None for these samples alone. Every rank of it must make the same calls, if need be with an empty batch.
 
@@ -85,9 +95,10 @@ def project(
         targets = None
     if not rules.needs_features:
         features = None
-    options = ProjectOptions(
-        bounds, find_discrepancy(discrepancy), levels, absent, infeasible, path, find_ranks(process_group)
-    )
+    if surrogate is not None or rules.about_decisions:
+        check_surrogate(surrogate, temperature)
+    kind, ranks = _read_discrepancy(discrepancy), find_ranks(process_group)
+    options = ProjectOptions(bounds, kind, levels, absent, infeasible, path, surrogate, temperature, ranks)
     if isinstance(z, Tensor):
         return _project(z, rules, options, groups, targets, features, weights)
     array = np.asarray(z)
@@ -100,16 +111,22 @@ def project(
     return solution
 
 
+def _read_discrepancy(discrepancy: Any) -> Any:
+    return discrepancy if isinstance(discrepancy, Conic) else find_discrepancy(discrepancy)
+
+
 class ProjectOptions(NamedTuple):
     """The arguments of `project` that are not data."""
 
     bounds: Any
-    discrepancy: Discrepancy
+    discrepancy: Any  # a Discrepancy, or a Conic
     levels: Mapping[Name, Sequence[Label]] | None
     absent: Absent
     infeasible: Infeasible
     path: Path
-    ranks: Ranks | None
+    surrogate: Surrogate = None
+    temperature: float = 0.1
+    ranks: Ranks | None = None
 
 
 _CHOICES = {"absent": ("vacuous", "raise"), "infeasible": ("raise", "relax"), "path": ("auto", "compiled", "tensor")}
@@ -123,13 +140,18 @@ def _check(z: Tensor, rules: ConstraintSet, targets: Any, options: ProjectOption
         raise InputError(
             "z is inside a transform of torch.func, such as forward mode, which the solver cannot see: use backward()."
         )
-    if z.layout != torch.strided or z.is_meta:
-        kind = "meta" if z.is_meta else "sparse"
-        raise InputError(f"z is a {kind} tensor: pass a dense one that holds its values.")
+    check_dense(z, "z")
     if z.ndim > 2 or z.ndim == 0 or (z.ndim == 2 and z.shape[1] != 1 and not rules.only_matrices):
         raise InputError(f"z has shape {tuple(z.shape)}: pass one output per sample, shape (n,) or (n, 1).")
     if rules.needs_targets and targets is None:
         raise InputError(f"targets is missing: {rules.needs_targets} compares outputs with them.")
+    if rules.about_decisions:
+        read_threshold(rules)
+        if options.discrepancy.name != "squared":
+            raise InputError(f"discrepancy {options.discrepancy.name!r} does not go with decisions: use 'squared'.")
+    if in_forward_mode():
+        limits = [getattr(c, name, None) for c in rules.constraints for name in ("tolerance", "lower", "upper")]
+        refuse_tangents(z=z, targets=targets, bounds=options.bounds, constraints=limits)
     for name, known in _CHOICES.items():
         if getattr(options, name) not in known:
             raise InputError(f"{name} must be one of {known}; got {getattr(options, name)!r}.")
@@ -164,9 +186,14 @@ def _project_one(
     """Project one batch, z of shape (n,)."""
     n = len(z)
     box = read_bounds(options.bounds, n, _DTYPES[z.dtype])
+    rules.check_bounds(box.lowest)
+    check_interval(box, options.discrepancy)
     compiled = is_compiled(z, options.discrepancy) and options.path != "tensor"
     if options.path == "compiled" and not compiled:
-        raise InputError(f"path='compiled' takes float32 or float64 on the CPU; z is {z.dtype} on {z.device}.")
+        raise InputError(
+            "path='compiled' takes float32 or float64 on the CPU, and a discrepancy by its name; z is "
+            f"{z.dtype} on {z.device}, discrepancy {options.discrepancy.name!r}."
+        )
     if targets is not None:
         targets = _read_targets(targets, n)
     if weights is not None:
@@ -175,6 +202,11 @@ def _project_one(
     _refuse_absent(system, options)
     if n == 0:
         return _nothing(z, system)
+    if rules.about_decisions:
+        relax = options.infeasible == "relax"
+        return project_decisions(z, system, rules, box, relax, options.surrogate, options.temperature)
+    if isinstance(options.discrepancy, Conic):
+        return _project_conic(z, options, options.discrepancy, system, box)
     task = Task(z.detach().contiguous(), system, box, options.discrepancy, compiled)
     result, excess = solve(task, relax=options.infeasible == "relax")
     facts = Facts(system.view, result.statistics, result.nu, result.missed, excess)
@@ -211,6 +243,13 @@ def _project_share(
         _check(z, rules, targets, options)
         if rules.matrices:
             raise InputError("Affine has a matrix over the outputs of one process: use it with process_group=None.")
+        if rules.about_decisions:
+            raise InputError("RateParity looks at the scores of one process: use it with process_group=None.")
+        if options.discrepancy.name != "squared":
+            raise InputError(
+                f"discrepancy {options.discrepancy.name!r} is not available over a process group: use 'squared', or "
+                "process_group=None."
+            )
         n, dtype = z.numel(), _DTYPES[z.dtype]
         known = None if targets is None else _read_targets(targets, n)
         weighed = None if weights is None else _read_weights(weights, n)
@@ -219,12 +258,11 @@ def _project_share(
         )
         if any(isinstance(column, SoftGroup) for column in columns.values()):
             raise InputError("SoftGroup has probabilities for each sample, which ranks do not share: pass labels.")
-        squared = options.discrepancy.name == "squared"  # the compiled loops of a share know no other
-        compiled = squared and is_compiled(z, options.discrepancy) and options.path != "tensor"
+        compiled = is_compiled(z, options.discrepancy) and options.path != "tensor"
         box = read_bounds(options.bounds, n, dtype)
+        rules.check_bounds(box.lowest)
         settings = {
             **shared_settings(z, rules, box, options.bounds, known),
-            "discrepancy": options.discrepancy.name,
             "attributes": repr(tuple(columns)),
             "levels": repr(options.levels),
             "weights": "some" if weighed is not None else "none",
@@ -248,6 +286,17 @@ def _project_share(
     result, excess = solve_ranks(task, whole, relax=options.infeasible == "relax")
     facts = Facts(system.view, result.statistics, result.nu, result.missed, excess)
     return Solution(attach_gradient(flat, Solved(task, result, excess)).reshape(z.shape), facts)
+
+
+def _project_conic(z: Tensor, options: ProjectOptions, conic: Conic, system: System, box: Box) -> Solution:
+    """Project by a general solver."""
+    if options.infeasible != "raise" or options.path != "auto":
+        raise InputError("Conic knows neither infeasible='relax' nor a path: leave both out.")
+    if not bool(torch.isfinite(z).all()):
+        position = int((~torch.isfinite(z)).nonzero()[0])
+        raise InputError(f"z[{position}] is {float(z[position])}: outputs must be finite.")
+    value, statistics, missed = conic.project(z, system, box)
+    return Solution(value, ConicFacts(system.view, statistics, missed))
 
 
 def _read_targets(targets: Any, n: int) -> Any:
@@ -302,14 +351,19 @@ def _project_each(z: Tensor, rules: ConstraintSet, options: ProjectOptions, weig
             raise InputError("weights has zeros: Affine rows need a positive weight for every output.")
     sides = [side for constraint in rules.matrices for side in (constraint.lower, constraint.upper)]
     plain = is_compiled(z, options.discrepancy) and options.path != "tensor" and not box.wants_gradient
-    plain = plain and len(z) > 0 and not any(isinstance(side, Tensor) and side.requires_grad for side in sides)
+    plain = (
+        plain
+        and options.discrepancy.piecewise_linear
+        and len(z) > 0
+        and not any(isinstance(side, Tensor) and side.requires_grad for side in sides)
+    )
 
     def alone(b: int) -> Solution:
         problem = ConstraintSet([constraint.problem(b) for constraint in rules.matrices])
         return _project_one(z[b], problem, options, weights=weights)
 
     if plain:
-        matrices = stacked(rules.matrices, box, weights)
+        matrices = stacked(rules.matrices, box, weights, options.discrepancy)
         value, ends = project_batch(z, matrices)
         # Whoever needs a closer look gets it: a contradiction, or a tolerance finer than the dtype.
         doubtful = np.flatnonzero(ends.outcome != DONE).tolist()

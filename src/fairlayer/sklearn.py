@@ -1,6 +1,7 @@
-"""`FairClassifier` and `FairRegressor`: the fairness layer behind scikit-learn's interface.
+"""`FairClassifier` and `FairRegressor`: fair predictions behind scikit-learn's interface, around any model.
 
-    model = FairClassifier(constraints=[MeanParity(0.05)]).fit(X, y, sensitive_features=A)
+    model = FairClassifier(estimator=HistGradientBoostingClassifier(), constraints=[MeanParity(0.05)])
+    model.fit(X, y, sensitive_features=A)
     model.predict_proba(X_new, sensitive_features=A_new)
 
 Predictions for a batch with its sensitive features satisfy the constraints exactly, in that batch. With
@@ -10,15 +11,17 @@ shift of its groups that was learned in `fit`: no batch effect, and a statistica
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
+from fairlayer.errors import InputError
 from fairlayer.estimators.estimator import FairEstimator
-from fairlayer.estimators.preprocessing import Probability, Rescaled
+from fairlayer.estimators.network import Probability, Rescaled
+from fairlayer.estimators.scorer import fair_scorer
+from fairlayer.estimators.wrapped import EstimatorScores, fit_classifier, fit_regressor
 from fairlayer.extras import needs
 
 with needs("fairlayer.sklearn", "scikit-learn"):
@@ -26,27 +29,72 @@ with needs("fairlayer.sklearn", "scikit-learn"):
     from sklearn.metrics import accuracy_score, r2_score  # type: ignore[import-untyped]
     from sklearn.utils.multiclass import check_classification_targets, type_of_target  # type: ignore[import-untyped]
 
-__all__ = ["FairClassifier", "FairRegressor"]
+__all__ = ["FairClassifier", "FairRegressor", "fair_scorer"]
 
 
 class FairClassifier(ClassifierMixin, FairEstimator):
     """A binary classifier whose probabilities satisfy group-fairness constraints.
 
-    Constraints are about the probability of the second class, `classes_[1]`, which is kept within [0, 1]; classes are
-    told apart at 0.5. It is trained on the squared error of the probability (Brier score), a proper score that stays
-    finite where the projection makes a probability 0 or 1. Other arguments: see `FairEstimator`.
+    Constraints are about the probability of the second class, `classes_[1]`, which is kept within [0, 1]. threshold:
+    `predict` says the second class where its probability is at least this; None for that of the constraints on
+    decisions, or 0.5 where there are none. The network is trained on the squared error of the probability (Brier
+    score), a proper score that stays finite where the projection makes a probability 0 or 1. Other arguments: see
+    `FairEstimator`.
     """
 
     __metadata_request__predict_proba: ClassVar = {"sensitive_features": True}
     __metadata_request__decision_function: ClassVar = {"sensitive_features": True}
+
+    def __init__(
+        self,
+        constraints: Any = None,
+        *,
+        estimator: Any = None,
+        sensitive_columns: Sequence[Any] | str | None = None,
+        threshold: float | None = None,
+        method: str | Callable[..., nn.Module] = "layer",
+        serving: Literal["batch", "frozen"] = "batch",
+        hidden: tuple[int, ...] = (64, 64),
+        module: Any = None,
+        learning_rate: float = 1e-3,
+        batch_size: int | Literal["auto"] = "auto",
+        max_epochs: int = 200,
+        patience: int = 8,
+        max_minutes: float | None = None,
+        validation_fraction: float = 0.1,
+        random_state: Any = None,
+        verbose: bool = False,
+    ):
+        super().__init__(
+            constraints,
+            estimator=estimator,
+            sensitive_columns=sensitive_columns,
+            method=method,
+            serving=serving,
+            hidden=hidden,
+            module=module,
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            max_epochs=max_epochs,
+            patience=patience,
+            max_minutes=max_minutes,
+            validation_fraction=validation_fraction,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.threshold = threshold
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
 
-    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None) -> FairClassifier:
-        """Train. sensitive_features: a frame, series, mapping or array with one or more labels per row of X."""
+    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None, **options: Any) -> FairClassifier:
+        """Train. sensitive_features: a frame, series, mapping or array with one or more labels per row of X.
+
+        options: `sample_weight`, which the training and the frozen shifts look at; anything else goes to `fit` of the
+        estimator.
+        """
         X, y, groups = self._start(X, y, sensitive_features)
         check_classification_targets(y)
         kind = type_of_target(y, input_name="y", raise_unknown=True)
@@ -54,12 +102,34 @@ class FairClassifier(ClassifierMixin, FairEstimator):
             raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y has only one class, {self.classes_[0]!r}: a classifier needs samples of two classes.")
-        self._fit(X, codes.astype(np.float64), groups, (0.0, 1.0), Probability)
+            raise ValueError(f"y has only one class, {self.classes_.tolist()}: a classifier needs samples of two.")
+        self._fit(X, y, codes.astype(np.float64), groups, (0.0, 1.0), options)
+        self.threshold_ = self._find_threshold()
         return self
 
+    def _find_threshold(self) -> float:
+        """From where on a probability is a yes: one place, or predictions would not be the decisions constrained."""
+        rules = () if self.layer_ is None else self.layer_.rules.constraints
+        asked = sorted({float(c.threshold) for c in rules if c.quantity == "decision"})
+        if self.threshold is None and len(asked) > 1:
+            raise InputError(f"The constraints have several thresholds, {asked}: say with threshold= which predicts.")
+        if self.threshold is None:
+            return asked[0] if asked else 0.5
+        if asked and self.threshold not in asked:
+            raise InputError(
+                f"threshold={self.threshold} is not that of the constraints on decisions, {asked}: what predict says "
+                "would not be what they bound. Leave it out, or change theirs."
+            )
+        return float(self.threshold)
+
+    def _wrap(self, inner: nn.Module) -> nn.Module:
+        return Probability(inner)
+
     def _loss(self, output: Tensor, target: Tensor) -> Tensor:
-        return torch.nn.functional.mse_loss(output, target)
+        return (output - target) ** 2
+
+    def _fit_estimator(self, X: Any, y: Any, weights: Any, options: dict[str, Any]) -> EstimatorScores:
+        return fit_classifier(self.estimator, X, y, self.classes_, weights, options)
 
     def _targets(self, y: Any) -> np.ndarray:
         return (np.asarray(y) == self.classes_[1]).astype(np.float64)
@@ -70,11 +140,12 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         return np.stack([1.0 - p, p], axis=1)
 
     def decision_function(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
-        """(n,): by how much the probability of the second class exceeds 0.5."""
-        return self.outputs(X, sensitive_features=sensitive_features).fair - 0.5
+        """(n,): above 0 where the second class is predicted; the probability less the threshold, but for rounding."""
+        p = self.outputs(X, sensitive_features=sensitive_features).fair
+        return p - np.nextafter(self.threshold_, -np.inf)  # a probability right at the threshold is a yes
 
     def predict(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
-        """(n,): the likelier class."""
+        """(n,): the second class where its probability is at least the threshold."""
         chosen = self.decision_function(X, sensitive_features=sensitive_features) > 0
         return self.classes_[chosen.astype(np.intp)]
 
@@ -94,6 +165,8 @@ class FairRegressor(RegressorMixin, FairEstimator):
         self,
         constraints: Any = None,
         *,
+        estimator: Any = None,
+        sensitive_columns: Sequence[Any] | str | None = None,
         bounds: tuple[float | None, float | None] | None = None,
         method: str | Callable[..., nn.Module] = "layer",
         serving: Literal["batch", "frozen"] = "batch",
@@ -110,6 +183,8 @@ class FairRegressor(RegressorMixin, FairEstimator):
     ):
         super().__init__(
             constraints,
+            estimator=estimator,
+            sensitive_columns=sensitive_columns,
             method=method,
             serving=serving,
             hidden=hidden,
@@ -125,19 +200,30 @@ class FairRegressor(RegressorMixin, FairEstimator):
         )
         self.bounds = bounds
 
-    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None) -> FairRegressor:
-        """Train. sensitive_features: a frame, series, mapping or array with one or more labels per row of X."""
+    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None, **options: Any) -> FairRegressor:
+        """Train. sensitive_features: a frame, series, mapping or array with one or more labels per row of X.
+
+        options: `sample_weight`, which the training and the frozen shifts look at; anything else goes to `fit` of the
+        estimator.
+        """
         X, y, groups = self._start(X, y, sensitive_features)
         targets = np.asarray(y, dtype=np.float64)
+        if not len(targets):
+            raise ValueError("y is empty: 0 sample(s) were found, at least 1 is required.")
         if not np.isfinite(targets).all():
             raise ValueError("Input y contains NaN or infinity: leave these rows out.")
-        mean, scale = float(targets.mean()), float(targets.std()) or 1.0
-        self.scale_ = scale
-        self._fit(X, targets, groups, self.bounds, lambda inner: Rescaled(inner, mean, scale))
+        self.mean_, self.scale_ = float(targets.mean()), float(targets.std()) or 1.0
+        self._fit(X, y, targets, groups, self.bounds, options)
         return self
 
+    def _wrap(self, inner: nn.Module) -> nn.Module:
+        return Rescaled(inner, self.mean_, self.scale_)
+
     def _loss(self, output: Tensor, target: Tensor) -> Tensor:
-        return torch.nn.functional.mse_loss(output / self.scale_, target / self.scale_)
+        return ((output - target) / self.scale_) ** 2
+
+    def _fit_estimator(self, X: Any, y: Any, weights: Any, options: dict[str, Any]) -> EstimatorScores:
+        return fit_regressor(self.estimator, X, y, weights, options)
 
     def predict(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
         """(n,): predictions in the units of the target."""

@@ -17,28 +17,42 @@ class Status(enum.Enum):
     """How far the promise holds. The value is the sentence a user reads."""
 
     OPTIMAL = (
-        "Every row holds exactly, and no other output that satisfies them is closer to the input (in a stream: to the "
-        "input as its leader shifts it)."
+        "Every constraint holds exactly, and no other output that satisfies them all is closer to the input (in a "
+        "stream: to the input as its leader shifts it)."
     )
     VACUOUS = (
-        "Every row that can be stated holds exactly, but some groups are absent from this batch and were not compared: "
-        'see `vacuous`. Use larger or stratified batches, a Stream, or absent="raise".'
+        "Every constraint that could be checked holds exactly, but some groups are absent from this batch and were not "
+        'compared: see `vacuous`. Use larger or stratified batches, a Stream, or absent="raise".'
     )
     ROUNDED = (
         "The output's dtype cannot represent values that meet the tolerance exactly: `gaps` holds what was reached. "
         "Use float64, or a larger tolerance."
     )
     UNCERTIFIED = (
-        "The targets of these samples are not known yet: they were shifted by what was learned so far, and enter the "
-        "ledger with `observe`. Rows that need no targets hold exactly; what is known of the others is in `gaps`."
+        "The targets of these samples are not known yet. The samples were shifted by what was learned so far, and "
+        "enter the ledger with `observe`. Constraints that need no targets hold exactly; `gaps` has what is known of "
+        "the others."
     )
     EXCEEDED = (
-        "Over the whole stream some row is beyond its tolerance, see `gaps`: this batch could not move it, or the "
+        "Over the whole stream some gap exceeds its tolerance, see `gaps`: this batch could not close it, or the "
         'policy does not promise it. policy="ledger" does, for mean parity.'
     )
+    GRANULAR = (
+        "Decisions are whole: the pooled rates of some groups differ by more than the tolerance, but by no more than "
+        "it and half a decision of each group together (of each cell, where attributes overlap), which no stream of "
+        "decisions can do without. See `gaps`; it vanishes as decisions are made."
+    )
+    BOUNDED = (
+        "Every row holds exactly. Of the outputs that satisfy them this one is nearly the closest to the input: its "
+        "squared change exceeds the least possible by at most `optimality_gap`."
+    )
     RELAXED = (
-        "The constraints contradict each other or the bounds: this output violates them least, by `excess`, and among "
-        "those is the closest to the input."
+        "The constraints contradict each other or the bounds: this output violates them least, by `excess`, and is the "
+        "closest to the input among those that do."
+    )
+    APPROXIMATE = (
+        "Solved by a general conic solver: rows and bounds hold to its tolerance only, `gaps` holds what was reached. "
+        "Multipliers are not known. A discrepancy of the library's own holds them exactly."
     )
 
 
@@ -84,6 +98,29 @@ class Facts:
         return Status.VACUOUS if self.vacuous else Status.OPTIMAL
 
 
+class DecisionFacts(Facts):
+    """The same of a batch whose decisions are compared; its multipliers are all 0, as there are none."""
+
+    def __init__(
+        self,
+        view: PresentRows,
+        rates: np.ndarray,
+        missed: np.ndarray,
+        excess: float = 0.0,
+        optimality_gap: float = 0.0,
+        ties: int = 0,
+    ):
+        super().__init__(view, rates, np.zeros(len(rates)), missed, excess)
+        self.optimality_gap = optimality_gap
+        self.ties = ties
+
+    @property
+    def status(self) -> Status:
+        """The gravest thing that can be said."""
+        known = super().status
+        return Status.BOUNDED if self.optimality_gap and known in (Status.OPTIMAL, Status.VACUOUS) else known
+
+
 class StreamFacts(Facts):
     """The same of a stream, whose policy says how far the promise holds."""
 
@@ -95,6 +132,23 @@ class StreamFacts(Facts):
     def status(self) -> Status:
         """What was found."""
         return self._status
+
+
+class ConicFacts(Facts):
+    """The same of an output by a general solver: it holds its rows only so far, and its multipliers are unknown."""
+
+    def __init__(self, view: PresentRows, statistics: np.ndarray, missed: np.ndarray):
+        super().__init__(view, statistics, np.full(len(statistics), np.nan), missed)
+
+    @property
+    def multipliers(self) -> np.ndarray:
+        """Not known."""
+        return np.full(len(self.rows), np.nan)
+
+    @property
+    def status(self) -> Status:
+        """Never more than the solver's tolerance allows to say."""
+        return Status.APPROXIMATE
 
 
 class RecordedFacts:
@@ -189,9 +243,19 @@ class Solution:
         return self.facts.excess
 
     @property
+    def optimality_gap(self) -> float:
+        """By how much, at most, the sum of squared changes exceeds the least possible; 0 where it is the least."""
+        return getattr(self.facts, "optimality_gap", 0.0)
+
+    @property
+    def ties(self) -> int:
+        """People whose decision differs from that of somebody in their group with the very same score."""
+        return getattr(self.facts, "ties", 0)
+
+    @property
     def satisfied(self) -> bool:
         """Whether every row that can be stated holds exactly."""
-        return self.status in (Status.OPTIMAL, Status.VACUOUS)
+        return self.status in (Status.OPTIMAL, Status.VACUOUS, Status.BOUNDED)
 
     def _like_value(self, array: np.ndarray) -> Any:
         return torch.from_numpy(array) if isinstance(self.value, torch.Tensor) else array

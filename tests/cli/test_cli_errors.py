@@ -75,7 +75,7 @@ CASES = {
     "ragged rows": (["fit", "FOLDER/ragged.csv", *FIT, "-o", "OUT"], "Line: 52"),
     "column twice": (["fit", "FOLDER/twice.csv", *FIT, "-o", "OUT"], "two columns 'sex'"),
     "constant target": (["fit", "FOLDER/constant.csv", *FIT, "-o", "OUT"], "is constant, always 'yes'"),
-    "one group": (["fit", "FOLDER/group.csv", *FIT, "-o", "OUT"], "one group only, 'male'"),
+    "one group": (["fit", "FOLDER/group.csv", *FIT, "-o", "OUT"], "only one group, 'male'"),
     "few rows": (["fit", "FOLDER/few.csv", *FIT, "-o", "OUT"], "at least 40"),
     "target missing": (["fit", "FOLDER/notarget.csv", *FIT, "-o", "OUT"], "has no entries"),
     "output a file": (["fit", "DATA", *FIT, "-o", "DATA"], "is a file"),
@@ -85,7 +85,7 @@ CASES = {
     "audit column": (["audit", "DATA", *replaced(AUDIT, "--prediction", "amont")], "mean 'amount'?"),
     "audit text": (["audit", "DATA", *replaced(AUDIT, "--prediction", "name")], "row 1 ('person 0')"),
     "audit target": (["audit", "DATA", *AUDIT, "--odds", "1"], "--target COLUMN"),
-    "audit one group": (["audit", "FOLDER/group.csv", *AUDIT], "one group only"),
+    "audit one group": (["audit", "FOLDER/group.csv", *AUDIT], "only one group"),
     "audit no page": (["audit", "DATA", *AUDIT, "-o", "OUT.txt"], ".html"),
     "audit confidence": (["audit", "DATA", *AUDIT, "--confidence", "2"], "confidence"),
     "audit cuts in use": (
@@ -94,8 +94,8 @@ CASES = {
     ),
     "project onto itself": (["project", "DATA", *PROJECT, "-o", "DATA"], "the input itself"),
     "project format": (["project", "DATA", *PROJECT, "-o", "OUT.xlsx"], ".parquet"),
-    "project text": (["project", "DATA", *replaced(PROJECT, "--score", "job"), "-o", "OUT.csv"], "no numbers"),
-    "project one group": (["project", "FOLDER/group.csv", *PROJECT, "-o", "OUT.csv"], "one group only"),
+    "project text": (["project", "DATA", *replaced(PROJECT, "--score", "job"), "-o", "OUT.csv"], "not numbers"),
+    "project one group": (["project", "FOLDER/group.csv", *PROJECT, "-o", "OUT.csv"], "only one group"),
     "project kept raw": (["project", "DATA", *PROJECT, "-o", "OUT.csv", "--keep-raw", "age"], "already"),
     "project conditional missing": (
         ["project", "DATA", *PROJECT, "--conditional", "1:income=20", "-o", "OUT.csv"],
@@ -103,7 +103,7 @@ CASES = {
     ),
     "project odds of text": (
         ["project", "DATA", *PROJECT, "--odds", "1:20", "--target", "job", "-o", "OUT.csv"],
-        "--target: column 'job' has 120 entries that are no numbers",
+        "--target: column 'job' has 120 entries that are not numbers",
     ),
     "audit conditional missing": (["audit", "DATA", *AUDIT, "--conditional", "1:income=20"], "income"),
     "project many groups": (
@@ -115,7 +115,7 @@ CASES = {
             *("project", "FOLDER/apart.csv", "--score", "p", "--protected", "sex", "--residuals", "0.1"),
             *("--target", "t", "--bounds", "0", "1", "-o", "OUT.csv"),
         ],
-        "No scores satisfy these rows together: equalized residuals, sex: female - male.",
+        "No scores satisfy these constraints together: equalized residuals, sex: female - male.",
     ),
     "predict no model": (["predict", "FOLDER", "DATA", "-o", "OUT.csv"], "has no model.json"),
     "columns alike": (["fit", "FOLDER/alike.csv", *FIT, "-o", "OUT"], "columns 'sex' and 'Sex'"),
@@ -125,7 +125,7 @@ CASES = {
     ),
     "project nobody": (
         ["project", "DATA", *replaced(PROJECT, "--protected", "age=200"), "-o", "OUT.csv"],
-        "nobody to compare",
+        "nothing to compare",
     ),
     "predict format": (["predict", "MODEL", "DATA", "-o", "OUT.xlsx"], ".csv or .parquet"),
     "predict over the state": (
@@ -153,7 +153,8 @@ CASES = {
     ),
     "predict one row": (
         ["predict", "MODEL", "FOLDER/one.csv", "-o", "OUT.csv"],
-        "one.csv has one group of sex only, 'female', and nobody to compare it with. Say how to go on: --mode frozen",
+        "one.csv has only one group of sex, 'female', so there is nothing to compare it with. Choose a mode: --mode "
+        "frozen",
     ),
     "max minutes": (
         ["fit", "DATA", *FIT, "--max-minutes", "0", "-o", "OUT"],

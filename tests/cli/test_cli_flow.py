@@ -76,7 +76,7 @@ def test_frozen_rows_do_not_depend_on_each_other(run, classifier, tmp_path):
     assert run("predict", classifier, tmp_path / "all.csv", "-o", tmp_path / "a.csv", "--mode", "frozen").exit_code == 0
     result = run("predict", classifier, tmp_path / "one.csv", "-o", tmp_path / "b.csv", "--mode", "frozen")
     assert result.exit_code == 0
-    assert "nobody to compare" in result.stdout
+    assert "no groups to compare" in result.stdout
     a, b = (pd.read_csv(tmp_path / name)["probability"].iloc[0] for name in ("a.csv", "b.csv"))
     assert a == pytest.approx(b, abs=1e-12)
 
@@ -346,7 +346,8 @@ def test_decimal_commas_are_numbers(run, tmp_path):
         assert run("predict", tmp_path / "model", tmp_path / f"{name}.csv", "-o", out).exit_code == 0
         written.append(pd.read_csv(out, dtype=str))
     assert (written[0]["raw"] == written[1]["raw"]).all()
-    assert written[0]["rent"].tolist() == frame["rent"].tolist()  # as it was
+    # The output parts its columns by commas: there 1.234 would be little more than one.
+    assert written[0]["rent"].tolist() == written[1]["rent"].tolist() == frame["rent"].str.replace(".", "").tolist()
     raw = {}
     for name, table in (("new", frame), ("points", points)):  # a row without a decimal is read as the model's file was
         table.assign(income="7", amount="7").iloc[:1].to_csv(tmp_path / "one.csv", sep=";", index=False)
@@ -354,6 +355,29 @@ def test_decimal_commas_are_numbers(run, tmp_path):
         assert run(*asked).exit_code == 0
         raw[name] = pd.read_csv(tmp_path / "out.csv")["raw"].iloc[0]
     assert raw["new"] == raw["points"]
+    past = ["--mode", "stream", "--state", tmp_path / "a.db", "--warm-start", tmp_path / "new.csv"]
+    result = run("predict", tmp_path / "model", tmp_path / "new.csv", "-o", tmp_path / "out.csv", *past)
+    assert result.exit_code == 0, result.stderr
+    assert "decimal commas are written as points" in result.stderr
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_decimal_commas_are_numbers_to_every_command(run, tmp_path, ending):
+    frame = people(200)[["sex", "amount", "income"]].assign(paid=np.linspace(20.5, 90.25, 200))
+    frame.to_csv(tmp_path / "points.csv", index=False)
+    frame.to_csv(tmp_path / "commas.csv", index=False, sep=";", decimal=",")
+    told, written = {}, {}
+    for name in ("points", "commas"):
+        data, out = tmp_path / f"{name}.csv", tmp_path / f"{name}-out.{ending}"
+        asked = ["--protected", "sex,income=2500", "--residuals", "1", "--target", "paid"]
+        told[name] = run("audit", data, "--prediction", "amount", *asked).stdout
+        assert "equalized residuals" in told[name]
+        result = run("project", data, "--score", "amount", *asked, "--keep-raw", "before", "-o", out)
+        assert result.exit_code == 0, result.stderr
+        written[name] = pd.read_csv(out) if ending == "csv" else pd.read_parquet(out)
+        assert ("decimal commas are written as points" in result.stderr) is (name == "commas")
+    assert told["points"] == told["commas"]
+    pd.testing.assert_frame_equal(written["points"], written["commas"], check_dtype=False)
 
 
 def test_columns_of_one_name_do_no_harm_where_they_are_ignored(run, tmp_path):
@@ -371,6 +395,9 @@ def test_columns_of_one_name_do_no_harm_where_they_are_ignored(run, tmp_path):
     assert result.exit_code == 0, result.stderr
     header = (tmp_path / "out.csv").read_text().splitlines()[0].split(",")
     assert header[:-3] == twice.columns.tolist()
+    asked = ["audit", data, "--protected", "sex", "--parity", "1000", "--prediction"]
+    assert run(*asked, "amount").exit_code == 0
+    assert "has two columns 'job': rename one" in run(*asked, "job").stderr
 
 
 def test_the_network_sees_every_row_once(run, table, classifier, tmp_path, monkeypatch):

@@ -27,6 +27,7 @@ GROUPS = {
 AGES = {
     "25": "below 30", " 25 ": "below 30", "2.5e1": "below 30", '"40"': "30 or more", "30": "30 or more",
     "": "missing", "NA": "missing", "?": "missing", "None": "missing", "nan": "missing", "inf": "missing",
+    " NA": "missing", "? ": "missing", "  ": "missing", "\t50": "30 or more",
 }  # fmt: skip
 EACH = 40  # rows of every spelling
 
@@ -76,11 +77,12 @@ def test_commands_agree_to_the_row(column, option, entries, nasty, run, tmp_path
     assert written[column].tolist() == pd.read_csv(nasty, dtype=str, keep_default_na=False)[column].tolist()
 
 
+@pytest.mark.parametrize("entry", ["old", "1_000", "+-1", "NAN", "0x10", "5%", "\xa05"])
 @pytest.mark.parametrize("command", ["project", "audit", "fit"])
-def test_cut_points_refuse_what_is_neither_a_number_nor_missing(command, run, tmp_path):
+def test_cut_points_refuse_what_is_neither_a_number_nor_missing(command, entry, run, tmp_path):
     path = tmp_path / "ages.csv"
     path.write_text(
-        "age,score,answer\n" + "".join(f"{20 + k},0.{k},{'yn'[k % 2]}\n" for k in range(60)) + "old,0.5,y\n"
+        "age,score,answer\n" + "".join(f"{20 + k},0.{k},{'yn'[k % 2]}\n" for k in range(60)) + f"{entry},0.5,y\n"
     )
     options = {
         "project": ["--score", "score", "-o", tmp_path / "fair.csv"],
@@ -89,4 +91,15 @@ def test_cut_points_refuse_what_is_neither_a_number_nor_missing(command, run, tm
     }[command]
     result = run(command, path, "--protected", "age=30", "--parity", "0.1", *options)
     assert result.exit_code == 2
-    assert "'old'" in result.stderr
+    assert repr(entry) in result.stderr
+
+
+@pytest.mark.parametrize("entry", ["1_000", "+-1", "NAN", "0x10", "inf"])
+@pytest.mark.parametrize(("command", "option"), [("project", "--score"), ("audit", "--prediction")])
+def test_scores_refuse_what_is_no_number(command, option, entry, run, tmp_path):
+    path = tmp_path / "scores.csv"
+    path.write_text(f"sex,score\nf,0.5\nm,0.25\nf,{entry}\n")
+    more = ["-o", tmp_path / "fair.csv"] if command == "project" else []
+    result = run(command, path, option, "score", "--protected", "sex", "--parity", "0.1", *more)
+    assert result.exit_code == 2
+    assert f"the first in row 3 ({entry!r})" in result.stderr

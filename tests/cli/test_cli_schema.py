@@ -14,9 +14,9 @@ from fairlayer.cli.learning import Part, split
 from fairlayer.cli.options import Wanted, intervals, read_attributes, read_bounds
 from fairlayer.errors import InputError
 from fairlayer.tables.attribute import Attribute, read_cuts
-from fairlayer.tables.entries import is_number, numbers, text_labels, with_decimal_points
+from fairlayer.tables.entries import is_number, numbers, text_labels
 from fairlayer.tables.schema import FrameColumns, Schema, group_labels, infer
-from fairlayer.tables.table_io import Source
+from fairlayer.tables.table_io import Source, open_source, read_frame
 
 
 def source_of(frame):
@@ -150,7 +150,7 @@ def test_columns_are_explained():
     assert found.left_out["nothing"] == "it has no entries"
     assert found.doubtful.keys() == {"amount", "id", "since", "nick", "decision"}
     for name in ("amount", "decision"):
-        assert found.doubtful[name].startswith("it tells approved without a single error")
+        assert found.doubtful[name].startswith("it predicts approved without a single error")
     assert "number the rows" in found.doubtful["id"]
     assert "dates or times" in found.doubtful["since"]
     assert "name the rows? --ignore nick" in found.doubtful["nick"]
@@ -166,12 +166,17 @@ def test_a_copy_of_a_number_is_found():
     assert found.doubtful.keys() == {"cents"}
 
 
-def test_decimal_commas_become_points():
-    frame = pd.DataFrame({"a": ["1,5", "", "-1.234,25"], "b": ["1.234", "7", "?"], "c": ["x", "1,5", ""]}, dtype=object)
-    read = with_decimal_points(frame)
+def test_decimal_commas_become_points(tmp_path):
+    path = tmp_path / "commas.csv"
+    path.write_text("a;b;c;d\n1,5;1.234;x;-1.#IND\n;7;1,5;2\n-1.234,25 ;?;;3\n")
+    source = open_source(path)
+    assert source.decimal_commas == ("a", "b", "d")
+    read = read_frame(source)
     assert numbers(read["a"], "a").tolist()[::2] == [1.5, -1234.25]
     assert numbers(read["b"], "b").tolist()[:2] == [1234.0, 7.0]
-    assert read["c"].tolist() == ["x", "1,5", ""]
+    assert numbers(read["d"], "d").isna().tolist() == [True, False, False]  # what marks a missing entry stays
+    assert read["c"].tolist()[:2] == ["x", "1,5"]
+    assert open_source(path, as_text=False).columns == {"a": "DOUBLE", "b": "DOUBLE", "c": "VARCHAR", "d": "DOUBLE"}
 
 
 def test_attributes_can_be_listed():
@@ -212,7 +217,7 @@ def test_tolerances_and_groups_are_read():
     [
         ({"parity": "sxe=0.1"}, "--parity: 'sxe' is not a protected attribute. Did you mean 'sex'?"),
         ({"parity": "town=0.1"}, "'town' is not a protected attribute. Protected are 'sex', 'race', 'disabled'."),
-        ({"parity": "sex=0.1,0.2"}, "--parity: '0.2' lacks its groups: write sex=0.2"),
+        ({"parity": "sex=0.1,0.2"}, "--parity: '0.2' does not say which groups it is for: write sex=0.2"),
         ({"parity": "sex=0.1,sex=0.2"}, "two tolerances for 'sex'"),
         ({"parity": "sex=small"}, "the tolerance 'small' is not a number"),
         ({"parity": "0.1", "over": ["sex+sex"]}, "--over: 'sex+sex' names 'sex' twice"),

@@ -11,7 +11,17 @@ import pytest
 import torch
 
 from conformance import CASES, assert_holds, make_problem
-from fairlayer import Affine, ConditionalParity, MeanParity, ResidualMean, SoftGroup, Solution, code_groups, project
+from fairlayer import (
+    Affine,
+    ConditionalParity,
+    MeanParity,
+    RateParity,
+    ResidualMean,
+    SoftGroup,
+    Solution,
+    code_groups,
+    project,
+)
 from fairlayer.solution import RecordedFacts, Status
 from formulas import Problem
 
@@ -354,6 +364,8 @@ BAD = {
     "one label per output": {"groups": {"a": np.array([0, 1])}},
     "SoftGroup": {"groups": {"a": SoftGroup(np.full((4, 2), 0.5))}},
     "Affine": {"constraints": [Affine(np.ones((1, 4)), 0.0, 1.0)]},
+    "RateParity": {"constraints": [RateParity(0.1)]},
+    "discrepancy 'entropy'": {"discrepancy": "entropy"},
 }
 
 

@@ -11,16 +11,17 @@ import torch
 from built import ROOT, read
 
 EXAMPLES = ROOT / "examples"
-RUN_HERE = ("audit_predictions", "frozen_onnx", "soft_groups", "stream_sqlite", "table")
+RUN_HERE = ("audit_predictions", "boosting_through_the_layer", "frozen_onnx", "soft_groups", "stream_sqlite", "table")
 RUN_ELSEWHERE = (
-    "lightning_module",
-    "plain_loop",
-    "portfolio",
-    "resource_allocation",
-    "robot_control",
+    *("lightning_module", "plain_loop", "portfolio", "resource_allocation", "robot_control"),
     "torchrun_layer",
 )
-NEEDS = {"audit_predictions": "jinja2", "frozen_onnx": "onnxruntime", "table": "sklearn"}
+NEEDS = {
+    "audit_predictions": "jinja2",
+    "boosting_through_the_layer": "xgboost",
+    "frozen_onnx": "onnxruntime",
+    "table": "sklearn",
+}
 
 
 def run(name, monkeypatch):

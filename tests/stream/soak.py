@@ -1,12 +1,13 @@
 """The killing test: writers of one stream are killed at random moments, and nothing may be lost or counted twice.
 
-    python tests/stream/soak.py [--kills 200] [--databases sqlite postgresql] [--seed 0] [--seconds 600]
+    python tests/stream/soak.py [--kills 200] [--databases sqlite postgresql] [--decisions] [--seed 0] [--seconds 600]
 
 Several processes write to one stream. What a writer's `update` returns, it reports; that is what the world has seen.
 Again and again one of them gets SIGKILL, at a moment drawn at random, and a successor takes over at the first batch
 that was not reported, after sending its predecessor's last batches again, as a client would that knows no better. At
 the end, from the reports and the order in the log alone: every batch entered once, with the outputs reported; the
-pooled gap within the tolerance after every batch, in rational arithmetic; and the log proves the ledger.
+pooled gap within the tolerance after every batch, in rational arithmetic; and the log proves the ledger. With
+--decisions it is a ledger of yes and no, whose rates must be kept after every single decision.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ import numpy as np
 if __package__ in (None, "") and __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
+from counted import RatePool
 from pooled import Pool
 
-from fairlayer import MeanParity, Stream
+from fairlayer import MeanParity, RateParity, Stream
 from postgres import NoServerError, running_server
 
 TOLERANCE = 0.03
@@ -100,8 +102,13 @@ def batch(writer: int, index: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(0.5, 0.4, n) + 0.4 * groups[:, 0] - 0.2 * groups[:, 1], groups
 
 
+PROMISED = {"means": (MeanParity, Pool), "decisions": (RateParity, lambda: RatePool(TOLERANCE))}
+promised = "means"  # or "decisions": what this process and those it forks are about
+
+
 def open_stream(location: str) -> Stream:
-    return Stream([MeanParity(TOLERANCE)], bounds=BOUNDS, store=location, name="soak", timeout=60.0)
+    constraint = PROMISED[promised][0](TOLERANCE)
+    return Stream([constraint], bounds=BOUNDS, store=location, name="soak", timeout=60.0)
 
 
 def _write(location: str, writer: int, first: int, replies: Connection) -> None:
@@ -185,7 +192,7 @@ def _judge(location: str, writers: list[Writer], report: Report) -> None:
     missing = {f"{w.number}-{i}" for w in writers for i in range(len(w.reported))} - set(order)
     if missing:
         report.problems.append(f"{len(missing)} batches were reported and are not in the log: {sorted(missing)[:3]}")
-    pool = Pool()
+    pool = PROMISED[promised][1]()
     for label in order:
         number, index = map(int, label.split("-"))
         z, groups = batch(number, index)
@@ -230,7 +237,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--batches", type=int, default=0, help="that each writer must have reported at the end")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=600.0, help="at most, per database")
+    parser.add_argument("--decisions", action="store_true", help="a ledger of decisions rather than of means")
     args = parser.parse_args(argv)
+    global promised
+    promised = "decisions" if args.decisions else "means"
     with tempfile.TemporaryDirectory() as folder:  # compiled once here, so that successors find it done
         warm = open_stream(str(Path(folder) / "warm.db"))
         for index in range(60):

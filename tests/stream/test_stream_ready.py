@@ -9,7 +9,15 @@ import pandas as pd
 import pytest
 import torch
 
-from fairlayer import ConditionalParity, EqualizedOdds, EqualizedResiduals, MeanParity, ResidualMean, Stream
+from fairlayer import (
+    ConditionalParity,
+    EqualizedOdds,
+    EqualizedResiduals,
+    MeanParity,
+    RateParity,
+    ResidualMean,
+    Stream,
+)
 
 
 def signatures():
@@ -60,8 +68,14 @@ def go_through(policy, folder):
         [EqualizedResiduals(0.01)],
         [ResidualMean(0.0)],
     ]
+    if policy == "decisions":
+        policy, kinds = (
+            "ledger",
+            [[RateParity(0.01)], [RateParity(0.0, over=["a", ("a", "b")])], [RateParity(ratio=0.9)]],
+        )
+    decides = kinds[0][0].quantity == "decision"
     for number, constraints in enumerate(kinds):
-        each = [False, True] if policy == "ledger" else [False]
+        each = [False, True] if policy == "ledger" and not decides else [False]
         for dtype in (np.float32, np.float64):
             for alike, groups_alike in enumerate(groups_of(6)):
                 if number == 1 and alike == 0:
@@ -92,7 +106,7 @@ def go_through(policy, folder):
                     stream.close()
 
 
-@pytest.mark.parametrize("policy", ["ledger", "primal-dual"])
+@pytest.mark.parametrize("policy", ["ledger", "primal-dual", "decisions"])
 def test_an_open_stream_compiles_nothing_more(policy, tmp_path):
     """In a process of its own: in this one, other tests have compiled what this one is after."""
     done = subprocess.run([sys.executable, __file__, policy, tmp_path], capture_output=True, text=True, timeout=500)
@@ -101,7 +115,8 @@ def test_an_open_stream_compiles_nothing_more(policy, tmp_path):
 
 
 def main(policy, folder):
-    Stream([MeanParity(0.01)], policy=policy, store=Path(folder) / "first.db")
+    first = {"constraints": [MeanParity(0.01)], "policy": policy}
+    Stream(**(first if policy != "decisions" else {"constraints": [RateParity(0.01)]}), store=Path(folder) / "first.db")
     before, modules = signatures(), set(sys.modules)
     assert sum(before.values()) > 20
     go_through(policy, Path(folder))

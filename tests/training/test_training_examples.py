@@ -30,7 +30,7 @@ def test_plain_loop(capsys):
         assert max(means) - min(means) <= plain_loop.TOLERANCE + 1e-9
     assert abs(float(raw[groups[:, 0] == 0].mean() - raw[groups[:, 0] == 1].mean())) > 2 * plain_loop.TOLERANCE
     plain_loop.main()
-    assert "Every row holds exactly" in capsys.readouterr().out
+    assert "Every constraint holds exactly" in capsys.readouterr().out
 
 
 def test_lightning_module():

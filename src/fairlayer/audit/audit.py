@@ -17,13 +17,14 @@ from fairlayer.audit.group_reports import calibration_curves, changes, describe,
 from fairlayer.audit.numerals import number
 from fairlayer.audit.result import Audit, Finding, Settings
 from fairlayer.audit.samples import AuditSamples, read_numbers, read_samples, tally_samples
+from fairlayer.audit.selection import selections
 from fairlayer.audit.tally import CellTally, Range
 from fairlayer.audit.tradeoff import trade_off
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
 from fairlayer.tables.duckdb_table import is_table
-from fairlayer.tables.table_io import TableFile
+from fairlayer.tables.table_io import TableFile, open_source
 
 TRADEOFF_ROWS = 200_000  # of a file; of more, a sample is taken
 
@@ -69,6 +70,7 @@ def audit(
     """
     rules = constraints if isinstance(constraints, ConstraintSet) else ConstraintSet(constraints)
     _check(rules, bounds, threshold, confidence)
+    threshold = _threshold(rules, threshold)
     if is_table(predictions):
         _only_arrays(targets=targets, features=features, weights=weights, unconstrained=unconstrained)
         columns = {"groups": groups, "prediction": prediction, "target": target, "weight": weight, "raw": raw}
@@ -80,6 +82,7 @@ def audit(
         read = read_samples(predictions, groups, targets, features, weights, raw)
         tally, samples = tally_samples(read, rules, threshold), read if tradeoff else None
 
+    rules.check_bounds(tally.outputs.low, "predictions")
     span = _span(tally, bounds)
     points, start = [], ""
     if samples is not None:
@@ -87,6 +90,7 @@ def audit(
         points = trade_off(samples, outputs, rules, span, tally.threshold)
     findings, not_compared, empty = find(tally, rules, span, confidence)
     reports = [report for key in tally.attributes for report in describe(tally, [key], span, confidence)]
+    columns_of = [[key] for key in tally.attributes] + ([list(tally.attributes)] if len(tally.attributes) > 1 else [])
     return Audit(
         findings=tuple(findings),
         not_compared=not_compared,
@@ -102,7 +106,7 @@ def audit(
             samples=tally.samples,
             source=Path(predictions).name if is_table(predictions) else "arrays",
             attributes=tuple(str(key[1]) for key in tally.attributes),
-            constraints=tuple(map(_written, rules.constraints)),
+            constraints=tuple(constraint.words() for constraint in rules.constraints),
             confidence=confidence,
             seed=seed,
             threshold=tally.threshold,
@@ -115,6 +119,7 @@ def audit(
         notes=tuple(_notes(tally, span, findings, samples, confidence)),
         history={str(name): tuple(map(float, values)) for name, values in (history or {}).items()},
         comparison=tuple(dict(row) for row in comparison),
+        selections=tuple(one for keys in columns_of for one in selections(tally, keys, confidence)),
     )
 
 
@@ -128,7 +133,8 @@ def _load_file(
     memory: str,
 ) -> tuple[CellTally, AuditSamples | None]:
     """The tally of a file, and some of its rows where a sample is wanted."""
-    with TableFile(path, memory) as table:
+    # Whatever is repeated goes by other names, so it cannot be asked for.
+    with TableFile(open_source(Path(path), may_repeat=lambda _: True), memory) as table:
         roles = read_roles(table, **columns)
         facts = FileProfile(table, roles, rules)
         code = code_cells(table, roles, facts, rules)
@@ -148,13 +154,25 @@ def _check(rules: ConstraintSet, bounds: Any, threshold: float | None, confidenc
         raise InputError("constraints is empty: say what to audit, for instance [MeanParity(0.05)].")
     if rules.matrices:
         kind = type(rules.matrices[0]).__name__
-        raise InputError(f"{kind} rows are about these very outputs, not about groups: measure them with `project`.")
+        raise InputError(f"{kind} is about single outputs, not about groups: measure it with `project`.")
     if not 0.0 < confidence < 1.0:
         raise InputError(f"confidence must be between 0 and 1, such as 0.95; got {confidence!r}.")
     if threshold is not None and not math.isfinite(threshold):
         raise InputError(f"threshold must be a finite number; got {threshold!r}.")
     if bounds is not None and not (len(bounds) == 2 and -math.inf < bounds[0] < bounds[1] < math.inf):
         raise InputError(f"bounds must be two finite numbers, the lower one first; got {bounds!r}.")
+
+
+def _threshold(rules: ConstraintSet, stated: float | None) -> float | None:
+    """The threshold of decisions: as stated, or as the constraints on decisions have it."""
+    given = sorted({float(c.threshold) for c in rules.constraints if c.quantity == "decision"})  # type: ignore[attr-defined]
+    if stated is not None:
+        given = sorted({*given, float(stated)})
+    if len(given) > 1:
+        raise InputError(
+            f"threshold: decisions are asked for at {' and at '.join(map(str, given))}: audit one threshold at a time."
+        )
+    return given[0] if given else None
 
 
 def _only_arrays(**given: Any) -> None:
@@ -169,7 +187,7 @@ def _only_files(**given: Any) -> None:
     for argument, value in given.items():
         if value is not None:
             remedy = "leave it out" if argument == "prediction" else f"pass {argument}s=..."
-            raise InputError(f"{argument} names a column of a file, but predictions is no path: {remedy}.")
+            raise InputError(f"{argument} names a column of a file, but predictions is not a path: {remedy}.")
 
 
 def _span(tally: CellTally, bounds: tuple[float, float] | None) -> Range | None:
@@ -209,15 +227,7 @@ def _notes(
     elif tally.targets == "classes":
         notes.append("Targets are classes, not numbers: there are no error rates and no calibration.")
     if tally.changes is None:
-        notes.append("Without raw outputs there is no telling who was changed.")
+        notes.append("Without raw outputs, the report cannot show whose predictions were changed.")
     if samples is not None and len(samples.y) < tally.samples:
         notes.append(f"The trade-off was computed on {len(samples.y):,} rows drawn at random.")
     return notes
-
-
-def _written(constraint: Constraint) -> str:
-    """The constraint as Python would write it, without what is left at its default."""
-    settings = constraint.settings()
-    tolerance = f"{float(settings.pop('tolerance')):g}"
-    rest = [f"{name}={value!r}" for name, value in settings.items() if value is not None]
-    return f"{type(constraint).__name__}({', '.join([tolerance, *rest])})"

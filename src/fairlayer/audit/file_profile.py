@@ -112,15 +112,15 @@ class FileProfile:
         for constraint in rules.constraints:
             if kind == "classes" and constraint.quantity == "residual":
                 raise InputError(
-                    f"column {roles.target!r} holds entries that are no numbers, of which {rules.needs_targets} cannot "
-                    "take residuals."
+                    f"column {roles.target!r} holds entries that are not numbers, of which {rules.needs_targets} "
+                    "cannot take residuals."
                 )
             for condition in constraint.conditions:
                 if condition.source != "target":
                     continue
                 if kind == "classes" and any(isinstance(region, tuple) for region in condition.regions or ()):
                     raise InputError(
-                        f"column {roles.target!r} holds entries that are no numbers, of which there are no intervals: "
+                        f"column {roles.target!r} holds entries that are not numbers, of which there are no intervals: "
                         "leave regions out for one per class."
                     )
                 if condition.regions is None and found["classes"] > 2 * MOST_CLASSES:

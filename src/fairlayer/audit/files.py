@@ -64,13 +64,14 @@ def tally_file(
     cell = of_code[position.reshape(-1)]
     # In the order of cells and bins, as samples in memory are counted: then sums round alike, too.
     order = np.lexsort((found["bin"], cell))
+    added = {**quantities.scaled(found, scales), **_above_median(table, quantities, facts, found)}
     return CellTally(
         attributes=tuple(key for key in columns if key[0] == "group"),
         columns=columns,
         cell=cell[order],
         bin=found["bin"][order].astype(np.int64),
         count=found["n"][order].astype(np.int64),
-        sums={name: values[order] for name, values in quantities.scaled(found, scales).items()},
+        sums={name: values[order] for name, values in added.items()},
         outputs=facts.ranges["y"],
         residuals=facts.residuals,
         reach=facts.reach,
@@ -126,6 +127,37 @@ class _Quantities:
 
 def _bin_sql(letter: str) -> str:
     return f"CAST(least(greatest(floor(({letter} - $low) * $per_bin), 0), {BINS - 1}) AS INTEGER)"
+
+
+def _above_median(
+    table: TableFile, quantities: _Quantities, facts: FileProfile, found: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """How much of every entry lies above the median. Only rows of the bin that holds it are looked at again."""
+    weight = facts.scales(("w",))
+    asked = (*quantities.sums(weight),)
+    counts = np.bincount(found["bin"], weights=found["n"], minlength=BINS).cumsum()
+    ranks = [(facts.rows - 1) // 2, facts.rows // 2]
+    bins = np.searchsorted(counts, ranks, side="right").tolist()
+    middle = []
+    for rank, at in zip(ranks, bins, strict=True):
+        before = int(counts[at - 1]) if at else 0
+        order = f"SELECT y FROM {quantities.rows} WHERE bin = {int(at)} ORDER BY y LIMIT 1 OFFSET {int(rank - before)}"
+        middle.append(float(table.query(order, quantities.parameters)["y"][0]))
+    parameters = {**quantities.parameters, "median": 0.5 * (middle[0] + middle[1])}
+    within = f"SELECT {', '.join(['code', 'bin', 'count(*) AS n', *asked])} FROM {quantities.rows} "
+    within += f"WHERE bin BETWEEN {int(bins[0])} AND {int(bins[1])} AND y > $median GROUP BY ALL"
+    above = table.query(within, parameters)
+    n = found["n"].astype(np.float64)
+    totals = {"m": n, "wm": quantities.scaled(found, weight)["w"] if "w" in facts.numbers else n}
+    some = {"m": above["n"].astype(np.float64)}
+    some["wm"] = quantities.scaled(above, weight)["w"] if "w" in facts.numbers else some["m"]
+    place = {key: e for e, key in enumerate(zip(found["code"].tolist(), found["bin"].tolist(), strict=True))}
+    at = np.array([place[key] for key in zip(above["code"].tolist(), above["bin"].tolist(), strict=True)], dtype=int)
+    sums = {}
+    for name, total in totals.items():
+        sums[name] = np.where(found["bin"] > bins[1], total, 0.0)
+        sums[name][at] = some[name]
+    return sums
 
 
 def _changes(

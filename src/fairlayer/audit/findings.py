@@ -14,6 +14,7 @@ import numpy as np
 from fairlayer.audit.intervals import (
     cautious_means,
     effective_count,
+    log_ratio,
     possible_outputs,
     possible_residuals,
     welch,
@@ -26,6 +27,7 @@ from fairlayer.binding.system import make_plan
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
 
+LETTERS = {"output": "y", "residual": "r", "decision": "d"}  # of the tally's sums
 ROUNDING = 2.0**-48  # times the largest output: what rounding may do to a mean in float64
 
 
@@ -39,7 +41,7 @@ class Statistics:
     n: np.ndarray  # (K,) effective samples
     mean: np.ndarray  # (K,)
     variance: np.ndarray  # (K,) of the samples
-    residual: np.ndarray  # (K,) whether of y - t
+    quantity: np.ndarray  # (K,) what each is the mean of: "output", "residual" or "decision"
 
 
 def measure_rows(tally: CellTally, rules: ConstraintSet) -> Statistics:
@@ -54,11 +56,15 @@ def measure_rows(tally: CellTally, rules: ConstraintSet) -> Statistics:
 
     weight = per_statistic("w")
     safe = np.where(weight > 0, weight, 1.0)
-    residual = plan.residual
+    widths = [len(family.groups) for family in plan.families]
+    quantity = np.repeat([rules.constraints[family.owner].quantity for family in plan.families], widths)
 
     def of_quantity(sums: str) -> np.ndarray:
-        outputs = per_statistic(sums.replace("q", "y"))
-        return np.where(residual, per_statistic(sums.replace("q", "r")), outputs) if residual.any() else outputs
+        total = np.zeros(len(quantity))
+        for kind in set(quantity.tolist()):
+            spelled = sums.replace("q", LETTERS[kind]).replace("dd", "d")  # a decision is its own square
+            total = np.where(quantity == kind, per_statistic(spelled), total)
+        return total
 
     mean, squared = of_quantity("wq") / safe, per_statistic("ww")
     n = effective_count(weight, squared)
@@ -66,7 +72,7 @@ def measure_rows(tally: CellTally, rules: ConstraintSet) -> Statistics:
     variance = np.maximum(scatter, 0.0) / np.where(squared > 0, squared, 1.0)
     named = [(family.prefix, label) for family in plan.families for label in family.labels()]
     count = per_statistic("")
-    return Statistics(plan.view(weight > 0), named, count, n, mean, variance, residual)
+    return Statistics(plan.view(weight > 0), named, count, n, mean, variance, quantity)
 
 
 def _check_groups(tally: CellTally, groupings: Any) -> None:
@@ -85,20 +91,21 @@ def find(
     """All findings, the farthest beyond its tolerance first; absent groups; constraints that compare nobody."""
     s = measure_rows(tally, rules)
     intervals = _intervals(s, tally, bounds, confidence)
-    magnitude = {False: tally.outputs.magnitude, True: tally.residuals.magnitude if tally.residuals else 0.0}
-    tolerances = [float(tolerance) for tolerance in rules.tolerances()]
+    magnitude = {"output": tally.outputs.magnitude, "decision": 1.0}
+    magnitude["residual"] = tally.residuals.magnitude if tally.residuals else 0.0
+    tolerances, gaps = rules.allowed(), s.view.values(s.mean)
     findings = []
     for j, name in enumerate(s.view.names):
         constraint, tolerance = rules.constraints[s.view.owner[j]], tolerances[s.view.owner[j]]
         compared = [k for k in (s.view.plus[j], s.view.minus[j]) if k >= 0]
         means = [float(s.mean[k]) for k in compared]
-        gap = means[0] - (means[1] if len(means) > 1 else 0.0)
-        doubt = ROUNDING * magnitude[bool(s.residual[compared[0]])]
+        gap, relative = float(gaps[j]), constraint.comparison == "ratio"
+        doubt = ROUNDING * (1.0 if relative else magnitude[constraint.quantity])
         findings.append(
             Finding(
                 constraint=title(constraint),
                 kind=type(constraint).__name__,
-                quantity="residual" if s.residual[compared[0]] else "output",
+                quantity=constraint.quantity,
                 within=next((condition.source for condition in constraint.conditions), ""),
                 name=name,
                 where=s.named[compared[0]][0],
@@ -110,6 +117,7 @@ def find(
                 holds=abs(gap) <= tolerance + doubt,
                 interval=intervals[j],
                 verdict=judge(intervals[j], tolerance),
+                comparison=constraint.comparison,
             )
         )
     present = set(s.view.owner.tolist())
@@ -134,9 +142,13 @@ def judge(interval: Interval | None, tolerance: float) -> Verdict:
 
 def _intervals(s: Statistics, tally: CellTally, bounds: Range | None, confidence: float) -> list[Interval | None]:
     """See `intervals`; None where the range of outputs is not known."""
-    ranges = [possible_outputs(tally, bounds), possible_residuals(tally, bounds)]
-    low, high = np.array([tuple(known or (0.0, 0.0)) for known in ranges]).T[:, s.residual.astype(np.int64)]
+    ranges = {"output": possible_outputs(tally, bounds), "residual": possible_residuals(tally, bounds)}
+    ranges["decision"] = Range(0.0, 1.0)
+    low, high = np.array([tuple(ranges[kind] or (0.0, 0.0)) for kind in s.quantity.tolist()]).reshape(-1, 2).T
     centre, variance = cautious_means(s.n, s.mean, s.variance, low, high)
     pairs = welch(s.n, centre, variance, s.mean, s.view.plus, s.view.minus, confidence)
-    known = [ranges[int(s.residual[k])] is not None for k in s.view.plus.tolist()]
+    if s.view.relative is not None:
+        shares = log_ratio(s.n, centre, variance, s.mean, s.view.plus, s.view.minus, confidence)
+        pairs = np.where(s.view.relative, shares, pairs)
+    known = [ranges[s.quantity[k]] is not None for k in s.view.plus.tolist()]
     return [(low, high) if there else None for low, high, there in zip(*pairs.tolist(), known, strict=True)]

@@ -58,18 +58,24 @@ class Finding:
 
     constraint: str  # its name, or what it is called: "mean parity"
     kind: str  # class of the constraint: "MeanParity"
-    quantity: str  # what means are of: "output", or "residual" for output less target
+    quantity: str  # what means are of: "output", "residual" for output less target, or "decision"
     within: str  # what groups are compared within parts of: "feature", "target", or "" for nothing
     name: str  # as everywhere in fairlayer: "mean parity, sex: f - m"
     where: str  # the part before the groups: "mean parity, sex"
     groups: tuple[str, ...]  # labels compared, ("f", "m"); one where a group is held against its target
     counts: tuple[int, ...]  # samples of each
     means: tuple[float, ...]  # of the output, or of output less target for residual constraints
-    gap: float  # signed: first mean less second
+    gap: float  # signed: first mean less second; over the larger of them, where ratios are compared
     tolerance: float
     holds: bool  # whether |gap| <= tolerance in these very data, up to 2^-48 of the largest output
     interval: Interval | None  # of the population's gap; None where nothing can be said
     verdict: Verdict  # about the population, from `interval`
+    comparison: str = "difference"  # or "ratio", whose gap is the difference over the larger mean; or "each"
+
+    @property
+    def ratio(self) -> float | None:
+        """The lesser mean over the greater, where that is what is compared."""
+        return 1.0 - abs(self.gap) if self.comparison == "ratio" else None
 
     @property
     def excess(self) -> float:
@@ -136,6 +142,36 @@ class GroupReport:
     def name(self) -> str:
         """For a table: "sex: f", "sex & race: f & black", "everybody"."""
         return f"{' & '.join(self.attributes)}: {' & '.join(self.labels)}" if self.attributes else "everybody"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How often a group is selected, beside the group that is selected most, and how often it scores above the median.
+
+    What compares with the most selected group is None for that group itself, for people whose label is missing, and
+    where there are no decisions.
+    """
+
+    attributes: tuple[str, ...]
+    labels: tuple[str, ...]
+    count: int
+    share: float  # of the samples
+    selected: int | None  # decisions 1; None where there are no decisions
+    rate: Rate | None
+    impact_ratio: float | None  # the rate over the greatest rate of a group that is not small
+    scoring_rate: Rate  # share of the group above the median of all outputs
+    scoring_ratio: float | None  # the scoring rate over the greatest one
+    small: bool  # below 2 % of the samples
+    missing: bool  # people for whom an attribute is not known
+    ratio_interval: Interval | None = None
+    p_value: float | None = None  # Fisher's exact test, two-sided
+    deviations: float | None = None  # difference of the rates in standard deviations, negative where it is below
+    shortfall: float | None = None  # people who would have been selected at the rate of both groups together
+
+    @property
+    def name(self) -> str:
+        """For a table: "sex: f", "sex & race: f & black"."""
+        return f"{' & '.join(self.attributes)}: {' & '.join(self.labels)}"
 
 
 @dataclass(frozen=True)
@@ -227,6 +263,7 @@ class Audit:
     notes: tuple[str, ...] = ()  # what could not be computed, and what a reader should know
     history: dict[str, tuple[float, ...]] = field(default_factory=dict)  # training history: name -> one value per epoch
     comparison: tuple[dict[str, Any], ...] = ()  # methods compared, one each: method, accuracy, gap, ...
+    selections: tuple[Selection, ...] = ()  # of every attribute by itself, then of all together
 
     @property
     def satisfied(self) -> bool:
@@ -250,6 +287,12 @@ class Audit:
     def worst(self) -> Finding | None:
         """The finding that exceeds its tolerance most, or is nearest to it."""
         return max(self.findings, key=lambda finding: finding.excess, default=None)
+
+    @property
+    def least_selected(self) -> Selection | None:
+        """The group with the least impact ratio, of those that are not small; None where there are no decisions."""
+        ratios = [one for one in self.selections if one.impact_ratio is not None and not one.small]
+        return min(ratios, key=lambda one: one.impact_ratio or 0.0, default=None)
 
     @property
     def headline(self) -> str:

@@ -15,6 +15,7 @@ from fairlayer.audit.tally import (
     CHANGE_BINS,
     CHANGE_SUMS,
     CLASS,
+    MEDIAN_SUMS,
     OUTPUT_SUMS,
     TARGET_SUMS,
     CellTally,
@@ -31,6 +32,7 @@ from fairlayer.binding.conditions import Key, condition_columns
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import Column, SoftGroup, read_groups
 from fairlayer.errors import InputError
+from fairlayer.frames import frame_columns, is_frame
 from fairlayer.tables.duckdb_table import MISSING
 from fairlayer.tables.sql_cells import refuse_missing
 
@@ -75,7 +77,7 @@ def tally_samples(samples: AuditSamples, rules: ConstraintSet, threshold: float 
     entry, numbers, count = _compress(cell * BINS + bin_of(y, reach), size * BINS)
     threshold = decision_threshold(threshold, samples.kind, observed)
     at = math.inf if threshold is None else threshold
-    quantities = {"y": y, "d": (y >= at).astype(np.float64)}
+    quantities = {"y": y, "d": (y >= at).astype(np.float64), "m": (y > np.median(y)).astype(np.float64)}
     quantities |= {} if w is None else {"w": w}
     quantities |= {} if t is None else {"t": t, "r": y - t}
     return CellTally(
@@ -84,7 +86,7 @@ def tally_samples(samples: AuditSamples, rules: ConstraintSet, threshold: float 
         cell=numbers // BINS,
         bin=numbers % BINS,
         count=count,
-        sums=_sums(OUTPUT_SUMS + (() if t is None else TARGET_SUMS), quantities, entry, len(numbers)),
+        sums=_sums(OUTPUT_SUMS + MEDIAN_SUMS + (() if t is None else TARGET_SUMS), quantities, entry, len(numbers)),
         outputs=observed,
         residuals=None if t is None else Range(float((y - t).min()), float((y - t).max())),
         reach=reach,
@@ -136,10 +138,8 @@ def label_missing(groups: Any) -> Any:
     """Groups in which a missing label is a label of its own."""
     if isinstance(groups, torch.Tensor | SoftGroup) or groups is None:
         return groups
-    if isinstance(groups, Mapping):
-        return {name: _labelled(column) for name, column in groups.items()}
-    if hasattr(groups, "columns") and hasattr(groups, "__getitem__"):
-        return {name: _labelled(groups[name]) for name in groups.columns}
+    if isinstance(groups, Mapping) or is_frame(groups):
+        return {name: _labelled(column) for name, column in frame_columns(groups).items()}
     name = getattr(groups, "name", None)
     labelled = _labelled(groups)
     return {name: labelled} if name is not None else labelled

@@ -5,7 +5,8 @@ cell are counted in *bins*. For every bin of every cell, an *entry*, sums are ke
 
     sums["wwy"][e] = sum of w w y over the samples of entry e,
 
-each letter a quantity: w weight, y output, t target, r = y - t, d decision (1 where y >= threshold, else 0).
+each letter a quantity: w weight, y output, t target, r = y - t, d decision (1 where y >= threshold, else 0), m 1 where
+y is above the median of all outputs, else 0.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from fairlayer.errors import InputError
 
 BINS = 200  # of the outputs; a multiple of the bins of histograms and calibration curves
 CLASS: Key = ("class",)  # the column of targets that are 0 and 1
-OUTPUT_SUMS = ("w", "ww", "wy", "wyy", "wwy", "wwyy", "d", "wd")
+OUTPUT_SUMS = ("w", "ww", "wy", "wyy", "wwy", "wwyy", "d", "wd", "wwd")
+MEDIAN_SUMS = ("m", "wm")
 TARGET_SUMS = ("wt", "wtt", "wr", "wrr", "wwr", "wwrr")
 MOST_GROUPS = 400  # of one attribute or one intersection that a constraint compares
 MOST_CELLS = 10_000

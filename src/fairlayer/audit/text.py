@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from fairlayer.audit.numerals import ABSENT, MINUS, aligned, beside, number, signed, stated
-from fairlayer.audit.result import Audit, Finding, GroupReport, Rate, Verdict
+from fairlayer.audit.result import Audit, Finding, GroupReport, Rate, Selection, Verdict
+from fairlayer.audit.selection import FOUR_FIFTHS
 
 
 def headline(result: Audit) -> str:
@@ -16,16 +17,28 @@ def headline(result: Audit) -> str:
         return "Nothing can be compared: fewer than two groups have samples."
     gaps = len(result.findings)
     if broken:
-        first = f"{_of(broken, gaps)} beyond tolerance in these {result.settings.samples:,} samples."
+        first = f"{_exceeding(broken, gaps)} in these {result.settings.samples:,} samples."
     elif result.empty:
-        first = f"Some constraints have nobody to compare: {_printable('; '.join(result.empty))}."
+        first = f"Some constraints have nothing to compare: {_printable('; '.join(result.empty))}."
     else:
         first = f"Every gap is within its tolerance in these {result.settings.samples:,} samples."
     counts = Counter(finding.verdict for finding in result.findings)
     verdicts = [f"{counts[v]:,} {v.value}" for v in Verdict if counts[v]]
     listed = ", ".join(verdicts) if gaps > 1 else verdicts[0].split()[1]
     level = f"{100 * result.settings.confidence:.6g} % confidence"
-    return f"{first} In the population, at {level}: {listed}{_why(result)}."
+    return f"{first} In the population, at {level}: {listed}{_why(result)}.{_decisions(result)}"
+
+
+def _decisions(result: Audit) -> str:
+    """What decisions look like beside: means within their tolerance say little of them."""
+    least = result.least_selected
+    if least is None or least.impact_ratio is None or least.impact_ratio == 1.0:
+        return ""
+    short = ", below four fifths" if least.impact_ratio < FOUR_FIFTHS else ""
+    return (
+        f" Decisions at {_typed(stated(result.settings.threshold))}: {_printable(least.name)} is selected at "
+        f"{_typed(number(least.impact_ratio))} times the rate of the group selected most{short}."
+    )
 
 
 def _why(result: Audit) -> str:
@@ -36,14 +49,17 @@ def _why(result: Audit) -> str:
     at_tolerance = [finding for finding in undecided if finding.samples_to_decide is None]
     if not at_tolerance:
         return " (too few samples to tell)"
-    which = "gaps" if len(at_tolerance) == len(undecided) else f"{len(at_tolerance):,} gaps"
-    return f" ({which} right at the tolerance: aim for a smaller one to leave room)"
+    count = f"{len(at_tolerance):,}" if len(result.findings) > 1 else "the"
+    which, aim = (
+        (f"{count} gap is", "a smaller one") if len(at_tolerance) == 1 else (f"{count} gaps are", "smaller ones")
+    )
+    return f" ({which} right at the tolerance: aim for {aim} to leave room)"
 
 
-def _of(part: int, whole: int) -> str:
+def _exceeding(part: int, whole: int) -> str:
     if whole == 1:
-        return "The gap is"
-    return f"{part} of {whole} gaps {'is' if part == 1 else 'are'}"
+        return "The gap exceeds its tolerance"
+    return f"{part} of {whole} gaps {'exceeds its tolerance' if part == 1 else 'exceed their tolerances'}"
 
 
 def table(result: Audit, rows: int) -> str:
@@ -57,6 +73,10 @@ def table(result: Audit, rows: int) -> str:
     decisions = ["decisions"] if result.settings.threshold is not None else []
     header = ["group", "samples", "share", "mean", *decisions, *_target_header(result)]
     parts.append(_columns(header, [_group(group) for group in groups[:rows]]) + _more(len(groups), rows, "groups"))
+    if result.least_selected is not None:
+        header = ["selection", "samples", "selected", "rate", "impact ratio", "interval", "Fisher's p", "shortfall"]
+        chosen = [_selection(one) for one in result.selections[:rows]]
+        parts.append(_columns(header, chosen) + _more(len(result.selections), rows, "groups"))
     if result.changes:
         everybody = result.changes[0]
         parts.append(
@@ -116,6 +136,13 @@ def _group(group: GroupReport) -> tuple[str, ...]:
     elif group.bias is not None:
         cells += [number(group.target_mean, 4), signed(group.bias, 4), number(group.root_mean_squared_error, 4)]
     return (group.name, *map(_typed, cells))
+
+
+def _selection(one: Selection) -> tuple[str, ...]:
+    ends = "-" if one.ratio_interval is None else f"[{one.ratio_interval[0]:.3f}, {one.ratio_interval[1]:.3f}]"
+    ratio = "-" if one.impact_ratio is None else f"{one.impact_ratio:.3f}"
+    cells = [_rate(one.rate), ratio, ends, number(one.p_value, 2), number(one.shortfall, 2)]
+    return (one.name + (" (small)" if one.small else ""), f"{one.count:,}", f"{one.selected:,}", *map(_typed, cells))
 
 
 def _rate(rate: Rate | None) -> str:

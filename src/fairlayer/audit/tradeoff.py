@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
@@ -29,6 +28,10 @@ def trade_off(
     """The outputs as they are, then one point per tolerance down to equality; the stated tolerances are among them."""
     if bounds is not None and not (bounds.low <= outputs.min() and outputs.max() <= bounds.high):
         bounds = None  # raw outputs that are no probabilities yet
+    if rules.needs_positive and bounds is None:
+        if outputs.min() < 0.0:
+            return []
+        bounds = Range(0.0, math.inf)
     # As integers once, rather than from their labels at every step.
     groups = {name: as_numpy(column.values) for name, column in read_groups(samples.groups, len(outputs)).items()}  # type: ignore[union-attr]
     data = {"groups": groups, "targets": samples.targets, "features": samples.features, "weights": samples.w}
@@ -36,12 +39,12 @@ def trade_off(
     if not math.isfinite(largest):
         return []
     points = [_point(samples, None, largest, outputs, outputs, threshold)]
-    stated = (float(tolerance) for tolerance in rules.tolerances())
+    stated = rules.allowed()
     grid = {*np.linspace(0.0, largest, STEPS + 1)[:-1].tolist(), *(eps for eps in stated if eps < largest)}
     for tolerance in sorted(grid, reverse=True):
         # Equality is out of reach of rounded numbers: aim a little beside it.
         near = max(tolerance, 1e-9 * largest)
-        at = ConstraintSet([replace(constraint, tolerance=near) for constraint in rules.constraints])  # type: ignore[type-var]
+        at = ConstraintSet([constraint.allowing(near) for constraint in rules.constraints])  # type: ignore[attr-defined]
         solution = project(outputs, constraints=at, bounds=bounds, infeasible="relax", **data)
         gap = float(np.abs(solution.gaps).max())
         points.append(_point(samples, tolerance, gap, solution.value, outputs, threshold))

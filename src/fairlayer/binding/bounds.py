@@ -35,6 +35,18 @@ class Box:
         """Whether a side is a tensor that gradients are wanted of."""
         return self.lo_tensor is not None or self.hi_tensor is not None
 
+    def within(self, least: float, most: float) -> Box:
+        """The part of the box between two numbers of its dtype."""
+        if least == -np.inf and most == np.inf:
+            return self
+        lo, hi = (np.clip(side, least, most).astype(side.dtype) for side in (self.lo, self.hi))
+        lowest, highest = max(self.lowest, least), min(self.highest, most)
+        return Box(lo, hi, lowest, highest, self.lo_tensor, self.hi_tensor)
+
+    def wide(self) -> tuple[np.ndarray, np.ndarray]:
+        """Both sides in float64."""
+        return self.lo.astype(np.float64), self.hi.astype(np.float64)
+
     def tensors(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """Both sides in float64, of shape () or (n,)."""
         lo, hi = (torch.from_numpy(side.astype(np.float64)).to(device) for side in (self.lo, self.hi))

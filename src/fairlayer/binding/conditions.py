@@ -14,6 +14,7 @@ from fairlayer.constraints.odds import INTERVALS
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.constraints.regions import Condition, class_text, inside, region_text
 from fairlayer.errors import InputError
+from fairlayer.frames import frame_column, frame_names, is_frame
 
 Key = tuple[Any, ...]  # identifies a column among all that the constraints look at
 UNKNOWN = None  # label of a sample whose target is not known yet, in a stream
@@ -61,13 +62,13 @@ def read_feature(features: Any, name: Name) -> np.ndarray:
         raise InputError(
             f"features is missing: the constraint conditions on {name!r}; pass features={{{name!r}: ...}}."
         )
-    if not (hasattr(features, "columns") or isinstance(features, Mapping)):
+    if not (is_frame(features) or isinstance(features, Mapping)):
         kind = type(features).__name__
         raise InputError(f"features must be columns by name, a mapping or a frame; got {kind}.")
-    columns = features.columns if hasattr(features, "columns") else features
-    if name not in columns:
-        raise InputError(f"features has no {name!r}; it has {list(columns)}.")
-    values = as_numpy(features[name])
+    known = frame_names(features)
+    if name not in known:
+        raise InputError(f"features has no {name!r}; it has {known}.")
+    values = as_numpy(frame_column(features, name))
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:

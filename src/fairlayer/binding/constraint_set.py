@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from fairlayer.binding.rows import RATIO
 from fairlayer.constraints.affine import Affine
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Name
@@ -41,6 +42,11 @@ class ConstraintSet:
         self.only_matrices = bool(listed) and len(self.matrices) == len(listed)
         self.needs_groups = len(self.matrices) < len(listed)
         self.needs_targets = next((type(c).__name__ for c in listed if c.needs_targets), None)
+        self.needs_positive = next(
+            (type(c).__name__ for c in listed if c.quantity == "output" and getattr(c, "comparison", "") == "ratio"),
+            None,
+        )
+        self.about_decisions = any(constraint.quantity == "decision" for constraint in listed)
         self.needs_features = any(constraint.needs_features for constraint in listed)
         self.key = tuple((type(constraint), constraint.key) for constraint in listed)
         self._hash = hash(self.key)
@@ -66,8 +72,21 @@ class ConstraintSet:
         return self._groupings[names]
 
     def tolerances(self) -> tuple[Any, ...]:
-        """Tolerances as they are now: numbers, or tensors where gradients of them are wanted; 0 for a matrix."""
-        return tuple(_tolerance(getattr(constraint, "tolerance", 0.0)) for constraint in self.constraints)
+        """Tolerances as they are now: numbers, or tensors where gradients of them are wanted; 0 where there is none."""
+        return tuple(_tolerance(getattr(constraint, "tolerance", None)) for constraint in self.constraints)
+
+    def allowed(self) -> tuple[float, ...]:
+        """The largest gap that each constraint allows; 0 for a matrix."""
+        return tuple(float(getattr(constraint, "allowed", 0.0)) for constraint in self.constraints)
+
+    def check_bounds(self, lowest: float, what: str = "bounds") -> None:
+        """Refuse outputs that may be negative where their means are compared by ratio."""
+        if self.needs_positive is not None and not lowest >= 0.0:
+            raise InputError(
+                f"{what} goes down to {lowest:g}, but {self.needs_positive} compares means by their ratio, which says "
+                "nothing of outputs that may be negative: pass bounds=(0, 1), or another lower end of at least 0; or "
+                "compare differences, with MeanParity."
+            )
 
     def limits(self, plan: RowPlan) -> Limits:
         """Bounds of every family of a plan; as tensors too where gradients of them are wanted."""
@@ -76,7 +95,8 @@ class ConstraintSet:
             return self._mixed_limits(plan, tolerances)
         if self._limits[0] is not plan or self._limits[1] != tolerances:
             upper = np.array(tolerances, dtype=np.float64)[plan.owner]
-            self._limits = (plan, tolerances, (-upper, upper, None, None))
+            lower = np.where(plan.kind == RATIO, -np.inf, -upper)
+            self._limits = (plan, tolerances, (lower, upper, None, None))
         return self._limits[2]
 
     def _mixed_limits(self, plan: RowPlan, tolerances: tuple[Any, ...]) -> Limits:
@@ -86,9 +106,10 @@ class ConstraintSet:
             matrix = self.matrix_at.get(position)
             pair = (-tolerance, tolerance) if matrix is None else (matrix.lower, matrix.upper)
             for side, value in zip(sides, pair, strict=True):
-                tensor = value.double().cpu() if isinstance(value, torch.Tensor) else torch.tensor(np.asarray(value))
+                tensor = value.cpu().double() if isinstance(value, torch.Tensor) else torch.tensor(np.asarray(value))
                 side.append(tensor.expand(count))
         lower, upper = (torch.cat([part.double() for part in side]) for side in sides)
+        lower = torch.where(torch.from_numpy(plan.kind == RATIO), -torch.inf, lower)
         return (
             lower.detach().numpy(),
             upper.detach().numpy(),
@@ -98,6 +119,8 @@ class ConstraintSet:
 
 
 def _tolerance(tolerance: Any) -> Any:
+    if tolerance is None:
+        return 0.0
     if isinstance(tolerance, torch.Tensor):
-        return tolerance.double().cpu() if tolerance.requires_grad else float(tolerance)
+        return tolerance.cpu().double() if tolerance.requires_grad else float(tolerance)
     return tolerance

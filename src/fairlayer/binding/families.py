@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlayer.binding.conditions import Key, parts
-from fairlayer.binding.rows import DIFFERENCE, EACH
+from fairlayer.binding.rows import DIFFERENCE, EACH, RATIO
 from fairlayer.constraints.constraint import GroupConstraint
 from fairlayer.constraints.plain_data import Label, Name
 
 NO_LABEL = "\0no label"  # marks an integer that a column ranges over but does not hold
 MOST_LISTED = 1024  # combinations of labels up to which those that nobody has are named as absent
-KINDS = {"difference": DIFFERENCE, "each": EACH}
+KINDS = {"difference": DIFFERENCE, "ratio": RATIO, "each": EACH}
 
 
 class GridColumn(NamedTuple):
@@ -38,6 +38,7 @@ class Family(NamedTuple):
     residual: bool  # means of y - t rather than of y
     kind: int
     owner: int  # position of the constraint that states it
+    coefficient: float = 1.0  # of the greater mean, where the lesser one must not be below a share of it
 
     def labels(self) -> list[str]:
         """The name of each group."""
@@ -67,7 +68,8 @@ def list_families(
             if within is not None:
                 member = np.where(within, member, -1) if member.ndim == 1 else member * within[:, None]
             prefix = f"{constraint.name or constraint.title}, {' & '.join(map(str, grouping))}{condition}"
-            yield Family(prefix, groups, member, residual, KINDS[constraint.comparison], owner)
+            kind, coefficient = KINDS[constraint.comparison], constraint.coefficient
+            yield Family(prefix, groups, member, residual, kind, owner, coefficient)
 
 
 def _parts(constraint: GroupConstraint, grid: Grid) -> Iterator[tuple[str, np.ndarray | None]]:

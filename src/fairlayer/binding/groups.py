@@ -15,6 +15,7 @@ from fairlayer.arrays import as_numpy, is_dense
 from fairlayer.compiled import compiled
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
+from fairlayer.frames import frame_columns, is_frame
 
 
 class Column:
@@ -115,7 +116,7 @@ def code_groups(groups: Any, levels: Mapping[Name, Sequence[Label]] | None = Non
     """
     if isinstance(groups, CodedGroups):
         return groups
-    columns = _columns(groups)
+    columns = group_columns(groups)
     n = len(next(iter(columns.values()))) if columns else 0
     return CodedGroups(read_groups(groups, n, levels))
 
@@ -134,7 +135,7 @@ def read_groups(groups: Any, n: int, levels: Mapping[Name, Sequence[Label]] | No
             )
         attributes = groups.attributes
         return attributes if not levels else {m: _relabelled(c, levels.get(m)) for m, c in attributes.items()}
-    raw = _columns(groups)
+    raw = group_columns(groups)
     if not raw:
         raise InputError("groups has no columns: pass at least one protected attribute.")
     if levels:
@@ -145,7 +146,7 @@ def read_groups(groups: Any, n: int, levels: Mapping[Name, Sequence[Label]] | No
     return {name: read_column(name, values, n) for name, values in raw.items()}
 
 
-def _columns(groups: Any) -> dict[Name, Any]:
+def group_columns(groups: Any) -> dict[Name, Any]:
     """Columns by name, as they are."""
     if groups is None:
         raise InputError("groups is missing: pass the protected attributes, for instance groups={'sex': sex}.")
@@ -153,13 +154,8 @@ def _columns(groups: Any) -> dict[Name, Any]:
         return dict(groups)
     if isinstance(groups, SoftGroup):
         return {0: groups}
-    if hasattr(groups, "column_names") and hasattr(groups, "to_pydict"):  # an Arrow table
-        return groups.to_pydict()
-    if hasattr(groups, "columns"):
-        if len(set(groups.columns)) < len(groups.columns):
-            twice = [name for name in groups.columns if list(groups.columns).count(name) > 1]
-            raise InputError(f"groups has several columns named {twice[0]!r}: give each a name of its own.")
-        return {name: groups[name] for name in groups.columns}
+    if is_frame(groups):
+        return frame_columns(groups)
     if isinstance(groups, torch.Tensor) and not is_dense(groups):
         raise InputError("groups is a sparse or meta tensor: pass a dense one that holds its labels.")
     dimensions = groups.ndim if isinstance(groups, torch.Tensor) else 0
@@ -221,7 +217,7 @@ def _coded_array(name: Name, array: np.ndarray) -> Column:
         fractions = labels[labels != np.round(labels)]
         if len(fractions):
             raise InputError(
-                f"groups[{name!r}] holds {len(fractions)} numbers that are no labels, such as {fractions[0]:g}: pass "
+                f"groups[{name!r}] holds {len(fractions)} numbers that are not labels, such as {fractions[0]:g}: pass "
                 "labels, the number of an interval (numpy.digitize), or SoftGroup(probabilities)."
             )
         return Column(name, codes.astype(np.int64), tuple(labels.tolist()))
@@ -233,7 +229,7 @@ def _coded_array(name: Name, array: np.ndarray) -> Column:
     try:
         codes = np.fromiter(map(codes_of.__getitem__, array.tolist()), np.int64, len(array))
     except TypeError as error:
-        raise InputError(f"groups[{name!r}] holds labels that cannot be told apart ({error}): use words.") from error
+        raise InputError(f"groups[{name!r}] holds labels that cannot be compared ({error}): use strings.") from error
     _refuse_missing(name, sum(map(is_missing, codes_of)))
     return _sorted(name, list(codes_of), codes)
 

@@ -12,10 +12,11 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import torch
 
 from fairlayer.binding.exact_sums import exact_sums
 from fairlayer.binding.families import Family
-from fairlayer.binding.rows import COEFFICIENT, DIFFERENCE, EACH, KIND, LOWER, UPPER, Rows
+from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, RATIO, UPPER, Rows
 from fairlayer.constraints.affine import Affine
 
 
@@ -40,13 +41,15 @@ class RowPlan:
         first: list[int] = [0]
         owner: list[int] = []
         kind: list[int] = []
+        coefficient: list[float] = []
         for family, begin, width in zip(self.families, self.begin.tolist(), widths, strict=False):
             steps = range(begin + 1, begin + width + 1) if family.kind == EACH else (begin + width,)
             first += steps
             owner += [family.owner] * len(steps)
             kind += [family.kind] * len(steps)
+            coefficient += [family.coefficient] * len(steps)
         self.first, self.owner, self.kind = (np.array(each, dtype=np.int64) for each in (first, owner, kind))
-        self.ratio = np.ones(len(kind))
+        self.ratio = np.array(coefficient, dtype=np.float64)
         self.no_offset = np.zeros(len(self.residual))
         self._views: dict[bytes, PresentRows] = {}
 
@@ -156,11 +159,12 @@ class PresentRows:
         for family, begin in zip(self.plan.families, self.plan.begin.tolist(), strict=False):
             label = family.labels()
             here = [k for k in range(len(label)) if self.present[begin + k]]
-            if family.kind == DIFFERENCE:
+            if family.kind != EACH:
                 listed = list(combinations(here, 2))
                 plus += [begin + a for a, _ in listed]
                 minus += [begin + b for _, b in listed]
-                names += [f"{family.prefix}: {label[a]} - {label[b]}" for a, b in listed]
+                end = ", relative" if family.kind == RATIO else ""
+                names += [f"{family.prefix}: {label[a]} - {label[b]}{end}" for a, b in listed]
             else:
                 listed = [(a, -1) for a in here]
                 plus += [begin + a for a in here]
@@ -208,15 +212,30 @@ class PresentRows:
                 missing.append(f"{family.prefix}: only {label[int(there.argmax())]} is present")
         return tuple(dict.fromkeys(missing))
 
+    @cached_property
+    def relative(self) -> np.ndarray | None:
+        """(m,) the rows whose values are shares of the larger statistic; None where there are none."""
+        of_ratio = self.plan.kind[self.family] == RATIO
+        return of_ratio if of_ratio.any() else None
+
     def values(self, q: Any) -> Any:
         """(m,) value of each row at statistics q, an array or a tensor of shape (K,)."""
         first, second = q[self.plus], q[self.minus]
-        return first - (second if (self.minus >= 0).all() else second * _like(q, self.minus >= 0))
+        value = first - (second if (self.minus >= 0).all() else second * _like(q, self.minus >= 0))
+        if self.relative is None:
+            return value
+        where, larger = (np.where, np.maximum) if isinstance(q, np.ndarray) else (torch.where, torch.maximum)
+        most = larger(first, second)
+        share = _like(q, self.relative) * _like(q, most > 0)  # where the larger is 0, so is the other
+        return where(share > 0, value / where(share > 0, most, most * 0 + 1), value)
 
-    def limits(self, tolerances: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-        """(m,) bounds of -tolerance and tolerance on every row; tolerances: of each constraint."""
-        upper = np.array(tolerances, dtype=np.float64)[self.owner]
-        return -upper, upper
+    def limits(self, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(m,) what is allowed of the value of each row; lower, upper: (F,) the bounds of the families."""
+        low, high = lower[self.family], upper[self.family]
+        if self.relative is None:
+            return low, high
+        share = 1.0 - self.plan.ratio[self.family]
+        return np.where(self.relative, -share, low), np.where(self.relative, share, high)
 
     def largest(self, q: np.ndarray, constraints: int) -> list[float]:
         """The largest |row| of each constraint at statistics q, 0 where it has none. No row is listed for it."""
@@ -226,7 +245,9 @@ class PresentRows:
             if family.kind == EACH and len(here):
                 found[family.owner] = max(found[family.owner], float(np.abs(here).max()))
             elif len(here) > 1:
-                found[family.owner] = max(found[family.owner], float(here.max() - here.min()))
+                most, least = float(here.max()), float(here.min())
+                gap = most - least if family.kind != RATIO else 1.0 - least / most if most > 0.0 else 0.0
+                found[family.owner] = max(found[family.owner], gap)
         return found
 
     def multipliers(self, nu: np.ndarray) -> np.ndarray:
@@ -239,14 +260,14 @@ class PresentRows:
                 if nu[begin] != 0.0:
                     of_row[place[begin, -1]] = nu[begin]
                 continue
-            for a, b, amount in carried(nu, range(begin, end)):
+            for a, b, amount in carried(nu, range(begin, end), float(self.plan.ratio[f])):
                 of_row[place[min(a, b), max(a, b)]] += amount if a < b else -amount
         return of_row
 
 
-def carried(nu: np.ndarray, members: range) -> list[tuple[int, int, float]]:
-    """Pairs (a, b, amount) whose amounts add up to nu: a is pushed down by them, b up."""
-    down = [(k, float(nu[k])) for k in members if nu[k] > 0.0]
+def carried(nu: np.ndarray, members: range, coefficient: float) -> list[tuple[int, int, float]]:
+    """Pairs (a, b, amount) whose amounts add up to nu: a is pushed down by them (times the coefficient), b up."""
+    down = [(k, float(nu[k]) / coefficient) for k in members if nu[k] > 0.0]
     up = [(k, float(-nu[k])) for k in members if nu[k] < 0.0]
     pairs = []
     while down and up:
@@ -260,7 +281,8 @@ def carried(nu: np.ndarray, members: range) -> list[tuple[int, int, float]]:
     return pairs
 
 
-def _like(q: Any, mask: np.ndarray) -> Any:
+def _like(q: Any, mask: Any) -> Any:
+    """A mask as numbers of q's kind."""
     if isinstance(q, np.ndarray):
         return mask
-    return q.new_tensor(mask.astype(np.float64))
+    return q.new_tensor(mask.astype(np.float64)) if isinstance(mask, np.ndarray) else mask.to(q.dtype)

@@ -18,7 +18,7 @@ class Rows(NamedTuple):
 
         EACH         lower <= q_k <= upper                       for its one statistic,
         DIFFERENCE   q_a - q_b <= upper                          for every two,
-        RATIO        ratio * q_a - q_b <= upper                  for every two.
+        RATIO        ratio * q_a - q_b <= upper                  for every two; lower is -inf.
 
     So a family of many statistics has one row for every two of them, of which none is ever listed: the worst is that
     of the greatest against the least.

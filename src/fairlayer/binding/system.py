@@ -222,7 +222,7 @@ def _offset_tensor(
     rows: Rows, residual: np.ndarray, index: Any, weights: np.ndarray | None, targets: torch.Tensor
 ) -> torch.Tensor:
     """Means of the targets, as a tensor through which gradients reach them."""
-    values = targets.double().cpu()
+    values = targets.cpu().double()  # in this order: not every device has float64
     if weights is not None:
         values = values * torch.from_numpy(weights)
     cells = len(rows.start) - 1

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fairlayer.cli import options
 from fairlayer.cli.terminal import note, say
 from fairlayer.errors import InputError
-from fairlayer.tables.table_io import check_output, open_source
+from fairlayer.tables.table_io import check_output, open_source, replacing
+
+if TYPE_CHECKING:
+    from fairlayer.audit import Audit
 
 
 def audit(
@@ -19,6 +22,10 @@ def audit(
     prediction: Annotated[str, typer.Option(metavar="COLUMN", help="The column of predictions: scores, or 0 and 1.")],
     protected: options.Protected,
     parity: options.Parity = None,
+    ratio: options.Ratio = None,
+    rate: options.Rate = None,
+    rate_ratio: options.RateRatio = None,
+    given: options.Given = None,
     odds: options.Odds = None,
     residuals: options.Residuals = None,
     residual_mean: options.ResidualMean = None,
@@ -46,6 +53,15 @@ def audit(
     ] = None,
     card: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write a model card in Markdown.")] = None,
     facts: options.Facts = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORM",
+            help="What to write: report, or ll144 for the tables of a bias audit as New York City's Local Law 144 "
+            "describes them, to the terminal and to a .csv or .html file named by -o.",
+        ),
+    ] = "report",
     threshold: Annotated[
         float | None,
         typer.Option(
@@ -69,12 +85,27 @@ def audit(
 
     `fairlayer audit out.csv --prediction probability --protected sex --parity 0.02 -o report.html`
     """
-    wanted = options.Wanted(parity, odds, residuals, residual_mean, conditional or (), constraint or (), over or ())
+    if form not in FORMS:
+        raise InputError(f"--format: {form!r} is none of {', '.join(FORMS)}.")
+    wanted = options.Wanted(
+        parity=parity,
+        ratio=ratio,
+        rate=rate,
+        rate_ratio=rate_ratio,
+        given=given,
+        threshold=threshold,
+        odds=odds,
+        residuals=residuals,
+        residual_mean=residual_mean,
+        conditional=conditional or (),
+        constraint=constraint or (),
+        over=over or (),
+    )
     wanted.check_target(target, "predictions")
-    _check_outputs(output, card, [path for path in (data, facts) if path is not None])
+    _check_outputs(output, card, [path for path in (data, facts) if path is not None], form)
     if facts is not None and card is None:
         raise InputError("--facts is for the model card: add --card FILE.")
-    source = open_source(data)
+    source = open_source(data, may_repeat=lambda _: True)  # a column that is not asked for does no harm
     attributes = options.read_attributes(protected, source)
     for name, option in ((prediction, "--prediction"), (target, "--target"), (raw, "--raw"), (weight, "--weight")):
         if name is not None:
@@ -104,6 +135,9 @@ def audit(
             seed=seed,
         )
     result = replace(result, settings=replace(result.settings, source=data.name))
+    if form == "ll144":
+        _write_bias_audit(result, output, threshold is not None or None)
+        return 0 if result.satisfied else 1
     say(str(result))
     if output is not None or card is not None:
         provenance = {"data, SHA-256": digest(data)}
@@ -112,7 +146,32 @@ def audit(
     return 0 if result.satisfied else 1
 
 
-def _check_outputs(output: Path | None, card: Path | None, inputs: list[Path]) -> None:
+FORMS = ("report", "ll144")
+
+
+def _write_bias_audit(result: Audit, output: Path | None, decisions: bool | None) -> None:
+    """The tables of a bias audit, on the terminal and in a file."""
+    from fairlayer.report.bias_audit import as_csv, as_html, as_text, bias_audit
+
+    tables, notes = bias_audit(result, decisions=decisions)
+    say(as_text(tables, notes))
+    if output is None:
+        return
+    with replacing(output) as temporary:
+        text = as_csv(tables) if output.suffix.lower() == ".csv" else as_html(tables, notes)
+        temporary.write_text(text, encoding="utf-8")
+    note(f"Wrote {output}.")
+
+
+def _check_outputs(output: Path | None, card: Path | None, inputs: list[Path], form: str) -> None:
+    if form == "ll144":
+        if card is not None:
+            raise InputError("--card goes with --format report: leave one of them out.")
+        if output is not None:
+            if output.suffix.lower() not in (".csv", ".html", ".htm"):
+                raise InputError(f"-o: {output} must end in .csv or .html.")
+            check_output(output, *inputs)
+        return
     if output is not None:
         if output.suffix.lower() not in (".html", ".htm"):
             raise InputError(f"-o: {output} must end in .html: the report is a page.")

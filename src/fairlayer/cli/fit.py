@@ -19,14 +19,14 @@ from fairlayer.tables.table_io import check_parent, open_source, read_frame, rep
 
 if TYPE_CHECKING:
     from fairlayer.audit import Audit
-    from fairlayer.cli.learning import Part, Setting
+    from fairlayer.cli.learning import Choice, Part, Setting
     from fairlayer.constraints import GroupConstraint
     from fairlayer.tables.schema import Inferred, Schema
 
 FEWEST_ROWS = 40
-COLUMNS, TRAINING = "What the columns mean, where it is not inferred right", "Training"
+COLUMNS, TRAINING = "Columns, where they are not read as you mean them", "Training"
 PAGE, CARD = "report.html", "model-card.md"
-FILES = ("model.safetensors", "model.json", PAGE, "report.json", CARD)
+FILES = ("model.safetensors", "model.json", "estimator.skops", PAGE, "report.json", CARD)
 
 
 class TaskName(StrEnum):
@@ -34,6 +34,16 @@ class TaskName(StrEnum):
 
     CLASSIFICATION = "classification"
     REGRESSION = "regression"
+
+
+class ModelName(StrEnum):
+    """What kind of model is trained."""
+
+    AUTO = "auto"
+    BOOSTING = "boosting"
+    NETWORK = "network"
+    LINEAR = "linear"
+    LOGISTIC = "logistic"
 
 
 class MethodName(StrEnum):
@@ -54,10 +64,15 @@ def fit(
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="The model folder to write; it is replaced.")
     ],
     parity: options.Parity = None,
+    ratio: options.Ratio = None,
+    rate: options.Rate = None,
+    rate_ratio: options.RateRatio = None,
+    given: options.Given = None,
     odds: options.Odds = None,
     residuals: options.Residuals = None,
     residual_mean: options.ResidualMean = None,
     conditional: options.Conditional = None,
+    threshold: options.Threshold = 0.5,
     constraint: options.Constraints = None,
     over: options.Over = None,
     bounds: options.Bounds = None,
@@ -94,14 +109,24 @@ def fit(
             metavar="ROWS",
             min=0,
             rich_help_panel=COLUMNS,
-            help="Join groups of fewer rows than this into one, 'other'.",
+            help="Merge groups with fewer rows than this into one, 'other'.",
         ),
     ] = 0,
+    model: Annotated[
+        ModelName,
+        typer.Option(
+            rich_help_panel=TRAINING,
+            help="The kind of model: `boosting` for gradient boosted trees, `network`, `linear` for numbers, "
+            "`logistic` for classes. `auto` tries all that apply and keeps the best on rows that it did not learn "
+            "from, under the constraints. Output, report and card say which.",
+        ),
+    ] = ModelName.NETWORK,
     method: Annotated[
         MethodName | None,
         typer.Option(
             rich_help_panel=TRAINING,
-            help="How to train. Default: `layer`, through the projection; `lagrangian` with --odds.",
+            help="How to train. Default: `layer`, through the projection; `lagrangian` with --odds; `projection` "
+            "where --model is not a network.",
         ),
     ] = None,
     compare: Annotated[
@@ -132,8 +157,8 @@ def fit(
         typer.Option(
             metavar="MINUTES",
             rich_help_panel=TRAINING,
-            help="Stop training after the pass in which so much time is up, and keep the best model so far. Report and "
-            "card say so. With --compare it is the time of each training.",
+            help="Stop training after the pass during which this time runs out, and keep the best model so far. Report "
+            "and card say so. With --compare it is the time of each training.",
         ),
     ] = None,
     seed: Annotated[
@@ -148,13 +173,27 @@ def fit(
 ) -> int:
     """Train a fair model on a table.
 
-    Classes or numbers, types of columns, missing entries and rare categories are inferred, and said. The model is
-    judged on rows that it has not seen. The folder holds `model.safetensors` and `model.json`, `report.html`,
-    `report.json` and `model-card.md`. Ctrl-C ends the command and leaves the folder as it was.
+    It works out whether the target holds classes or numbers and what each column holds, and prints what it found. The
+    model is judged on rows that it has not seen. The folder holds `model.safetensors` and `model.json` (and
+    `estimator.skops` where the model is not a network), `report.html`, `report.json` and `model-card.md`. Ctrl-C ends
+    the command and leaves the folder as it was.
 
     `fairlayer fit people.csv --target income --protected sex,race --parity 0.02 -o model/`
     """
-    wanted = options.Wanted(parity, odds, residuals, residual_mean, conditional or (), constraint or (), over or ())
+    wanted = options.Wanted(
+        parity=parity,
+        ratio=ratio,
+        rate=rate,
+        rate_ratio=rate_ratio,
+        given=given,
+        threshold=threshold,
+        odds=odds,
+        residuals=residuals,
+        residual_mean=residual_mean,
+        conditional=conditional or (),
+        constraint=constraint or (),
+        over=over or (),
+    )
     box = options.read_bounds(bounds)
     if not 0.0 < test < 1.0:
         raise InputError(f"--test: the share must lie between 0 and 1; got {test:g}.")
@@ -170,18 +209,15 @@ def fit(
     if target in [attribute.column for attribute in attributes]:
         raise InputError(f"--target: column {target!r} is protected too: it cannot be both.")
 
-    from fairlayer.cli.learning import Part, Setting, split
+    from fairlayer.cli.learning import Part, Setting, choose_model, split
     from fairlayer.cli.reporting import digest, read_facts, write_reports
     from fairlayer.estimators.folder import save
-    from fairlayer.tables.entries import has_decimal_commas, with_decimal_points
     from fairlayer.tables.schema import FrameColumns, infer, target_values
 
     interrupts.check()
     told = read_facts(facts)
-    frame = read_frame(source)
-    decimal_commas = has_decimal_commas(frame, source)
     inferred = infer(
-        with_decimal_points(frame) if decimal_commas else frame,
+        read_frame(source),
         source,
         target=target,
         attributes=attributes,
@@ -191,7 +227,6 @@ def fit(
         task=None if task is None else task.value,
         positive=positive,
         merge_rare=merge_rare,
-        decimal_commas=decimal_commas,
     )
     schema, frame = inferred.schema, inferred.frame
     if len(frame) < FEWEST_ROWS:
@@ -201,7 +236,8 @@ def fit(
         raise InputError("--bounds: probabilities lie between 0 and 1; leave the option out for classes.")
     constraints = wanted.constraints(FrameColumns(source, frame), attributes)
     _check_regions(constraints, schema, frame, wanted)
-    chosen = _choose(method, constraints)
+    kind = _choose_kind(model, method, constraints, classify, max_minutes)
+    chosen = _choose(method, kind, constraints)
     setting = Setting(constraints, classify, box, seed, epochs, max_minutes=max_minutes, verbose=sys.stderr.isatty())
     answers = target_values(frame[target], schema.task, schema.positive)
     whole = Part(schema.inputs(frame), answers, schema.groups(frame))
@@ -209,21 +245,30 @@ def fit(
     if not len(held):
         raise InputError(f"--test: {test:g} of {len(whole)} rows leaves none for the report: raise it.")
     _introduce(inferred, len(whole), constraints)
-    audit, model = _learn(setting, chosen, train, held, compare)
+    choice = None
+    if kind == "auto":
+        choice = choose_model(setting, train, note)
+        kind, chosen = choice.best, chosen if choice.best == "network" else "projection"
+        tried = [list(row.values()) for row in choice.rows]
+        show_table(list(choice.rows[0]), tried, "On the rows kept to choose a model")
+        note(choice.text)
+    audit, fitted = _learn(replace(setting, model=kind), chosen, train, held, compare)
+    if choice is not None:
+        audit = replace(audit, notes=(*audit.notes, choice.text))
     with replacing_folder(output) as temporary:
-        save(model, temporary, table={"schema": schema.to_data(), "data": data.name, "seed": seed, "test": test})
+        save(fitted, temporary, table={"schema": schema.to_data(), "data": data.name, "seed": seed, "test": test})
         write_reports(
             audit,
             page=temporary / PAGE,
             card=temporary / CARD,
             title=f"Fairness of {schema.target}",
-            facts={**_facts(inferred, data, chosen, len(train), len(held), seed), **told},
+            facts={**_facts(inferred, data, kind, chosen, choice, len(train), len(held), seed), **told},
             provenance={"data": data.name, "data, SHA-256": digest(data)},
         )
     say(str(audit))
     if audit.comparison:
         show_table(list(audit.comparison[0]), [list(row.values()) for row in audit.comparison], "On the rows held out")
-    note(f"Wrote {output}: {', '.join(FILES)}.")
+    note(f"Wrote {output}: {', '.join(name for name in FILES if (output / name).exists())}.")
     return 0 if audit.satisfied else 1
 
 
@@ -234,21 +279,54 @@ def _check_folder(output: Path) -> None:
     if output.is_dir():
         for path in output.iterdir():
             if path.name not in FILES:
-                raise InputError(f"-o: {output} holds other files than a model, {path.name!r}: name a new folder.")
+                raise InputError(
+                    f"-o: {output} holds files that are not part of a model, such as {path.name!r}: name a new folder."
+                )
     check_parent(output)
 
 
-def _choose(method: MethodName | None, constraints: Any) -> str:
+def _choose_kind(
+    model: ModelName, method: MethodName | None, constraints: Any, classify: bool, max_minutes: float | None
+) -> str:
+    """The kind of model that was asked for; refused where it cannot do what else was asked for."""
+    from fairlayer.cli.learning import is_by_target
+    from fairlayer.estimators.models import FOR_CLASSES, FOR_NUMBERS
+
+    auto = model is ModelName.AUTO
+    if model is ModelName.NETWORK:
+        return model.value
+    if is_by_target(constraints):
+        if auto:
+            note("A constraint among rows of like target can only be trained towards: the model is a network.")
+            return ModelName.NETWORK.value
+        raise InputError(
+            f"--model {model} cannot keep --odds or another constraint among rows of like target, as targets are "
+            "unknown when predicting. A network can be trained towards it: --model network."
+        )
+    possible = FOR_CLASSES if classify else FOR_NUMBERS
+    if not auto and model.value not in possible:
+        what = "classes" if classify else "numbers"
+        raise InputError(f"--model {model}: the target holds {what}: use one of {', '.join(possible)}, or auto.")
+    if method is not None and (auto or method not in (MethodName.PROJECTION, MethodName.UNCONSTRAINED)):
+        raise InputError(f"--method {method} is for --model network: leave it out, or choose that model.")
+    if max_minutes is not None and not auto:
+        raise InputError(f"--max-minutes is for networks, and --model {model} is none: leave it out.")
+    return model.value
+
+
+def _choose(method: MethodName | None, kind: str, constraints: Any) -> str:
     """The layer, unless a constraint compares rows of like target: then no output can be projected."""
     from fairlayer.cli.learning import is_by_target
 
     by_target = is_by_target(constraints)
+    if method is None and kind not in ("network", "auto"):
+        return "projection"
     if method is None:
         return "lagrangian" if by_target else "layer"
     if by_target and method in (MethodName.LAYER, MethodName.PROJECTION):
         raise InputError(
-            f"--method {method} cannot keep --odds or another constraint among rows of like target, as targets are "
-            "unknown when predicting: leave --method out."
+            f"--method {method} cannot keep --odds or another constraint among rows with the same target, as targets "
+            "are unknown when predicting: leave --method out."
         )
     return method.value
 
@@ -262,18 +340,19 @@ def _introduce(inferred: Inferred, rows: int, constraints: Sequence[GroupConstra
     if among:
         note(
             f"  The features include {', '.join(among)}, which {'is' if len(among) == 1 else 'are'} protected: "
-            "--hide-protected leaves them out."
+            f"--hide-protected leaves {'it' if len(among) == 1 else 'them'} out."
         )
     for text in inferred.lines:
         note(f"  {text}")
     compared = {name for c in constraints for grouping in c.groupings(schema.attributes) for name in grouping}
     for name in schema.attributes:
         if name not in compared:
-            note(f"  {name} is protected, but no constraint compares its groups: the report shows them, no more.")
+            note(f"  {name} is protected, but no constraint compares its groups: they only appear in the report.")
     if any(constraint.quantity == "residual" for constraint in constraints):
         note(
-            "  Residuals are known only once targets are. New predictions are moved by what training found for their "
-            "groups: gaps are near their tolerances over many rows like these, and none is promised for a single file."
+            "  Residuals are known only once targets are. New predictions are moved by the shift that training found "
+            "for their groups: over many rows like these, gaps are near their tolerances, but nothing is promised for "
+            "a single file."
         )
 
 
@@ -299,11 +378,10 @@ def _check_regions(constraints: Sequence[GroupConstraint], schema: Schema, frame
 def _learn(setting: Setting, method: str, train: Part, held: Part, compare: bool) -> tuple[Audit, Any]:
     """Fit, compare with the other methods where asked for, and audit on the rows held out."""
     from fairlayer.audit import audit
-    from fairlayer.cli.learning import TITLES, is_by_target, trial
+    from fairlayer.cli.learning import TITLES, trial
 
-    possible = [name for name in TITLES if name not in ("layer", "projection") or not is_by_target(setting.constraints)]
     trials = {}
-    for name in possible if compare else [method]:
+    for name in setting.methods if compare else [method]:
         note(f"Training: {TITLES[name]} ...")
         trials[name] = trial(setting, name, train, held)
         interrupts.check()
@@ -316,7 +394,7 @@ def _learn(setting: Setting, method: str, train: Part, held: Part, compare: bool
         features=held.X,
         raw=outputs.raw,
         unconstrained=trials["unconstrained"].outputs.fair if "unconstrained" in trials else None,
-        history=model.history_,
+        history=model.history_ or None,
         comparison=[entry.row for entry in trials.values()] if compare else (),
         seed=setting.seed,
     )
@@ -332,22 +410,26 @@ def _learn(setting: Setting, method: str, train: Part, held: Part, compare: bool
     return replace(result, notes=(*result.notes, text)), model
 
 
-def _facts(inferred: Inferred, data: Path, method: str, train: int, held: int, seed: int) -> dict[str, str]:
+def _facts(
+    inferred: Inferred, data: Path, kind: str, method: str, choice: Choice | None, train: int, held: int, seed: int
+) -> dict[str, str]:
     """What the model card says beyond the audit."""
     from fairlayer import __version__
     from fairlayer.cli.learning import TITLES
+    from fairlayer.estimators import models
 
     schema = inferred.schema
+    how = "" if choice is None else f". {choice.text}"
+    filled = "Missing numbers become the median and are marked; categories have a column each, missing ones too."
     return {
         "date": datetime.date.today().isoformat(),
-        "type": f"{schema.task} by a network with two hidden layers; fairness by: {TITLES[method]}; "
-        f"fairlayer {__version__}",
+        "type": f"{schema.task} by {models.TITLES[kind]}; fairness by: {TITLES[method]}; fairlayer {__version__}{how}",
         "training data": f"{train:,} rows of {data.name}, with {len(schema.features)} features",
         "evaluation data": f"{held:,} rows of {data.name} kept from training, drawn with seed {seed} in the shares of "
         "the groups",
         "preprocessing": " ".join(
             [
-                "Missing numbers become the median and are marked; categories have a column each, missing ones too.",
+                "Missing numbers and categories are left to the trees." if kind == "boosting" else filled,
                 *inferred.lines,
             ]
         ),

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -16,13 +16,16 @@ from numba.core.event import TimingListener, install_listener
 
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import GroupConstraint
+from fairlayer.estimators import models
 from fairlayer.estimators.estimator import FairEstimator, Outputs
+from fairlayer.estimators.models import make_estimator
 from fairlayer.gaps import Gaps, measure
 from fairlayer.sklearn import FairClassifier, FairRegressor
 from fairlayer.training import AugmentedLagrangian, Penalty, select_strength
 
 STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # of the penalty, in standard deviations of the target
 CURVATURES = (1.0, 10.0)  # of the augmented Lagrangian
+VALIDATION = 0.2  # of the training rows, to choose a model on
 TITLES = {
     "unconstrained": "unconstrained",
     "projection": "projection afterwards",
@@ -61,17 +64,22 @@ class Setting:
     patience: int = 8
     max_minutes: float | None = None
     verbose: bool = False
+    model: str = "network"
 
-    def estimator(self, method: Any) -> FairEstimator:
-        """An estimator, not yet fitted."""
-        options = {
+    def estimator(self, method: Any, X: Any) -> FairEstimator:
+        """An estimator for tables like X, not yet fitted."""
+        options: dict[str, Any] = {
             "method": method,
             "random_state": self.seed,
-            "max_epochs": self.epochs,
-            "patience": self.patience,
-            "max_minutes": self.max_minutes,
-            "verbose": self.verbose,
+            "estimator": make_estimator(self.model, X, self.classify, self.seed),
         }
+        if self.model == "network":
+            options |= {
+                "max_epochs": self.epochs,
+                "patience": self.patience,
+                "max_minutes": self.max_minutes,
+                "verbose": self.verbose,
+            }
         if self.classify:
             return FairClassifier(list(self.constraints), **options)
         return FairRegressor(list(self.constraints), bounds=self.bounds, **options)
@@ -79,7 +87,14 @@ class Setting:
     def fit(self, method: Any, part: Part) -> FairEstimator:
         """A fitted estimator."""
         y = part.y.astype(np.int64) if self.classify else part.y
-        return self.estimator(method).fit(part.X, y, sensitive_features=part.groups)
+        return self.estimator(method, part.X).fit(part.X, y, sensitive_features=part.groups)
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods that can make such a model fair, from the plainest on."""
+        afterwards = ("unconstrained", "projection")
+        possible = [name for name in TITLES if self.model == "network" or name in afterwards]
+        return [name for name in possible if name not in ("layer", "projection") or not is_by_target(self.constraints)]
 
     def measure(self, outputs: np.ndarray, part: Part) -> Gaps:
         """The rows of the constraints, in exact arithmetic."""
@@ -102,7 +117,7 @@ def split(part: Part, share: float, seed: int) -> tuple[Part, Part]:
 
 
 def outputs(model: FairEstimator, X: Any, groups: Any) -> Outputs:
-    """What the network says, and what is made of it; what is absent from the rows is told elsewhere."""
+    """What the model says, and what is made of it; what is absent from the rows is told elsewhere."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Some groups are absent")
         return model.outputs(X, sensitive_features=groups)
@@ -119,7 +134,7 @@ def scores(setting: Setting, predicted: np.ndarray, part: Part) -> dict[str, Any
     error = float(np.sqrt(np.mean((predicted - part.y) ** 2)))
     quality: dict[str, Any] = {"rmse": error}
     if setting.classify:
-        quality = {"accuracy": float(((predicted > 0.5) == (part.y > 0.5)).mean()), "rmse": error}
+        quality = {"accuracy": float(((predicted >= 0.5) == (part.y > 0.5)).mean()), "rmse": error}
     return {**quality, "gap": gaps.largest, "in these data": "satisfied" if gaps.satisfied else "violated"}
 
 
@@ -180,3 +195,34 @@ def trial(setting: Setting, method: str, train: Part, test: Part) -> Trial:
     found = outputs(model, test.X, test.groups)
     row = {"method": TITLES[method], **scores(setting, found.fair, test), "seconds": round(seconds(), 1)}
     return Trial(model, found, row)
+
+
+class Choice(NamedTuple):
+    """Models that were compared on rows kept from their training, as rows of a table, and the best of them."""
+
+    best: str
+    rows: list[dict[str, Any]]
+    samples: int
+
+    @property
+    def text(self) -> str:
+        """What was chosen, and how."""
+        names = ", ".join(str(row["model"]) for row in self.rows)
+        return (
+            f"Chosen: {models.TITLES[self.best]}, of {names}: the least squared error of predictions under the "
+            f"constraints, on {self.samples:,} training rows that were kept back for this."
+        )
+
+
+def choose_model(setting: Setting, train: Part, tell: Callable[[str], None]) -> Choice:
+    """Fit every kind of model on some of the training rows, and compare their fair predictions on the others."""
+    used, held = split(train, VALIDATION, setting.seed)
+    errors, rows = {}, []
+    for name in models.FOR_CLASSES if setting.classify else models.FOR_NUMBERS:
+        tell(f"Trying: {models.TITLES[name]} ...")
+        one = replace(setting, model=name)
+        found = trial(one, one.methods[-1], used, held)
+        errors[name] = found.row["rmse"]
+        worth = {key: value for key, value in found.row.items() if key != "method"}
+        rows.append({"model": models.TITLES[name], **worth})
+    return Choice(min(errors, key=errors.__getitem__), rows, len(held))

@@ -59,14 +59,57 @@ Parity = Annotated[
         help=f"Mean parity: the group means of the output differ by at most TOL. {TOLERANCE}",
     ),
 ]
+Ratio = Annotated[
+    str | None,
+    typer.Option(
+        "--ratio",
+        metavar="R",
+        rich_help_panel=CONSTRAINTS,
+        help="Ratio parity: the mean output of every group is at least R times that of any other, such as `0.8`.",
+    ),
+]
+Rate = Annotated[
+    str | None,
+    typer.Option(
+        "--rate",
+        metavar="TOL",
+        rich_help_panel=CONSTRAINTS,
+        help="Rate parity: the rates of yes decisions differ by at most TOL, where an output of --threshold or more is "
+        "a yes.",
+    ),
+]
+RateRatio = Annotated[
+    str | None,
+    typer.Option(
+        "--rate-ratio",
+        metavar="R",
+        rich_help_panel=CONSTRAINTS,
+        help="Rate parity by ratio: the rate of yes decisions of every group is at least R times that of any other; "
+        "`0.8` is the four-fifths rule.",
+    ),
+]
+Given = Annotated[
+    str | None,
+    typer.Option(
+        "--given",
+        metavar="CLASS",
+        rich_help_panel=CONSTRAINTS,
+        help="Compare rates of decisions only among rows of this target: `1` for equal opportunity, `each` for every "
+        "class. For --rate and --rate-ratio.",
+    ),
+]
+Threshold = Annotated[
+    float,
+    typer.Option("--threshold", metavar="P", help="An output of P or more is a yes. For --rate and --rate-ratio."),
+]
 Odds = Annotated[
     str | None,
     typer.Option(
         "--odds",
         metavar="TOL[:CUTS]",
         rich_help_panel=CONSTRAINTS,
-        help="Equalized odds: the same among rows of like target, for each class. Where the target is a number, give "
-        "cut points: `0.05:20,40`.",
+        help="Equalized odds: the same among rows with the same target, for each class. Where the target is a number, "
+        "give cut points: `0.05:20,40`.",
     ),
 ]
 Residuals = Annotated[
@@ -75,7 +118,7 @@ Residuals = Annotated[
         "--residuals",
         metavar="TOL",
         rich_help_panel=CONSTRAINTS,
-        help="Equalized residuals: the group means of output less target differ by at most TOL, so that all groups "
+        help="Equalized residuals: the group means of output minus target differ by at most TOL, so that all groups "
         "are over- or underestimated alike.",
     ),
 ]
@@ -85,7 +128,7 @@ ResidualMean = Annotated[
         "--residual-mean",
         metavar="TOL",
         rich_help_panel=CONSTRAINTS,
-        help="Residual mean: the mean of output less target is at most TOL in every group, above or below 0, so that "
+        help="Residual mean: the mean of output minus target is at most TOL in every group, above or below 0, so that "
         "no group is over- or underestimated.",
     ),
 ]
@@ -114,8 +157,8 @@ Target = Annotated[
     str | None,
     typer.Option(
         metavar="COLUMN",
-        help="What came true. It is needed for --odds, --residuals and --residual-mean, and where --constraint looks "
-        "at targets.",
+        help="The actual outcome. It is needed for --odds, --residuals and --residual-mean, and where --constraint "
+        "looks at targets.",
     ),
 ]
 Bounds = Annotated[
@@ -184,6 +227,11 @@ class Wanted:
     """The constraint options as they were given."""
 
     parity: str | None = None
+    ratio: str | None = None
+    rate: str | None = None
+    rate_ratio: str | None = None
+    given: str | None = None
+    threshold: float | None = None  # None for 0.5
     odds: str | None = None
     residuals: str | None = None
     residual_mean: str | None = None
@@ -192,12 +240,15 @@ class Wanted:
     over: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        given = (self.parity, self.odds, self.residuals, self.residual_mean)
-        if given == (None, None, None, None) and not self.conditional and not self.constraint:
+        means = (self.parity, self.ratio, self.odds, self.residuals, self.residual_mean)
+        rates = (self.rate, self.rate_ratio)
+        if not any(text is not None for text in (*means, *rates)) and not self.conditional and not self.constraint:
             raise InputError(
-                "No constraint is given: add for instance --parity 0.05, or see --odds, --residuals, --residual-mean "
-                "and --constraint."
+                "No constraint is given: add for instance --parity 0.05, or see --ratio, --rate, --rate-ratio, --odds, "
+                "--residuals, --residual-mean and --constraint."
             )
+        if self.given is not None and rates == (None, None):
+            raise InputError("--given is for rates of decisions: add --rate or --rate-ratio, or leave it out.")
         _ = self.written  # mistakes in it are told at once
         for text in self.conditional:
             if not text.partition(":")[2]:
@@ -220,11 +271,16 @@ class Wanted:
 
     def check_target(self, target: str | None, what: str) -> None:
         """Refuse to do without targets where they are needed."""
-        needed = {"--odds": self.odds, "--residuals": self.residuals, "--residual-mean": self.residual_mean}
+        needed = {
+            "--given": self.given,
+            "--odds": self.odds,
+            "--residuals": self.residuals,
+            "--residual-mean": self.residual_mean,
+        }
         options = [option for option, text in needed.items() if text is not None]
         options += [f"--constraint {type(c).__name__}" for c in self.written if c.needs_targets]
         if options and target is None:
-            raise InputError(f"{options[0]} compares {what} with what came true: add --target COLUMN.")
+            raise InputError(f"{options[0]} compares {what} with the actual outcomes: add --target COLUMN.")
 
     def option_of(self, condition: Condition) -> str:
         """The option that names a feature."""
@@ -237,6 +293,8 @@ class Wanted:
             EqualizedOdds,
             EqualizedResiduals,
             MeanParity,
+            RateParity,
+            RatioParity,
             ResidualMean,
         )
 
@@ -245,10 +303,18 @@ class Wanted:
         made: list[GroupConstraint] = []
 
         def add(kind: Any, text: str | None, option: str, **options: Any) -> None:
-            for groups, tolerance in _tolerances(text, names, option):
-                made.append(kind(tolerance, over=groups or over, **options))
+            for groups, number in _tolerances(text, names, option):
+                try:
+                    made.append(kind(number, over=groups or over, **options))
+                except InputError as error:
+                    raise InputError(f"{option}: {error}") from error
+
+        decided = {"threshold": 0.5 if self.threshold is None else self.threshold, "given": _read_class(self.given)}
 
         add(MeanParity, self.parity, "--parity")
+        add(RatioParity, self.ratio, "--ratio")
+        add(RateParity, self.rate, "--rate", **decided)
+        add(lambda r, **more: RateParity(ratio=r, **more), self.rate_ratio, "--rate-ratio", **decided)
         if self.odds is not None:
             number, _, cuts = self.odds.partition(":")
             regions = intervals(read_cuts(cuts, "--odds")) if cuts else None
@@ -270,7 +336,7 @@ class Wanted:
         try:
             constraint.groupings(names)
         except InputError as error:
-            raise InputError(f"--constraint: {error} Name it with --protected too.") from error
+            raise InputError(f"--constraint: {error} List it in --protected as well.") from error
 
     def conditional_columns(self, source: Source) -> list[str]:
         """The columns within whose parts groups are compared."""
@@ -289,11 +355,22 @@ def _tolerances(text: str | None, names: Sequence[str], option: str) -> list[tup
     for part in text.split(","):
         groups, equals, number = part.rpartition("=")
         if not equals:
-            raise InputError(f"{option}: {part!r} lacks its groups: write {names[0]}={part}, or {part} alone for all.")
+            raise InputError(
+                f"{option}: {part!r} does not say which groups it is for: write {names[0]}={part}, or {part} alone "
+                "for all."
+            )
         if groups in [found for found, _ in made]:
             raise InputError(f"{option} has two tolerances for {groups!r}.")
         made.append((_read_group(groups, names, option), _tolerance(number, option)))
     return made
+
+
+def _read_class(text: str | None) -> Any:
+    """A class of the target: a number where it reads as one."""
+    if text is None or not _is_number(text):
+        return text
+    number = float(text)
+    return int(number) if number.is_integer() else number
 
 
 def _read_groups(text: str, names: Sequence[str], option: str) -> list[Grouping]:

@@ -19,6 +19,7 @@ from fairlayer.tables.table_io import (
     check_output,
     check_parent,
     open_source,
+    points_for_commas,
     read_frame,
     replacing,
     save_frame,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     Write = Callable[[np.ndarray, np.ndarray], None]  # takes raw and fair outputs
 
 MOST_SHOWN = 30
-STREAM = "Of a stream"
+STREAM = "With --mode stream"
 
 
 class Mode(StrEnum):
@@ -58,9 +59,9 @@ def predict(
         Mode | None,
         typer.Option(
             help="`batch`, the default: the rows of the file satisfy the constraints together, exactly. `stream`: they "
-            "do together with all rows of earlier calls, kept in --state. `frozen`: each row is moved by what training "
-            "found for its groups, whoever else is in the file; gaps are near the tolerance over many rows, and the "
-            "gap of this file is printed. Constraints on residuals leave only `frozen`."
+            "do together with all rows of earlier calls, kept in --state. `frozen`: each row is moved by the shift "
+            "that training found for its groups, whatever else is in the file; gaps are near the tolerance over many "
+            "rows, and the gap of this file is printed. Constraints on residuals leave only `frozen`."
         ),
     ] = None,
     new_groups: Annotated[
@@ -68,7 +69,7 @@ def predict(
         typer.Option(
             "--new-groups",
             help="Accept groups that the model was not trained with, and compare them like the others. Without it they "
-            "are refused, as they are often slips of spelling.",
+            "are refused, as they are often misspellings.",
         ),
     ] = False,
     state: Annotated[
@@ -96,7 +97,7 @@ def predict(
         typer.Option(
             metavar="TEXT",
             rich_help_panel=STREAM,
-            help="A name for these rows. Sent again, they get the predictions they got, and count once.",
+            help="A name for these rows. Sent again under that name, they get the same predictions and count once.",
         ),
     ] = None,
     warm_start: Annotated[
@@ -112,9 +113,9 @@ def predict(
 ) -> int:
     """Predict new rows with a model folder.
 
-    Writes the rows as they are, with the columns `prediction`, `probability` (for classes) and `raw`, what the network
-    said before it was made fair. A stream that is cut short goes on where it stood: its state is durable. The exit
-    code is about what the mode promises: frozen mode promises nothing for a single file, so there it is 0.
+    Writes the rows as they are, with the columns `prediction`, `probability` (for classes) and `raw`, what the model
+    said before it was made fair. A stream that is interrupted continues where it stopped: its state is durable. The
+    exit code is about what the mode promises: frozen mode promises nothing for a single file, so there it is 0.
 
     `fairlayer predict model/ new.csv -o out.csv --mode stream --state decisions.db`
     """
@@ -127,7 +128,6 @@ def predict(
         raise InputError(f"--state: {state} is the table itself: name another file.")
 
     from fairlayer.estimators import folder
-    from fairlayer.tables.entries import has_decimal_commas, with_decimal_points
     from fairlayer.tables.schema import Schema
 
     interrupts.check()
@@ -135,25 +135,25 @@ def predict(
     if kept is None:
         raise InputError(f"{model} was not written by `fairlayer fit`: it does not say what its columns mean.")
     schema = Schema.from_data(kept["schema"])
-    needed = {*schema.features, *schema.attributes, schema.target}
-    source = open_source(data, may_repeat=lambda name: name not in needed)
+    source = _open(data, schema)
     estimator = folder.load(model)
-    projection = _projection(estimator.model_.layer)
+    projection = _projection(estimator.layer_)
     _check_columns(source, schema, projection is not None or mode is Mode.STREAM)
     added = [prefix + name for name in ("prediction", "probability", "raw")]
     for name in added:
         if name in source.columns:
-            raise InputError(f"{data} has a column {name!r} already: pass --prefix fair_ to add others.")
+            raise InputError(
+                f"{data} has a column {name!r} already: pass --prefix fair_ to give the new columns other names."
+            )
     frame = read_frame(source)
-    commas = has_decimal_commas(frame, source, schema.decimal_commas)
-    rows = Rows.read(with_decimal_points(frame) if commas else frame, schema)
+    rows = Rows.read(frame, schema)
     chosen = _choose(mode, estimator, projection, rows, data)
     if rows.groups is not None and (projection is not None or chosen is Mode.STREAM):
         _check_known(rows.groups, schema, chosen, new_groups)
     with replacing(output) as temporary:
 
         def write(raw: np.ndarray, fair: np.ndarray) -> None:
-            for name, values in zip(added, _columns(schema, raw, fair), strict=True):
+            for name, values in zip(added, _columns(schema, raw, fair, estimator), strict=True):
                 if values is not None:
                     frame[name] = values
             save_frame(frame.rename(columns=source.repeated), temporary)
@@ -163,12 +163,18 @@ def predict(
             past = None if warm_start is None else _past(warm_start, estimator, schema)
             decisions = estimator.stream(state, stream, warm_start=past)
             if past is not None and decisions.certificate().samples:
-                note(f"Stream {stream!r} has made decisions before: --warm-start is for a new one, and was not used.")
+                note(f"Stream {stream!r} has made decisions already: --warm-start is for new streams, and was ignored.")
             code = _by_stream(decisions, estimator.raw_outputs(rows.X), rows, batch_size, batch_id, write)
         else:
             code = _by_model(estimator, rows, chosen, projection, write)
-    note(f"Wrote {len(frame):,} rows to {output}.")
+    note(f"Wrote {len(frame):,} {'row' if len(frame) == 1 else 'rows'} to {output}.{points_for_commas(source)}")
     return code
+
+
+def _open(path: Path, schema: Schema) -> Source:
+    """A file whose rows are to be predicted; columns that the model does not look at may have one name."""
+    needed = {*schema.features, *schema.attributes, schema.target}
+    return open_source(path, may_repeat=lambda name: name not in needed, decimal_commas=schema.decimal_commas)
 
 
 @dataclass(frozen=True)
@@ -226,12 +232,12 @@ def _check_columns(source: Source, schema: Schema, needs_groups: bool) -> None:
 
 def _choose(mode: Mode | None, estimator: Any, projection: FairLayer | None, rows: Rows, data: Path) -> Mode:
     """The mode asked for, or batch; refused where it could promise nothing."""
-    rules = projection.rules if projection is not None else estimator.model_.layer.rules
+    rules = projection.rules if projection is not None else estimator.layer_.rules
     if rules.needs_targets and (projection is not None or mode is Mode.STREAM):
         if mode not in (None, Mode.FROZEN):
             raise InputError(
                 f"--mode {mode}: {rules.needs_targets} compares predictions with targets, which are known only later: "
-                "use --mode frozen, which moves each row by what training found for its groups."
+                "use --mode frozen, which moves each row by the shift that training found for its groups."
             )
         return Mode.FROZEN
     if mode is None and projection is not None:
@@ -239,9 +245,9 @@ def _choose(mode: Mode | None, estimator: Any, projection: FairLayer | None, row
         for name, labels in rows.groups.items():
             if len(set(labels.tolist())) < 2:
                 raise InputError(
-                    f"{data} has one group of {name} only, {labels[0]!r}, and nobody to compare it with. Say how to "
-                    "go on: --mode frozen moves each row by what training found for its groups, --mode stream "
-                    "compares it with earlier files, --mode batch leaves it as it is."
+                    f"{data} has only one group of {name}, {labels[0]!r}, so there is nothing to compare it with. "
+                    "Choose a mode: --mode frozen moves each row by the shift that training found for its groups, "
+                    "--mode stream compares it with earlier files, --mode batch leaves it as it is."
                 )
     return mode or Mode.BATCH
 
@@ -297,12 +303,13 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
         return 0 if solution.satisfied and solution.rows else 1
     if projection is None:
         aim = "without the constraints" if estimator.method == "unconstrained" else "towards the constraints"
-        say(f"The network was trained {aim}. Its outputs are not moved, and for a single file nothing is promised.")
-        rules = estimator.model_.layer.rules
+        say(f"The model was trained {aim}. Its outputs are not moved, and nothing is promised for a single file.")
+        rules = estimator.layer_.rules
     else:
         say(
-            "Mode: frozen. Each row was moved by what training found for its groups, whoever else is in the file. Over "
-            "many rows like those of training, gaps are near their tolerances; for a single file nothing is promised."
+            "Mode: frozen. Each row was moved by the shift that training found for its groups, whatever else is in the "
+            "file. Over many rows like the training data, gaps are near their tolerances; nothing is promised for a "
+            "single file."
         )
         rules = projection.rules
     _show_left(fair, rules, rows)
@@ -314,13 +321,13 @@ def _show_left(fair: np.ndarray, rules: ConstraintSet, rows: Rows) -> None:
     from fairlayer.gaps import measure
 
     if rows.groups is None:
-        say("The file has no protected attributes: what gaps are left cannot be told.")
+        say("The file has no protected attributes, so the gaps that remain cannot be measured.")
     elif rules.needs_targets and rows.targets is None:
-        say("The file has no targets: what gaps are left can be told once they are known, with `fairlayer audit`.")
+        say("The file has no targets: once they are known, `fairlayer audit` measures the gaps that remain.")
     else:
         gaps = measure(fair, rules, rows.groups, rows.targets, rows.X)
         if not gaps.names:
-            say("The file has nobody to compare, and so no gaps.")
+            say("The file has no groups to compare, so there are no gaps.")
             return
         tolerance = 0.5 * (gaps.upper - gaps.lower)
         listed = sorted(zip(gaps.names, gaps.values.tolist(), tolerance.tolist(), strict=True), key=_excess)
@@ -342,7 +349,7 @@ def _excess(entry: tuple[str, float, float]) -> float:
 
 def _past(path: Path, estimator: Any, schema: Schema) -> tuple[Any, ...]:
     """What the model says of past rows, their groups and their features."""
-    source = open_source(path)
+    source = _open(path, schema)
     _check_columns(source, schema, needs_groups=True)
     frame = read_frame(source)
     X = schema.inputs(frame)
@@ -381,7 +388,7 @@ def _show_gaps(gaps: dict[str, float]) -> None:
     show_table(["constraint", "gap"], [[name, gap] for name, gap in worst])
 
 
-def _columns(schema: Schema, raw: np.ndarray, fair: np.ndarray) -> tuple[Any, Any, Any]:
+def _columns(schema: Schema, raw: np.ndarray, fair: np.ndarray, estimator: Any) -> tuple[Any, Any, Any]:
     """Predictions, probabilities (for classes), and raw outputs."""
     import numpy as np
 
@@ -389,4 +396,4 @@ def _columns(schema: Schema, raw: np.ndarray, fair: np.ndarray) -> tuple[Any, An
         return fair, None, raw
     assert schema.positive is not None
     other = schema.negative if schema.negative is not None else f"not {schema.positive}"
-    return np.where(fair > 0.5, schema.positive, other), fair, raw
+    return np.where(fair >= estimator.threshold_, schema.positive, other), fair, raw

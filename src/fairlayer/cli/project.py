@@ -21,6 +21,7 @@ from fairlayer.tables.table_io import (
     is_csv,
     open_source,
     plain_errors,
+    points_for_commas,
     replacing,
 )
 
@@ -49,10 +50,15 @@ def project(
         typer.Option("--output", "-o", metavar="FILE", help="Where to write the table, as CSV or Parquet."),
     ],
     parity: options.Parity = None,
+    ratio: options.Ratio = None,
+    rate: options.Rate = None,
+    rate_ratio: options.RateRatio = None,
+    given: options.Given = None,
     odds: options.Odds = None,
     residuals: options.Residuals = None,
     residual_mean: options.ResidualMean = None,
     conditional: options.Conditional = None,
+    threshold: options.Threshold = 0.5,
     constraint: options.Constraints = None,
     over: options.Over = None,
     target: options.Target = None,
@@ -69,7 +75,20 @@ def project(
 
     `fairlayer project scores.parquet --score p --protected sex --parity 0.02 --bounds 0 1 -o fair.parquet`
     """
-    wanted = options.Wanted(parity, odds, residuals, residual_mean, conditional or (), constraint or (), over or ())
+    wanted = options.Wanted(
+        parity=parity,
+        ratio=ratio,
+        rate=rate,
+        rate_ratio=rate_ratio,
+        given=given,
+        threshold=threshold,
+        odds=odds,
+        residuals=residuals,
+        residual_mean=residual_mean,
+        conditional=conditional or (),
+        constraint=constraint or (),
+        over=over or (),
+    )
     box = options.read_bounds(bounds)
     wanted.check_target(target, "scores")
     check_format(output, "-o")
@@ -98,7 +117,7 @@ def project(
             system = cells.bind(kept.fill(cells))
             if not system.view.names:
                 raise InputError(
-                    f"{data} has nobody to compare: every row is in one group of each comparison asked for."
+                    f"{data} has nothing to compare: for every comparison asked for, all rows are in one group."
                 )
             shifts = kept.solve(system, cells, box, progress)
         progress.next("Writing")
@@ -109,7 +128,7 @@ def project(
             if facts.missed.max(initial=0.0) > 0.0 >= shifts.facts.missed.max(initial=0.0):
                 raise FairlayerError(f"{output} does not hold what was computed; nothing was kept. Please report it.")
     _show(facts, shifts, system)
-    note(f"Wrote {output}.")
+    note(f"Wrote {output}.{points_for_commas(source)}")
     return 0 if facts.missed.max(initial=0.0) <= 0.0 else 1
 
 
@@ -180,7 +199,7 @@ class _Kept:
             shifts = project_chunks(start, system, bounds)
         except InfeasibleError as error:
             raise InputError(
-                f"No scores satisfy these rows together: {'; '.join(error.rows[:5])}. Raise the tolerances by "
+                f"No scores satisfy these constraints together: {'; '.join(error.rows[:5])}. Raise the tolerances by "
                 f"{error.excess:.4g}, or widen --bounds."
             ) from error
         progress.detail("")

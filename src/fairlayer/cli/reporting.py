@@ -59,7 +59,7 @@ def read_facts(path: Path | None) -> dict[str, str]:
         raise InputError(f'--facts: {path} must hold names and texts, such as {{"name": "Loans"}}.')
     for name in facts:
         if name not in FACTS:
-            raise InputError(f"--facts: {path} has {name!r}; a card has a place for {', '.join(FACTS)}.")
+            raise InputError(f"--facts: {path} has {name!r}; a card has room for {', '.join(FACTS)}.")
     return {name: str(value) for name, value in facts.items()}
 
 

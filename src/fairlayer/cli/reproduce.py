@@ -35,8 +35,8 @@ def reproduce(
             "fairface, celeba). `quick`: only to see that it runs."
         ),
     ] = Profile.PAPER,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what an earlier run left.")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Begin anew where there are results.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an earlier run.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Start over, replacing earlier results.")] = False,
     jobs: Annotated[int, typer.Option(metavar="N", min=1, help="How many processes run at a time.")] = 2,
     folder: Annotated[
         Path | None,

@@ -25,7 +25,7 @@ MOST_ENTRIES = 10  # shown of a log
 commands = typer.Typer(
     cls=Group,
     help="Look at streams of decisions: what was promised, what was decided, and whether the record is whole. The "
-    "store is only read, and says itself what its streams are.",
+    "store is only read; it holds the settings of its streams.",
 )
 
 
@@ -72,7 +72,8 @@ def show(store: Store, name: Name = None) -> int:
             say(f"{setting}: {value}")
         say(f"decisions: {certificate.samples:,} in {certificate.batches:,} batches")
     groups = [[group.group, group.count, group.mean, group.raw_mean] for group in certificate.groups]
-    show_table(["group", "decisions", "mean", "raw mean"], groups, "Groups")
+    measure = certificate.groups[0].measure if certificate.groups else "mean"
+    show_table(["group", "decisions", measure, f"raw {measure}"], groups, "Groups")
     latest = steps[-MOST_ENTRIES:]
     titles = [report.constraint for report in certificate.constraints]
     rows = [
@@ -93,8 +94,8 @@ def verify(
         str | None,
         typer.Option(
             metavar="HASH",
-            help="The head of the log that an earlier certificate shows: it must still be in the log, which then was "
-            "not written anew since.",
+            help="The head of the log that an earlier certificate shows. While it is still in the log, the log has not "
+            "been rewritten since.",
         ),
     ] = None,
 ) -> int:
@@ -150,7 +151,7 @@ def certificate(
     say(text)
     if written:
         note(f"Wrote {', '.join(map(str, written))}.")
-    return 0 if drawn.satisfied and verification else 1
+    return 0 if drawn.kept and verification else 1
 
 
 @commands.command("export", cls=Command)
@@ -216,8 +217,10 @@ def _check_ending(output: Path, *endings: str) -> None:
 
 def _verdict(certificate: Certificate) -> str:
     unknown = any(report.gap is None for report in certificate.constraints)
-    beyond = any(report.gap is not None and not report.satisfied for report in certificate.constraints)
-    return "violated" if beyond else "undecided" if unknown else "satisfied"
+    beyond = any(report.gap is not None and not report.kept for report in certificate.constraints)
+    if beyond or unknown:
+        return "violated" if beyond else "undecided"
+    return "satisfied" if certificate.satisfied else "within half a decision"
 
 
 def _write(stream: Stream, drawn: Certificate, verification: Verification, text: str, output: Path) -> list[Path]:

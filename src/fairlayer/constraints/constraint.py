@@ -15,7 +15,7 @@ import ast
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -59,6 +59,10 @@ class Constraint:
         """Its kind and its settings, as JSON has them; `read_constraint` makes it anew."""
         return {"kind": type(self).__name__, **{name: to_plain(value, name) for name, value in self.settings().items()}}
 
+    def words(self) -> str:
+        """The constraint as Python would write it."""
+        return repr(self)
+
     def settings(self) -> dict[str, Any]:
         """What it was made with."""
         raise TypeError(f"{type(self).__name__} does not say what it was made with.")
@@ -87,6 +91,26 @@ class GroupConstraint(Constraint):
     def always_feasible(self) -> bool:
         """Whether equal outputs for everyone satisfy it, whatever was emitted before."""
         return self.comparison != "each" and self.quantity == "output" and not self.conditions
+
+    @property
+    def allowed(self) -> float:
+        """The largest gap it allows: its tolerance. Of a ratio, whose gaps are shares of the larger mean, 1 - ratio."""
+        return float(self.tolerance)
+
+    def allowing(self, gap: float) -> GroupConstraint:
+        """The same constraint with another largest gap."""
+        return replace(self, tolerance=gap)
+
+    @property
+    def coefficient(self) -> float:
+        """What the greater mean is multiplied by where it is compared with the lesser one."""
+        return 1.0
+
+    def words(self) -> str:
+        """The constraint as Python would write it, without what is left at its default."""
+        given = {name: value for name, value in self.settings().items() if value is not None}
+        first = f"{float(given.pop('tolerance')):g}"
+        return f"{type(self).__name__}({', '.join([first, *(f'{name}={value!r}' for name, value in given.items())])})"
 
     @cached_property
     def key(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from fairlayer.constraints.constraint import Comparison, GroupConstraint, Quantity, read_tolerance
@@ -45,6 +45,26 @@ class RateParity(GroupConstraint):
         if not math.isfinite(threshold):
             raise InputError(f"threshold must be one finite number, such as 0.5; got {self.threshold!r}.")
         object.__setattr__(self, "threshold", threshold)
+
+    @property
+    def allowed(self) -> float:
+        """The largest gap of rates; of a ratio, the largest relative gap."""
+        return float(self.tolerance) if self.ratio is None else 1.0 - self.ratio
+
+    def allowing(self, gap: float) -> GroupConstraint:
+        """The same with another largest gap."""
+        return replace(self, tolerance=gap) if self.ratio is None else replace(self, ratio=1.0 - gap)
+
+    @property
+    def coefficient(self) -> float:
+        """The ratio, 1 where there is none."""
+        return 1.0 if self.ratio is None else self.ratio
+
+    def words(self) -> str:
+        """As Python would write it."""
+        given = {name: value for name, value in self.settings().items() if value is not None}
+        first = [] if self.tolerance is None else [f"{float(given.pop('tolerance')):g}"]
+        return f"RateParity({', '.join([*first, *(f'{name}={value!r}' for name, value in given.items())])})"
 
     @property
     def comparison(self) -> Comparison:  # type: ignore[override]

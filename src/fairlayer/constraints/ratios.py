@@ -16,7 +16,8 @@ class RatioParity(GroupConstraint):
 
         mean(y | a) >= ratio * mean(y | b)    for all groups a, b of each attribute.
 
-    Outputs must not be negative: the layer's lower bound is at least 0.
+    Gaps are relative: the difference of two means over the larger one, at most 1 - ratio in size. Outputs must not be
+    negative, or a share of a mean would mean nothing: bounds have a lower end of at least 0.
     """
 
     ratio: float = 1.0
@@ -28,9 +29,28 @@ class RatioParity(GroupConstraint):
         for field, value in (("tolerance", 0.0), ("ratio", read_ratio(ratio)), ("over", over), ("name", name)):
             object.__setattr__(self, field, value)
 
+    @property
+    def allowed(self) -> float:
+        """The largest relative gap."""
+        return 1.0 - self.ratio
+
+    def allowing(self, gap: float) -> GroupConstraint:
+        """The same with another largest relative gap."""
+        return RatioParity(1.0 - gap, self.over, self.name)
+
+    @property
+    def coefficient(self) -> float:
+        """The ratio."""
+        return self.ratio
+
     def settings(self) -> dict[str, Any]:
         """Ratio, groups and name."""
         return {"ratio": self.ratio, "over": self.over, "name": self.name}
+
+    def words(self) -> str:
+        """As Python would write it."""
+        given = [f"{name}={value!r}" for name, value in (("over", self.over), ("name", self.name)) if value is not None]
+        return f"RatioParity({', '.join([f'{self.ratio:g}', *given])})"
 
 
 def read_ratio(value: Any) -> float:

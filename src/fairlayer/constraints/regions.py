@@ -42,6 +42,8 @@ def check_regions(regions: Sequence[Region], what: str) -> None:
         if isinstance(region, set | frozenset):
             if not region:
                 raise InputError(f"{what} has an empty set, in which no value lies: name its values.")
+            if any(isinstance(value, float) and math.isnan(value) for value in region):
+                raise InputError(f"{what} has a set with NaN, which no value equals: name other values.")
             continue
         try:
             low, high = region

@@ -1,7 +1,7 @@
 """Datasets used to judge fairness: loaders with checksums, and the paper's synthetic sets.
 
 Files are read from the folder that FAIRLAYER_DATA names, else from a cache in the user's home, where those with a
-public address are fetched to. None of them is part of this package.
+public address are fetched to. German credit comes with the package; none of the others is part of it.
 """
 
 from __future__ import annotations

@@ -1,18 +1,24 @@
-"""`Encoder`: what the preprocessing of a fitted estimator does, as plain data.
+"""`Encoder`: a table as numbers for a network, or any other model; what it has learned is plain data.
 
-The estimators prepare tables with scikit-learn's transformers, which can be kept only by pickling them: that is code,
-and changes with the library. All that prediction needs of them are a few numbers per column.
+Numbers: missing ones become the median, with a column that marks them; then mean 0 and standard deviation 1.
+Anything else: one column per category, a missing entry being one; beyond MOST_CATEGORIES the rarest share one, which
+those first seen later go to as well.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from fairlayer.binding.groups import is_missing
 from fairlayer.errors import InputError
-from fairlayer.estimators.preprocessing import as_text, is_frame
+from fairlayer.estimators.inputs import columns_of
+
+MOST_CATEGORIES = 100
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,7 @@ class Category:
 
 @dataclass(frozen=True)
 class Encoder:
-    """Does to a table what the preprocessing it was made from does, to the last bit.
+    """What was learned of a table, and what it does to tables like it.
 
     means, scales: of the numbers, and after them of the columns that mark missing ones.
     """
@@ -46,29 +52,22 @@ class Encoder:
     categories: tuple[Category, ...]
 
     @classmethod
-    def of(cls, preprocessing: Any) -> Encoder:
-        """Read a fitted transformer made by `fairlayer.tabular.preprocessing`."""
-        if isinstance(preprocessing, Encoder):
-            return preprocessing
-        numbers: list[Number] = []
-        means = scales = np.zeros(0)
-        categories: list[Category] = []
-        for name, transformer, columns in preprocessing.transformers_:
-            if not len(columns) or name not in ("numbers", "categories"):
-                continue
-            if name == "numbers":
-                imputer, scaler = (step for _, step in transformer.steps)
-                marked = set(imputer.indicator_.features_.tolist())
-                filled = zip(columns, imputer.statistics_.tolist(), strict=True)
-                numbers = [Number(_plain(c), float(fill), j in marked) for j, (c, fill) in enumerate(filled)]
-                means, scales = scaler.mean_, scaler.scale_
-            else:
-                encode = transformer.steps[-1][1]
-                for column, known, rare in zip(columns, encode.categories_, encode.infrequent_categories_, strict=True):
-                    shared = set() if rare is None else set(rare.tolist())
-                    kept = tuple(str(value) for value in known.tolist() if value not in shared)
-                    categories.append(Category(_plain(column), kept, rare is not None))
-        return cls(tuple(numbers), tuple(map(float, means)), tuple(map(float, scales)), tuple(categories))
+    def fit(cls, X: Any) -> Encoder:
+        """Learn from a table: a frame of any library, a mapping of columns, or an array of numbers."""
+        columns = columns_of(X)
+        numeric = [name for name, column in columns.items() if _is_number(column)]
+        values = _numbers(columns, numeric)
+        missing = np.isnan(values)
+        fills = [float(np.median(v[~m])) if not m.all() else 0.0 for v, m in zip(values.T, missing.T, strict=True)]
+        marks = missing.any(axis=0)
+        numbers = tuple(Number(n, f, bool(m)) for n, f, m in zip(numeric, fills, marks, strict=True))
+        table = np.hstack([np.where(missing, fills, values), missing[:, marks]]) if numeric else values
+        varies = (table != table[:1]).any(axis=0)
+        scales = np.where(varies, table.std(axis=0), 1.0)
+        categories = tuple(_category(name, column) for name, column in columns.items() if name not in numeric)
+        return cls(
+            numbers, tuple(table.mean(axis=0).tolist()), tuple(np.where(scales > 0, scales, 1.0).tolist()), categories
+        )
 
     @property
     def width(self) -> int:
@@ -76,23 +75,35 @@ class Encoder:
         return len(self.means) + sum(len(entry.values) + entry.rest for entry in self.categories)
 
     def transform(self, X: Any) -> np.ndarray:
-        """(n, width) inputs for the network."""
-        parts = [self._scaled(X)] if self.numbers else []
-        return np.hstack([*parts, *(_one_hot(X, entry) for entry in self.categories)])
+        """(n, width): numbers scaled, categories as one column each."""
+        columns = columns_of(X)
+        parts = [self._scaled(columns)] if self.numbers else []
+        return np.hstack([*parts, *(_one_hot(columns, entry) for entry in self.categories)])
 
-    def _scaled(self, X: Any) -> np.ndarray:
-        values = _numbers(X, [number.column for number in self.numbers])
+    def codes(self, X: Any) -> np.ndarray:
+        """(n, columns): numbers as they are, nan where one is missing, then a code for each category, for trees.
+
+        A category that was not known has the code of the rest where there is one, and otherwise none: nan.
+        """
+        columns = columns_of(X)
+        numbers = _numbers(columns, [number.column for number in self.numbers])
+        codes = [_codes(columns, entry).astype(np.float64) for entry in self.categories]
+        return np.column_stack([numbers, *(np.where(code < 0, np.nan, code) for code in codes)])
+
+    def _scaled(self, columns: Mapping[Any, Any]) -> np.ndarray:
+        values = _numbers(columns, [number.column for number in self.numbers])
         missing = np.isnan(values)
         marks = [j for j, number in enumerate(self.numbers) if number.marked]
-        fill = np.array([number.fill for number in self.numbers], dtype=values.dtype)
-        filled = np.where(missing, fill, values)
-        table = np.hstack([filled, missing[:, marks].astype(values.dtype)])
-        table -= np.array(self.means).astype(table.dtype)
-        table /= np.array(self.scales).astype(table.dtype)
-        return table
+        filled = np.where(missing, [number.fill for number in self.numbers], values)
+        return (np.hstack([filled, missing[:, marks]]) - self.means) / self.scales
 
     def to_data(self) -> dict[str, Any]:
         """For JSON."""
+        for column in [number.column for number in self.numbers] + [entry.column for entry in self.categories]:
+            if not isinstance(column, str | int):
+                raise InputError(
+                    f"Column {column!r} has a name that is neither text nor a whole number: rename it to save."
+                )
         return asdict(self)
 
     @classmethod
@@ -108,27 +119,47 @@ class Encoder:
         )
 
 
-def _plain(column: Any) -> Any:
-    """A column's name or position as JSON can keep it."""
-    column = column.item() if isinstance(column, np.generic) else column
-    if not isinstance(column, str | int):
-        raise InputError(f"Column {column!r} has a name that is neither text nor a whole number: rename it to save.")
-    return column
+def _is_number(column: Any) -> bool:
+    return getattr(column.dtype, "kind", "O") in "biuf"
 
 
-def _numbers(X: Any, columns: list[Any]) -> np.ndarray:
-    """Some columns as floats; in single precision where all of them are, as scikit-learn takes them."""
-    if not is_frame(X):
-        table = np.asarray(X)[:, columns]
-        return table if table.dtype in (np.float32, np.float64) else table.astype(np.float64)
-    part = X[columns]
-    single = all(dtype == np.float32 for dtype in part.dtypes)
-    return np.array(part.to_numpy(dtype=np.float32 if single else np.float64, na_value=np.nan))
+def _numbers(columns: Mapping[Any, Any], names: list[Any]) -> np.ndarray:
+    """(n, names) some columns as floats, nan where one is missing."""
+    n = len(next(iter(columns.values()), ()))
+    table = np.empty((n, len(names)))
+    for j, name in enumerate(names):
+        column = columns[name]
+        try:
+            table[:, j] = column if isinstance(column, np.ndarray) else column.to_numpy(np.float64, na_value=np.nan)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"Column {name!r} of X held numbers in fit, and now does not: {error}.") from error
+        if np.isinf(table[:, j]).any():
+            raise InputError(f"Column {name!r} of X contains infinity: leave these rows out, or mark them missing.")
+    return table
 
 
-def _one_hot(X: Any, entry: Category) -> np.ndarray:
-    """One column per value, and one for the rest where they share one; a value not known may have none."""
+def _texts(column: Any) -> list[str]:
+    """Categories of any type as text, so that they sort."""
+    values = np.asarray(column, dtype=object).tolist()
+    return ["missing" if is_missing(value) else str(value) for value in values]
+
+
+def _category(name: Any, column: Any) -> Category:
+    """The values that get a column of their own: all, or the most frequent where they are too many."""
+    found = Counter(_texts(column))
+    if len(found) <= MOST_CATEGORIES:
+        return Category(name, tuple(sorted(found)), False)
+    often = sorted(found, key=lambda value: (-found[value], value))[: MOST_CATEGORIES - 1]
+    return Category(name, tuple(sorted(often)), True)
+
+
+def _codes(columns: Mapping[Any, Any], entry: Category) -> np.ndarray:
+    """(n,) the position of each value; the rest share the last, or have -1 where there is none for them."""
     place = {value: j for j, value in enumerate(entry.values)}
     other = len(entry.values) if entry.rest else -1
-    codes = np.array([place.get(value, other) for value in as_text(X[[entry.column]])[:, 0].tolist()], dtype=np.intp)
-    return (codes[:, None] == np.arange(len(entry.values) + entry.rest)).astype(np.float64)
+    return np.array([place.get(value, other) for value in _texts(columns[entry.column])], dtype=np.intp)
+
+
+def _one_hot(columns: Mapping[Any, Any], entry: Category) -> np.ndarray:
+    """One column per value, and one for the rest where they share one; a value not known may have none."""
+    return (_codes(columns, entry)[:, None] == np.arange(len(entry.values) + entry.rest)).astype(np.float64)

@@ -1,40 +1,38 @@
-"""What `FairClassifier` and `FairRegressor` have in common: training, and how predictions are made fair."""
+"""What `FairClassifier` and `FairRegressor` have in common.
+
+Two questions, kept apart: where raw outputs come from (a network of our own in network.py, any other estimator in
+wrapped.py), and how they are made fair when predicting (serving.py).
+"""
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import MeanParity
 from fairlayer.errors import InputError
-from fairlayer.estimators.preprocessing import (
-    are_columns,
-    columns_of,
-    is_frame,
-    named_groups,
-    network,
-    preprocessing,
-)
+from fairlayer.estimators.inputs import are_columns, columns_of, groups_within, named_groups
+from fairlayer.estimators.network import NetworkScores, train
+from fairlayer.estimators.sample import Sample
+from fairlayer.estimators.serving import SERVINGS, Rows
+from fairlayer.estimators.wrapped import EstimatorScores, check_kind
 from fairlayer.extras import needs
+from fairlayer.frames import is_frame
 from fairlayer.frozen.freeze import freeze
 from fairlayer.layer import FairLayer
-from fairlayer.model import FairModel
-from fairlayer.solution import Status
 from fairlayer.stream import Stream
-from fairlayer.training import AugmentedLagrangian, Penalty, Projection, Unconstrained, batches, fit
-from fairlayer.training.batches import take
+from fairlayer.training import AugmentedLagrangian, Penalty, Projection, Unconstrained
 
 with needs("fairlayer.sklearn", "scikit-learn"):
     from sklearn.base import BaseEstimator  # type: ignore[import-untyped]
-    from sklearn.utils import check_random_state, column_or_1d  # type: ignore[import-untyped]
+    from sklearn.utils import check_random_state, column_or_1d, get_tags  # type: ignore[import-untyped]
     from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data  # type: ignore[import-untyped]
 
 METHODS: dict[str, Callable[..., nn.Module]] = {
@@ -44,13 +42,15 @@ METHODS: dict[str, Callable[..., nn.Module]] = {
     "lagrangian": AugmentedLagrangian,
     "unconstrained": Unconstrained,
 }
-FEWEST_TO_VALIDATE = 30
-ROWS_AT_ONCE = 65_536
-WIDEST_FOR_ONE_THREAD = 256  # layers up to this width train no faster on more, and far slower beside other work
+AFTERWARDS = ("layer", "projection", "unconstrained")  # methods that leave the training of an estimator alone
+OF_THE_NETWORK = (
+    *("hidden", "module", "learning_rate", "batch_size", "max_epochs", "patience", "max_minutes"),
+    "validation_fraction",
+)
 
 
 class Outputs(NamedTuple):
-    """Outputs of all rows: as the network gives them, and as they are made fair."""
+    """Outputs of all rows: as the model gives them, and as they are made fair."""
 
     raw: np.ndarray  # (n,)
     fair: np.ndarray  # (n,)
@@ -59,16 +59,24 @@ class Outputs(NamedTuple):
 class FairEstimator(BaseEstimator, ABC):
     """Common to classifier and regressor.
 
-    constraints: a constraint or a list; None for MeanParity(0.05). method: "layer" trains through the projection;
-    "projection" (only after training), "penalty", "lagrangian", "unconstrained", or a callable that takes constraints
-    and bounds, for comparison. serving: "batch", or "frozen" for shifts learned in `fit`.
-    hidden: widths of the default network; module: another one, a torch module that maps (n, inputs) to (n, 1), or a
-    callable that makes one for a number of inputs. The rest is the usual of mini-batch training with Adam and early
-    stopping on `validation_fraction` of the rows; max_minutes: stop after the epoch in which so much time is up.
-    `stopped_` says what ended training: "patience", "epochs" or "time".
+    constraints: a constraint or a list; None for MeanParity(0.05). estimator: the model to make fair, any estimator or
+    pipeline with scikit-learn's interface; a copy of it is fitted in `fit` (`estimator_`), unless it is a
+    `sklearn.frozen.FrozenEstimator`, which is fitted already. None: a network of our own.
+    sensitive_columns: names (positions, where X is an array) of columns of X that are the sensitive features, so that
+    nobody has to pass them. serving: "batch", or "frozen" for shifts learned in `fit`.
+
+    method: "layer" trains the network through the projection; "projection" (only after training), "penalty",
+    "lagrangian", "unconstrained", or a callable that takes constraints and bounds, for comparison. An estimator is
+    trained as it always is: its outputs are projected afterwards, or left as they are with "unconstrained".
+
+    What follows is of the network, and refused with an estimator. hidden: widths of the default network; module:
+    another one, a torch module that maps (n, inputs) to (n, 1), or a callable that makes one for a number of inputs.
+    The rest is the usual of mini-batch training with Adam and early stopping on `validation_fraction` of the rows;
+    max_minutes: stop after the epoch in which so much time is up. `stopped_` says what ended training: "patience",
+    "epochs" or "time".
     """
 
-    __metadata_request__fit: ClassVar = {"sensitive_features": True}
+    __metadata_request__fit: ClassVar = {"sensitive_features": True, "sample_weight": None}
     __metadata_request__predict: ClassVar = {"sensitive_features": True}
     __metadata_request__score: ClassVar = {"sensitive_features": True}
 
@@ -76,6 +84,8 @@ class FairEstimator(BaseEstimator, ABC):
         self,
         constraints: Any = None,
         *,
+        estimator: Any = None,
+        sensitive_columns: Sequence[Any] | str | None = None,
         method: str | Callable[..., nn.Module] = "layer",
         serving: Literal["batch", "frozen"] = "batch",
         hidden: tuple[int, ...] = (64, 64),
@@ -90,6 +100,8 @@ class FairEstimator(BaseEstimator, ABC):
         verbose: bool = False,
     ):
         self.constraints = constraints
+        self.estimator = estimator
+        self.sensitive_columns = sensitive_columns
         self.method = method
         self.serving = serving
         self.hidden = hidden
@@ -107,72 +119,124 @@ class FairEstimator(BaseEstimator, ABC):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.non_deterministic = False
+        if self.estimator is not None:
+            inner = get_tags(self.estimator)
+            tags.input_tags = inner.input_tags
+            tags.non_deterministic = inner.non_deterministic
         return tags
 
-    def _fit(self, X: Any, targets: np.ndarray, groups: Any, bounds: Any, wrap: Callable[..., nn.Module]) -> None:
-        """Train on targets as float64; `wrap` puts the output of the inner network into their units."""
-        if self.serving not in ("batch", "frozen"):
-            raise InputError(f"serving must be 'batch' or 'frozen'; got {self.serving!r}.")
-        random = check_random_state(self.random_state)
-        seed = int(random.randint(2**31 - 1))
-        self.preprocessing_ = preprocessing(X)
-        inputs = np.asarray(self.preprocessing_.fit_transform(X), dtype=np.float32)
+    # What classifier and regressor say of themselves
+
+    @abstractmethod
+    def _wrap(self, inner: nn.Module) -> nn.Module:
+        """The network with its output in the units of the targets."""
+
+    @abstractmethod
+    def _loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """What training the network minimises, one number per sample."""
+
+    @abstractmethod
+    def _fit_estimator(self, X: Any, y: Any, weights: Any, options: dict[str, Any]) -> EstimatorScores:
+        """Fit a copy of the estimator."""
+
+    def _targets(self, y: Any) -> np.ndarray:
+        return np.asarray(y, dtype=np.float64)
+
+    # Learning
+
+    def _start(self, X: Any, y: Any, sensitive_features: Any) -> tuple[Any, Any, Any]:
+        """Check what `fit` got."""
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        if self.serving not in SERVINGS:
+            raise InputError(f"serving must be one of {list(SERVINGS)}; got {self.serving!r}.")
+        if self.estimator is not None:
+            self._check_estimator()
+        if self.sensitive_columns is not None and sensitive_features is not None:
+            raise InputError("sensitive_columns names columns of X, and sensitive_features is passed too: drop one.")
+        X, groups = self._read(X, sensitive_features, reset=True)
+        if self.sensitive_columns is not None:
+            groups = self._groups_in(X)
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y)
+        if groups is None and self.constraints is None and self.method == "layer":
+            warnings.warn(
+                "Fitted without sensitive_features: no constraint is applied, predictions may differ between groups.",
+                UserWarning,
+                stacklevel=3,
+            )
+        return X, y, groups
+
+    def _check_estimator(self) -> None:
+        """Refuse what says nothing about an estimator, rather than ignore it."""
+        check_kind(self.estimator, hasattr(self, "predict_proba"))
+        if self.method not in AFTERWARDS:
+            raise InputError(
+                f"method={self.method!r} trains a network, and estimator is another model, which is made fair after "
+                "it is trained: leave method out, or estimator."
+            )
+        usual = inspect.signature(type(self).__init__).parameters
+        told = [name for name in OF_THE_NETWORK if getattr(self, name) != usual[name].default]
+        if told:
+            raise InputError(f"{', '.join(told)}: of the network, which estimator takes the place of: leave them out.")
+
+    def _fit(self, X: Any, y: Any, targets: np.ndarray, groups: Any, bounds: Any, options: dict[str, Any]) -> None:
+        """Learn raw outputs, then how groups are shifted. y: as given; targets: the same as float64."""
+        weights = _read_weights(options.pop("sample_weight", None), len(targets))
         self.bounds_ = bounds
         self.groups_ = None if groups is None else list(groups)
-        layer = self._layer(groups, bounds)
-        features = columns_of(X) if _needs_features(layer) else None
-        n = len(targets)
-        order = np.random.default_rng(seed).permutation(n)
-        held = round(self.validation_fraction * n)
-        held = held if held >= FEWEST_TO_VALIDATE else 0
-        size = int(np.clip(n // 20, 32, 512)) if self.batch_size == "auto" else self.batch_size
-
-        def loader(rows: np.ndarray, **options: Any) -> Any:
-            return batches(
-                inputs[rows],
-                targets[rows].astype(np.float32),
-                take(groups, rows),
-                take(features, rows),
-                seed=seed,
-                **options,
-            )
-
-        small = self.module is None and max(self.hidden, default=0) <= WIDEST_FOR_ONE_THREAD
-        train = loader(np.sort(order[held:]), batch_size=size, shuffle=True, stratify=groups is not None)
-        validation = loader(np.sort(order[:held])) if held else None
-        with torch.random.fork_rng(devices=[]), _threads(1 if small else torch.get_num_threads()):
-            torch.manual_seed(seed)
-            self.model_ = FairModel(wrap(network(inputs.shape[1], self.hidden, self.module)), layer)
-            fitted = fit(
-                self.model_,
-                train,
-                validation,
-                loss=self._loss,
-                epochs=self.max_epochs,
-                learning_rate=self.learning_rate,
-                patience=self.patience,
-                max_minutes=self.max_minutes,
-                progress=self.verbose,
-            )
-        self.model_.double()  # single precision would let the last digits of a prediction depend on the batch
-        self.history_ = fitted.history
-        self.n_iter_ = fitted.epochs
-        self.stopped_ = fitted.stopped
-        self.frozen_ = None
-        projection = _projection(layer)
-        if projection is not None:
-            self.frozen_ = freeze(
-                projection, self._raw(inputs), groups, targets=targets, features=features, confidence=None
-            )
+        self.layer_ = self._layer(groups, bounds)
+        features = columns_of(X) if _needs_features(self.layer_) else None
+        sample = Sample(X, targets, groups, features, weights)
+        if self.estimator is None:
+            if options:
+                raise InputError(f"fit got {list(options)}, which are for an estimator: the network takes none.")
+            self._train(sample)
+        else:
+            self._know_estimator(self._fit_estimator(X, y, weights, options))
+        self._freeze(sample)
         self.groups_in_X_ = groups is not None and are_columns(groups, X)
 
-    def _layer(self, groups: Any, bounds: Any) -> nn.Module | None:
-        """What follows the network; nothing without sensitive features."""
+    def _train(self, sample: Sample) -> None:
+        """Raw outputs from the network."""
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        scores, fitted = train(self, sample, self.layer_, self._wrap, self._loss, seed)
+        self._scores: NetworkScores | EstimatorScores = scores
+        self.preprocessing_, self.model_ = scores.encoder, scores.model
+        self.history_ = fitted.history
+        self.n_iter_ = fitted.epochs
+        self.stopped_: str | None = fitted.stopped
+
+    def _know_estimator(self, scores: EstimatorScores) -> None:
+        """Raw outputs from an estimator, and what is known of it."""
+        self._scores, self.estimator_ = scores, scores.estimator
+        self.history_, self.stopped_ = {}, None
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self.estimator_, name):
+                setattr(self, name, getattr(self.estimator_, name))
+
+    def _freeze(self, sample: Sample) -> None:
+        """Shifts per group from the sample; where there can be none, why."""
+        self.frozen_, self.unfrozen_ = None, ""
+        layer = _projection(self.layer_)
+        if layer is None:
+            return
+        data = {"targets": sample.targets, "features": sample.features, "weights": sample.weights}
+        try:
+            self.frozen_ = freeze(layer, self._raw(sample.X), sample.groups, confidence=None, **data)
+        except InputError as error:
+            if self.serving == "frozen" or layer.rules.needs_targets:
+                raise
+            self.unfrozen_ = str(error)
+
+    def _layer(self, groups: Any, bounds: Any) -> Any:
+        """What outputs go through; nothing without sensitive features."""
         if groups is None:
             if self.constraints is not None and self.method != "unconstrained":
                 raise InputError(
                     "sensitive_features is missing: the constraints compare groups. Pass it to fit (with metadata "
-                    "routing switched on, inside a Pipeline or a search), or leave constraints out."
+                    "routing switched on, inside a Pipeline or a search), name columns of X with sensitive_columns, or "
+                    "leave constraints out."
                 )
             return None
         make = METHODS.get(self.method) if isinstance(self.method, str) else self.method
@@ -183,106 +247,95 @@ class FairEstimator(BaseEstimator, ABC):
         by_target = next((c for c in rules.constraints if any(part.source == "target" for part in c.conditions)), None)
         if by_target is not None and _projection(layer) is not None:
             raise InputError(
-                f"{type(by_target).__name__} compares samples with like targets, which are unknown when predicting: "
-                "outputs cannot be projected onto it. Use method='lagrangian' to train the network itself towards it."
+                f"{type(by_target).__name__} compares samples with the same target, which are unknown when predicting: "
+                "outputs cannot be projected onto it. Use the network (estimator=None) with method='lagrangian', which "
+                "is trained towards it."
             )
         return layer
 
     def calibrate(
-        self, X: Any, y: Any = None, *, sensitive_features: Any, confidence: float | None = 0.95, **options: Any
+        self, X: Any, y: Any = None, *, sensitive_features: Any = None, confidence: float | None = 0.95, **options: Any
     ) -> Any:
         """Learn the frozen shifts anew from samples not used in `fit`, with a statement on the population's gaps.
 
         The statement is `frozen_.certificate`; options (tighten, certify, seed, ...) are those of `fairlayer.freeze`.
         """
-        check_is_fitted(self, "model_")
-        layer = _projection(self.model_.layer)
+        check_is_fitted(self, "layer_")
+        layer = _projection(self.layer_)
         if layer is None:
             raise InputError("There is nothing to calibrate: the model was fitted without a projection.")
         X, groups = self._read(X, sensitive_features)
+        if groups is None:
+            groups = self._groups_in(X)
         features = columns_of(X) if _needs_features(layer) else None
-        raw = self._raw(self.preprocessing_.transform(X))
         targets = None if y is None else self._targets(y)
-        self.frozen_ = freeze(layer, raw, groups, targets=targets, features=features, confidence=confidence, **options)
+        self.frozen_ = freeze(
+            layer, self._raw(X), groups, targets=targets, features=features, confidence=confidence, **options
+        )
         return self
 
+    # Predicting
+
     def outputs(self, X: Any, *, sensitive_features: Any = None) -> Outputs:
-        """What the network itself says and what is made of it, in one pass: probabilities for a classifier."""
-        check_is_fitted(self, "model_")
+        """What the model itself says and what is made of it, in one pass: probabilities for a classifier."""
+        check_is_fitted(self, "layer_")
         X, groups = self._read(X, sensitive_features)
-        raw = self._raw(self.preprocessing_.transform(X))
-        return Outputs(raw, self._made_fair(raw, X, groups))
+        projection = _projection(self.layer_)
+        # Who names columns means them as if they were passed; found by chance, they promise nothing for the batch.
+        serving = "frozen" if groups is None and self.sensitive_columns is None else self.serving
+        if projection is not None and groups is None:
+            groups = self._groups_in(X)
+        raw = self._raw(X)
+        if projection is None:  # the network itself was trained towards the constraints, or there are none
+            free = self.layer_ is None or self.bounds_ is None
+            return Outputs(raw, raw if free else np.clip(raw, *self.bounds_))
+        features = columns_of(X) if projection.rules.needs_features else None
+        frozen = self.frozen_ if self.frozen_ is not None else self.unfrozen_
+        return Outputs(raw, SERVINGS[serving](projection, frozen).serve(Rows(raw, groups, features)))
 
     def raw_outputs(self, X: Any) -> np.ndarray:
-        """What the network itself says, before anything makes it fair: probabilities for a classifier."""
-        check_is_fitted(self, "model_")
+        """What the model itself says, before anything makes it fair: probabilities for a classifier."""
+        check_is_fitted(self, "layer_")
         X, _ = self._read(X, None)
-        return self._raw(self.preprocessing_.transform(X))
+        return self._raw(X)
 
     def stream(self, store: Any = None, name: str = "default", **options: Any) -> Stream:
         """A stream of decisions under the model's constraints: `stream.update(model.raw_outputs(X), groups)`.
 
         Options are those of `fairlayer.Stream`.
         """
-        check_is_fitted(self, "model_")
-        layer = _projection(self.model_.layer)
+        check_is_fitted(self, "layer_")
+        layer = _projection(self.layer_)
         if layer is None:
             raise InputError("There is nothing to keep in a stream: the model was fitted without a projection.")
         return Stream(layer.rules.constraints, self.bounds_, store=store, name=name, **options)
 
-    @abstractmethod
-    def _loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """What training minimises."""
+    def _raw(self, X: Any) -> np.ndarray:
+        """The model's own outputs."""
+        return self._scores(X)
 
-    def _targets(self, y: Any) -> np.ndarray:
-        return np.asarray(y, dtype=np.float64)
-
-    def _made_fair(self, raw: np.ndarray, X: Any, groups: Any) -> np.ndarray:
-        """The network's outputs as float64: projected, shifted, or as they are."""
-        layer = self.model_.layer
-        if layer is None:
-            return raw
-        features = columns_of(X) if _needs_features(layer) else None
-        projection = _projection(layer)
-        if projection is None:  # the network itself was trained towards the constraints
-            return raw if self.bounds_ is None else np.clip(raw, *self.bounds_)
-        if groups is not None and self.serving == "batch" and not projection.rules.needs_targets:
-            value = projection(torch.from_numpy(raw), groups, features=features).numpy()
-            if projection.solution is not None and projection.solution.status is Status.VACUOUS:
-                absent = "; ".join(projection.solution.vacuous[:3])
-                warnings.warn(
-                    f"Some groups are absent from this batch and were not compared: {absent}. Predict larger batches, "
-                    "or set serving='frozen' for predictions that do not depend on the batch.",
-                    UserWarning,
-                    stacklevel=4,
-                )
-            return value
-        if groups is None:
-            if not self.groups_in_X_:
-                raise InputError(
-                    f"sensitive_features is missing: the model was fitted with {self.groups_}, which are not columns "
-                    "of X, so the group of a sample is unknown. Pass sensitive_features, or fit with a frame X that "
-                    "has these columns."
-                )
-            groups = {name: X[name] for name in self.groups_ or ()}
-        assert self.frozen_ is not None
-        return self.frozen_.predict(raw, groups, features)
-
-    @torch.no_grad()
-    def _raw(self, inputs: Any) -> np.ndarray:
-        """The network's own outputs."""
-        table = torch.from_numpy(np.ascontiguousarray(inputs, dtype=np.float64))
-        parts: list[Tensor] = [self.model_.raw(part) for part in table.split(ROWS_AT_ONCE)]
-        return torch.cat(parts).numpy()
+    def _groups_in(self, X: Any) -> dict[Any, Any]:
+        """The protected attributes, where they are columns of X."""
+        if self.sensitive_columns is not None:
+            named = [self.sensitive_columns] if isinstance(self.sensitive_columns, str) else self.sensitive_columns
+            return groups_within(X, list(named), "sensitive_columns")
+        if not self.groups_in_X_:
+            raise InputError(
+                f"sensitive_features is missing: the model was fitted with {self.groups_}, which are not columns "
+                "of X, so the group of a sample is unknown. Pass sensitive_features (to a scorer by "
+                "scoring=fairlayer.sklearn.fair_scorer('roc_auc')), or name columns of X with sensitive_columns."
+            )
+        return groups_within(X, self.groups_ or [], "sensitive_features")
 
     def _read(self, X: Any, sensitive_features: Any, reset: bool = False) -> tuple[Any, Any]:
-        """X as a frame or an array of numbers, and the protected attributes by name, None where there are none."""
-        if is_frame(X):
-            validate_data(self, X, reset=reset, skip_check_array=True)
-            if len(X) == 0:
-                raise InputError("X is empty: 0 sample(s) were found, at least 1 is required.")
-        else:
-            X = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan")
+        """X as the model takes it, and the protected attributes by name, None where there are none."""
+        if self.estimator is None:  # any other has checks of its own that are right for it: X may be sparse, or texts
+            if is_frame(X):
+                validate_data(self, X, reset=reset, skip_check_array=True)
+            else:
+                X = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan")
+        if is_frame(X) and len(X) == 0:
+            raise InputError("X is empty: 0 sample(s) were found, at least 1 is required.")
         if sensitive_features is None:
             return X, None
         groups = named_groups(sensitive_features)
@@ -295,34 +348,21 @@ class FairEstimator(BaseEstimator, ABC):
                 )
         return X, groups
 
-    def _start(self, X: Any, y: Any, sensitive_features: Any) -> tuple[Any, Any, Any]:
-        """Check what `fit` got."""
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        X, groups = self._read(X, sensitive_features, reset=True)
-        y = column_or_1d(y, warn=True)
-        check_consistent_length(X, y)
-        if groups is None and self.constraints is None and self.method == "layer":
-            warnings.warn(
-                "Fitted without sensitive_features: no constraint is applied, predictions may differ between groups.",
-                UserWarning,
-                stacklevel=3,
-            )
-        return X, y, groups
+
+def _read_weights(weights: Any, n: int) -> np.ndarray | None:
+    """Sample weights as numbers, one per row."""
+    if weights is None:
+        return None
+    values = np.asarray(weights, dtype=np.float64)
+    if values.shape != (n,) or not np.isfinite(values).all() or (values < 0).any() or not values.any():
+        raise InputError(
+            f"sample_weight has shape {values.shape} for {n} rows: pass a finite number of at least 0 for each, not "
+            "all of them 0."
+        )
+    return values
 
 
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """So many threads for torch, for a while."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _projection(layer: nn.Module | None) -> FairLayer | None:
+def _projection(layer: Any) -> FairLayer | None:
     """The projection that outputs pass through when predicting, if any."""
     projection = layer.projection if isinstance(layer, Projection) else layer
     return projection if isinstance(projection, FairLayer) else None

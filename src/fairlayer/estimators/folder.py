@@ -2,8 +2,8 @@
 
     save(model, "model/");  model = load("model/")
 
-Both are data: loading a folder runs no code from it, and the predictions of what is loaded are those of what was saved,
-to the last bit.
+A model that is not our own network, `estimator=`, is in a third file, `estimator.skops`. All are data: loading a folder
+runs no code from it, and the predictions of what is loaded are those of what was saved, to the last bit.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ from fairlayer.constraints import Constraint, read_constraint
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.estimators.encoder import Encoder
 from fairlayer.estimators.estimator import FairEstimator
-from fairlayer.estimators.preprocessing import Probability, Rescaled, network
-from fairlayer.extras import needs
+from fairlayer.estimators.network import NetworkScores, Probability, Rescaled, network
+from fairlayer.estimators.safe import pack, unpack
+from fairlayer.estimators.wrapped import EstimatorScores
+from fairlayer.extras import MissingExtraError, needs
 from fairlayer.frozen.confidence import Certificate, GapBound, Mean
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
 from fairlayer.model import FairModel
 from fairlayer.sklearn import FairClassifier, FairRegressor
+from fairlayer.solve.discrepancy import known_name
 from fairlayer.training import AugmentedLagrangian, Penalty, Projection, Unconstrained
 
 FORMAT = 1  # of the folder; raised when an older release could not read it
-TENSORS, FACTS = "model.safetensors", "model.json"
+TENSORS, FACTS, INNER = "model.safetensors", "model.json", "estimator.skops"
 _METHODS = {"layer": FairLayer, "projection": Projection, "penalty": Penalty, "lagrangian": AugmentedLagrangian}
 _ESTIMATORS: dict[str, type[FairEstimator]] = {"FairClassifier": FairClassifier, "FairRegressor": FairRegressor}
 _SETTINGS = (
@@ -52,24 +55,33 @@ def save(estimator: FairEstimator, folder: Any, *, table: Mapping[str, Any] | No
 
     table: plain data to keep beside it, such as what the columns of its table mean; `read_table` gives it back.
     """
-    if type(estimator).__name__ not in _ESTIMATORS or not hasattr(estimator, "model_"):
+    if type(estimator).__name__ not in _ESTIMATORS or not hasattr(estimator, "layer_"):
         raise InputError("save takes a fitted FairClassifier or FairRegressor; fit it first.")
     if estimator.module is not None:
         raise InputError(
             "The estimator has a network of its own, module=: a folder holds no code, so it could not be made again. "
             "Keep its weights with torch.save(estimator.model_.state_dict(), ...) and its code beside them."
         )
-    packed = _safetensors().save(_tensors(estimator))
+    packed = {TENSORS: _safetensors().save(_tensors(estimator))}
+    if estimator.estimator is not None:
+        packed[INNER] = pack(estimator.estimator_)
     content = _describe(estimator)
     content["table"] = _as_json_has_it(table)
-    content["sha256"] = hashlib.sha256(packed).hexdigest()
+    content["sha256"] = _sum(packed[TENSORS])
+    content["estimator_sha256"] = _sum(packed[INNER]) if INNER in packed else None
     content["digest"] = _digest(content)
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / TENSORS).write_bytes(packed)
+    (folder / INNER).unlink(missing_ok=True)  # of a model that was there before
+    for name, part in packed.items():
+        (folder / name).write_bytes(part)
     (folder / FACTS).write_text(text, "utf-8")
     return folder
+
+
+def _sum(packed: bytes) -> str:
+    return hashlib.sha256(packed).hexdigest()
 
 
 def _as_json_has_it(table: Mapping[str, Any] | None) -> Any:
@@ -83,17 +95,27 @@ def _as_json_has_it(table: Mapping[str, Any] | None) -> Any:
 def load(folder: Any) -> FairClassifier | FairRegressor:
     """The estimator that was saved."""
     content = read(folder)
-    path = Path(folder) / TENSORS
-    if not path.is_file():
-        raise FolderError(f"{folder} has no {TENSORS}: copy the whole folder, or fit the model again.")
-    packed = path.read_bytes()
-    if hashlib.sha256(packed).hexdigest() != content["sha256"]:
-        raise FolderError(f"{path} is not the file that {FACTS} was written with: copy the folder again.")
+    packed = _read_part(folder, TENSORS, content["sha256"])
+    inner = content.get("estimator_sha256")
+    other = None if inner is None else _read_part(folder, INNER, inner)
     reader = _safetensors()
     try:
-        return _rebuild(content, reader.load(packed))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
+        return _rebuild(content, reader.load(packed), None if other is None else unpack(other))
+    except MissingExtraError:
+        raise
+    except Exception as error:  # what a forged or foreign file makes its reader raise is not known beforehand
         raise FolderError(f"{folder} cannot be read as a model ({error}): fit the model again.") from error
+
+
+def _read_part(folder: Any, name: str, expected: str) -> bytes:
+    """One file of a folder, once it is known to be the one that was written."""
+    path = Path(folder) / name
+    if not path.is_file():
+        raise FolderError(f"{folder} has no {name}: copy the whole folder, or fit the model again.")
+    packed = path.read_bytes()
+    if _sum(packed) != expected:
+        raise FolderError(f"{path} is not the file that {FACTS} was written with: copy the folder again.")
+    return packed
 
 
 def read(folder: Any) -> dict[str, Any]:
@@ -138,7 +160,7 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 def _describe(estimator: FairEstimator) -> dict[str, Any]:
     """Everything but the tensors, as JSON has it."""
-    layer: Any = estimator.model_.layer
+    layer: Any = estimator.layer_
     frozen = estimator.frozen_
     projection = layer if isinstance(layer, FairLayer) else getattr(layer, "projection", None)
     settings = {name: getattr(estimator, name) for name in _SETTINGS}
@@ -156,65 +178,89 @@ def _describe(estimator: FairEstimator) -> dict[str, Any]:
         "constraints": [] if layer is None else [_constraint_data(c) for c in layer.rules.constraints],
         "layer": None if projection is None else _layer_data(projection),
         "bounds": None if estimator.bounds_ is None else [_number_or_none(side) for side in estimator.bounds_],
-        "encoder": Encoder.of(estimator.preprocessing_).to_data(),
+        **_describe_source(estimator),
         "columns": _list_of(getattr(estimator, "feature_names_in_", None)),
-        "inputs": int(estimator.n_features_in_),
+        "inputs": getattr(estimator, "n_features_in_", None),
+        "sensitive_columns": _names(estimator.sensitive_columns),
         "groups": None if estimator.groups_ is None else [_scalar(name) for name in estimator.groups_],
         "groups_in_X": bool(estimator.groups_in_X_),
         "history": {name: [_finite(value) for value in values] for name, values in estimator.history_.items()},
-        "epochs": int(estimator.n_iter_),
+        "epochs": getattr(estimator, "n_iter_", None),
         "stopped": estimator.stopped_,
         "frozen": None if frozen is None else _frozen_data(frozen),
+        "unfrozen": estimator.unfrozen_,
     }
     if isinstance(estimator, FairClassifier):
         content["classes"] = _list_of(estimator.classes_)
+        content["thresholds"] = [estimator.threshold, estimator.threshold_]
     return content
 
 
+def _describe_source(estimator: FairEstimator) -> dict[str, Any]:
+    """Where raw outputs come from: a network of our own, or what another estimator says."""
+    if estimator.estimator is None:
+        return {"encoder": estimator.preprocessing_.to_data(), "column": None}
+    return {"encoder": None, "column": getattr(estimator._scores, "column", None)}
+
+
 def _tensors(estimator: FairEstimator) -> dict[str, Any]:
-    tensors = {f"network.{name}": value for name, value in estimator.model_.backbone.state_dict().items()}
+    tensors = {}
+    if estimator.estimator is None:
+        tensors = {f"network.{name}": value for name, value in estimator.model_.backbone.state_dict().items()}
     if estimator.frozen_ is not None:
         tensors |= {"frozen.shifts": estimator.frozen_.shifts, "frozen.seen": estimator.frozen_.seen}
     return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
 
 
-def _rebuild(content: dict[str, Any], tensors: dict[str, Any]) -> Any:
+def _rebuild(content: dict[str, Any], tensors: dict[str, Any], inner: Any) -> Any:
     kind = _ESTIMATORS[content["estimator"]]
     settings = dict(content["settings"], hidden=tuple(content["settings"]["hidden"]))
+    settings["sensitive_columns"] = content.get("sensitive_columns")
     constraints = [read_constraint(data) for data in content["constraints"]]
     bounds = None if content["bounds"] is None else tuple(content["bounds"])
     if kind is FairRegressor:
         settings["bounds"] = bounds
-    estimator: Any = kind(constraints or None, method=content["method"] or "unconstrained", **settings)
-    layer: Any = None
+    estimator: Any = kind(constraints or None, method=content["method"] or "unconstrained", estimator=inner, **settings)
+    estimator.layer_ = None
     if content["method"] is not None:
         make: Any = _METHODS.get(content["method"], Unconstrained)
-        layer = make(constraints, bounds, **_layer_options(content["layer"]))
-    encoder = Encoder.from_data(content["encoder"])
-    inner = network(encoder.width, settings["hidden"], None)
-    backbone = Probability(inner) if kind is FairClassifier else Rescaled(inner, 0.0, 1.0)
-    estimator.model_ = FairModel(backbone, layer).double().eval()
-    backbone.load_state_dict(
-        {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
-    )
-    estimator.preprocessing_ = encoder
+        estimator.layer_ = make(constraints, bounds, **_layer_options(content["layer"]))
     estimator.bounds_ = bounds
     estimator.groups_ = content["groups"]
     estimator.groups_in_X_ = content["groups_in_X"]
     estimator.history_ = {
         name: [math.nan if value is None else value for value in values] for name, values in content["history"].items()
     }
-    estimator.n_iter_ = content["epochs"]
     estimator.stopped_ = content["stopped"]
-    estimator.n_features_in_ = content["inputs"]
+    if content["inputs"] is not None:
+        estimator.n_features_in_ = content["inputs"]
     if content["columns"] is not None:
         estimator.feature_names_in_ = np.array(content["columns"], dtype=object)
     if kind is FairClassifier:
         estimator.classes_ = np.array(content["classes"])
+        estimator.threshold, estimator.threshold_ = content.get("thresholds", (None, 0.5))
+    if inner is None:
+        _rebuild_network(estimator, content, tensors)
     else:
-        estimator.scale_ = float(backbone.scale)  # type: ignore[arg-type]
-    estimator.frozen_ = None if content["frozen"] is None else _frozen(content["frozen"], layer, tensors)
+        estimator._scores = EstimatorScores(inner, content["column"])
+        estimator.estimator_ = inner
+    estimator.unfrozen_ = content.get("unfrozen", "")
+    estimator.frozen_ = None if content["frozen"] is None else _frozen(content["frozen"], estimator.layer_, tensors)
     return estimator
+
+
+def _rebuild_network(estimator: Any, content: dict[str, Any], tensors: dict[str, Any]) -> None:
+    encoder = Encoder.from_data(content["encoder"])
+    inner = network(encoder.width, estimator.hidden, None)
+    backbone = Probability(inner) if isinstance(estimator, FairClassifier) else Rescaled(inner, 0.0, 1.0)
+    estimator._scores = NetworkScores(encoder, FairModel(backbone, estimator.layer_).eval())
+    backbone.load_state_dict(
+        {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
+    )
+    estimator.model_, estimator.preprocessing_ = estimator._scores.model, encoder
+    estimator.n_iter_ = content["epochs"]
+    if isinstance(backbone, Rescaled):
+        estimator.mean_, estimator.scale_ = float(backbone.mean), float(backbone.scale)
 
 
 # Each part, to data and back
@@ -226,16 +272,19 @@ def _method(layer: Any) -> str:
 
 
 def _layer_data(layer: FairLayer) -> dict[str, Any]:
-    if layer.discrepancy != "squared":
-        raise InputError(f"A layer with discrepancy {layer.discrepancy!r} cannot be saved; 'squared' can.")
+    discrepancy = known_name(layer.discrepancy)
+    if discrepancy is None:
+        raise InputError(f"A layer with discrepancy {layer.discrepancy!r} cannot be saved; one of the library's can.")
     levels = layer.levels
     known = None if levels is None else [[_scalar(name), _list_of(labels)] for name, labels in levels.items()]
-    return {"absent": layer.absent, "infeasible": layer.infeasible, "levels": known}
+    data = {"absent": layer.absent, "infeasible": layer.infeasible, "levels": known}
+    return data if discrepancy == "squared" else {**data, "discrepancy": discrepancy}
 
 
 def _layer_options(data: dict[str, Any]) -> dict[str, Any]:
     levels = None if data["levels"] is None else {name: tuple(labels) for name, labels in data["levels"]}
-    return {"absent": data["absent"], "infeasible": data["infeasible"], "levels": levels}
+    discrepancy = data.get("discrepancy", "squared")
+    return {"absent": data["absent"], "infeasible": data["infeasible"], "levels": levels, "discrepancy": discrepancy}
 
 
 def _constraint_data(constraint: Constraint) -> dict[str, Any]:
@@ -274,6 +323,10 @@ def _scalar(value: Any) -> Any:
 
 def _list_of(values: Any) -> list[Any] | None:
     return None if values is None else [_scalar(value) for value in values]
+
+
+def _names(values: Any) -> Any:
+    return values if values is None or isinstance(values, str) else _list_of(values)
 
 
 def _number_or_none(value: Any) -> Any:

@@ -129,6 +129,20 @@ def largest_gap(first: Mean, second: Mean | None) -> float:
     return max(first.upper - second.lower, second.upper - first.lower)
 
 
+def relative_gap(first: float, second: float) -> float:
+    """The difference of two means that are not negative, as a share of the larger; 0 where both are 0."""
+    most = max(first, second)
+    return 1.0 - min(first, second) / most if most > 0.0 else 0.0
+
+
+def largest_relative_gap(first: Mean, second: Mean) -> float:
+    """The most that the relative gap of two means can be."""
+    return max(
+        1.0 - max(low.lower, 0.0) / high.upper if high.upper > 0.0 else 0.0
+        for low, high in ((first, second), (second, first))
+    )
+
+
 def growth_needed(
     pairs: Sequence[tuple[float, float, float, float, float]],  # n and variance of both groups, tolerance / range
     delta: float,

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.bounds import read_bounds
+from fairlayer.binding.bounds import Box, read_bounds
 from fairlayer.binding.groups import Attributes, SoftGroup, read_groups
 from fairlayer.binding.row_plan import RowPlan
 from fairlayer.binding.system import bind
-from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
+from fairlayer.frames import frame_columns
 from fairlayer.frozen.confidence import (
     Certificate,
     GapBound,
@@ -34,13 +34,16 @@ from fairlayer.frozen.confidence import (
     growth_needed,
     interval,
     largest_gap,
+    largest_relative_gap,
     prefers_bernstein,
     ratio_interval,
+    relative_gap,
 )
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
 from fairlayer.model import FairModel
 from fairlayer.projection import project
+from fairlayer.solve.discrepancy import find_discrepancy, interval_of
 
 TIGHTENING_STEPS = 20
 
@@ -135,7 +138,7 @@ def _check(layer: Any, confidence: float | None, tighten: bool, weights: Any, wi
         return
     if not 0.0 < confidence < 1.0:
         raise InputError(f"confidence must lie between 0 and 1; got {confidence}.")
-    box = read_bounds(layer.bounds, 1, np.float64)
+    box = _output_range(layer)
     why = None
     if not math.isfinite(box.lowest) or not math.isfinite(box.highest):
         why = "the layer's outputs are unbounded (give it bounds=(lo, hi))"
@@ -145,6 +148,11 @@ def _check(layer: Any, confidence: float | None, tighten: bool, weights: Any, wi
         why = "targets may be anything (pass targets_within=(lo, hi))"
     if why:
         raise InputError(f"No confidence can be stated: {why}. Pass confidence=None to freeze without a statement.")
+
+
+def _output_range(layer: FairLayer) -> Box:
+    """What outputs can be: within the bounds, and where the discrepancy lets them be."""
+    return read_bounds(layer.bounds, 1, np.float64).within(*interval_of(find_discrepancy(layer.discrepancy)))
 
 
 @torch.no_grad()
@@ -202,7 +210,7 @@ class _Sample:
     def fit(self, rows: np.ndarray, share: float) -> Tensor:
         """The shifts of the projection of some samples onto `share` of every tolerance."""
         stated: list[Any] = self.layer.rules.constraints
-        constraints = [_with_tolerance(c, share * float(c.tolerance)) for c in stated]
+        constraints = [c.allowing(share * c.allowed) for c in stated]
         solution = project(
             self.z[torch.from_numpy(rows)],
             {name: _take(column, rows) for name, column in self.columns.items()},
@@ -262,10 +270,13 @@ class _Statement:
         places = np.append(sample.places(whole.view.plan), -1)
         self.plus, self.minus = places[whole.view.plus], places[whole.view.minus]
         self.names = whole.view.names
-        self.tolerances = [float(sample.layer.rules.constraints[owner].tolerance) for owner in whole.view.owner]
+        allowed = sample.layer.rules.allowed()
+        self.tolerances = [allowed[owner] for owner in whole.view.owner]
+        nothing = np.zeros(len(self.names), dtype=bool)
+        self.relative = nothing if whole.view.relative is None else whole.view.relative
         self.groups = np.unique(np.concatenate([self.plus, self.minus[self.minus >= 0]]))
         self.delta = (1.0 - confidence) / max(1, len(self.groups))  # both sides of every mean hold together
-        box = read_bounds(sample.layer.bounds, 1, np.float64)
+        box = _output_range(sample.layer)
         self.plain_range = box.lowest, box.highest
         low, high = targets_within or (0.0, 0.0)
         self.residual_range = box.lowest - high, box.highest - low
@@ -288,10 +299,15 @@ class _Statement:
         self.y = self.sample.outputs()
         means = {k: self._mean(k) for k in self.groups}
         rows = []
-        for name, a, b, tolerance in zip(self.names, self.plus, self.minus, self.tolerances, strict=True):
+        for name, a, b, tolerance, relative in zip(
+            self.names, self.plus, self.minus, self.tolerances, self.relative, strict=True
+        ):
             first, second = means[a], means[b] if b >= 0 else None
-            measured = abs(first.mean - (second.mean if second else 0.0))
-            rows.append(GapBound(name, tolerance, measured, largest_gap(first, second)))
+            if relative and second is not None:
+                measured, most = relative_gap(first.mean, second.mean), largest_relative_gap(first, second)
+            else:
+                measured, most = abs(first.mean - (second.mean if second else 0.0)), largest_gap(first, second)
+            rows.append(GapBound(name, tolerance, measured, most))
         return Certificate(
             self.confidence, len(self.fit_on), len(self.certify_on), tuple(rows), tuple(means.values()), aimed_at
         )
@@ -327,12 +343,14 @@ class _Statement:
         """What to do where even a fit for equal means cannot be certified."""
         worst = max(certificate.rows, key=lambda row: row.bound - row.tolerance)
         pairs = []
-        for a, b, tolerance in zip(self.plus, self.minus, self.tolerances, strict=True):
+        for a, b, tolerance, relative in zip(self.plus, self.minus, self.tolerances, self.relative, strict=True):
             lo, hi = self.residual_range if self.residual[a] else self.plain_range
             sides: list[float] = []
             for k in (a, b):
                 values = self._values(k, self.certify_on)[0] if k >= 0 else np.zeros(0)
                 sides += [len(values) if k >= 0 else math.inf, _scaled_variance(values, lo, hi)]
+            if relative:  # of means that the fit made equal
+                tolerance *= float(self._values(a, self.certify_on)[0].mean())
             pairs.append((sides[0], sides[1], sides[2], sides[3], tolerance / (hi - lo)))
         growth = growth_needed(pairs, self.delta)
         total = len(self.fit_on) + len(self.certify_on)
@@ -357,10 +375,6 @@ def _only_tolerances(certificate: Certificate) -> Certificate:
     return replace(certificate, rows=rows)
 
 
-def _with_tolerance(constraint: Any, tolerance: float) -> Constraint:
-    return replace(constraint, tolerance=tolerance)
-
-
 def _labels_of(column: Any) -> Any:
     """Labels as the user gave them, or soft groups as they are."""
     if isinstance(column, SoftGroup):
@@ -382,5 +396,4 @@ def _take(column: Any, rows: np.ndarray) -> Any:
 def _take_features(features: Any, rows: np.ndarray) -> Any:
     if features is None:
         return None
-    names = list(features.columns) if hasattr(features, "columns") else list(features)
-    return {name: as_numpy(features[name])[rows] for name in names}
+    return {name: as_numpy(column)[rows] for name, column in frame_columns(features).items()}

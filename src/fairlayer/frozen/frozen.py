@@ -22,9 +22,10 @@ from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.constraints.regions import Condition, inside, region_text
 from fairlayer.errors import InputError
 from fairlayer.extras import needs
+from fairlayer.frames import frame_columns, is_frame
 from fairlayer.frozen.confidence import Certificate
 from fairlayer.layer import FairLayer
-from fairlayer.solve.discrepancy import find_discrepancy
+from fairlayer.solve.discrepancy import find_discrepancy, inner_limits
 
 
 class Family(NamedTuple):
@@ -67,7 +68,8 @@ class Frozen(nn.Module):
         self.register_buffer("shifts", torch.zeros(count, dtype=torch.float64))
         self.register_buffer("seen", torch.ones(count, dtype=torch.bool))  # whether the fit had samples of the group
         for name, dtype in (("limits", np.float64), ("limits_single", np.float32)):
-            box = read_bounds(layer.bounds, 1, dtype)
+            own = torch.from_numpy(np.zeros(0, dtype)).dtype
+            box = read_bounds(layer.bounds, 1, dtype).within(*inner_limits(self.discrepancy, own))
             self.register_buffer(name, torch.tensor([box.lo[0], box.hi[0]], dtype=torch.from_numpy(box.lo).dtype))
 
     def _lay_out(self, rules: ConstraintSet) -> int:
@@ -289,10 +291,8 @@ def _parts(conditions: Sequence[Condition]) -> int:
 
 def _named(groups: Any, names: list[Name]) -> dict[Name, Any]:
     """Columns of labels by name, in any form that `read_groups` takes, but with the labels as they are."""
-    if isinstance(groups, Mapping):
-        columns = dict(groups)
-    elif hasattr(groups, "columns"):
-        columns = {name: groups[name] for name in groups.columns}
+    if isinstance(groups, Mapping) or is_frame(groups):
+        columns = frame_columns(groups)
     elif isinstance(groups, SoftGroup):
         columns = {names[0]: groups}
     else:

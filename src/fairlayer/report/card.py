@@ -17,6 +17,7 @@ from fairlayer.errors import InputError
 from fairlayer.report.plots.changes import changes_table
 from fairlayer.report.plots.findings import findings_table
 from fairlayer.report.plots.groups import are_decided, groups_table, label_of
+from fairlayer.report.plots.selection import selection_table
 from fairlayer.report.summary import summarize
 from fairlayer.report.templating import markdown_environment, write_text
 
@@ -59,7 +60,7 @@ def render_card(audit: Audit, facts: Mapping[str, Any] | None = None) -> str:
     told = {name: str(value) for name, value in (facts or {}).items()}
     unknown = sorted(set(told) - set(FACTS))
     if unknown:
-        raise InputError(f"facts has {', '.join(map(repr, unknown))}; a card has a place for {', '.join(FACTS)}.")
+        raise InputError(f"facts has {', '.join(map(repr, unknown))}; a card has room for {', '.join(FACTS)}.")
     known = {name: Fact(name, told.get(name) or None, who) for name, who in FACTS.items()}
     groups, intersections = audit.groups[:MOST_LINES], _largest(audit.intersections)
     return (
@@ -80,6 +81,10 @@ def render_card(audit: Audit, facts: Mapping[str, Any] | None = None) -> str:
                 _caption("intersections", len(intersections), len(audit.intersections)),
                 [label_of(report) for report in intersections],
                 intersections,
+            ),
+            selection=selection_table(
+                _caption("groups", min(len(audit.selections), MOST_LINES), len(audit.selections)),
+                audit.selections[:MOST_LINES],
             ),
             changes=changes_table(audit.changes[: MOST_LINES + 1]),
             epochs=max(map(len, audit.history.values()), default=0),

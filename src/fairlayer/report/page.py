@@ -16,6 +16,7 @@ from fairlayer.report.plots.distributions import distributions_section
 from fairlayer.report.plots.findings import findings_section
 from fairlayer.report.plots.groups import are_decided, intersections_section, rates_section
 from fairlayer.report.plots.methods import comparison_section, history_section
+from fairlayer.report.plots.selection import selection_section
 from fairlayer.report.summary import summarize
 from fairlayer.report.templating import html_environment, write_text
 
@@ -23,6 +24,7 @@ SECTIONS = (
     findings_section,
     distributions_section,
     changes_section,
+    selection_section,
     rates_section,
     calibration_section,
     intersections_section,

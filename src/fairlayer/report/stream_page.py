@@ -73,7 +73,8 @@ def render_stream(
 
 def _summary(certificate: Certificate, verification: Verification) -> StreamSummary:
     unknown = [report for report in certificate.constraints if report.gap is None]
-    beyond = [report for report in certificate.constraints if report.gap is not None and not report.satisfied]
+    beyond = [report for report in certificate.constraints if report.gap is not None and not report.kept]
+    whole = "" if certificate.satisfied else " and half a decision of each group, as decisions are whole"
     verdict = Verdict.VIOLATED if beyond else Verdict.UNDECIDED if unknown else Verdict.SATISFIED
     words = {
         Verdict.VIOLATED: "The promise is broken",
@@ -84,7 +85,7 @@ def _summary(certificate: Certificate, verification: Verification) -> StreamSumm
     text = {
         Verdict.VIOLATED: f"Over {made}, some pooled gap exceeds its tolerance.",
         Verdict.UNDECIDED: f"After {count(certificate.samples)} decisions there is not enough to compare.",
-        Verdict.SATISFIED: f"Over {made} together, every pooled gap is within its tolerance.",
+        Verdict.SATISFIED: f"Over {made} together, every pooled gap is within its tolerance{whole}.",
     }[verdict]
     record = Answer(
         Verdict.SATISFIED if verification else Verdict.VIOLATED,
@@ -94,8 +95,10 @@ def _summary(certificate: Certificate, verification: Verification) -> StreamSumm
     headline = f"{words} over {made}" if verdict is not Verdict.UNDECIDED else "There is not enough to compare yet"
     if not verification:
         headline = "The record of this stream was changed: nothing below can be relied on"
+    half = "" if certificate.threshold is None else " and half a decision of each group (of each cell, if several)"
     promises = tuple(
-        f"{report.constraint.capitalize()}: over all decisions so far, gaps of at most {stated(report.tolerance)}."
+        f"{report.constraint.capitalize()}: over all decisions so far, gaps of at most {stated(report.tolerance)}"
+        f"{half}."
         for report in certificate.constraints
     )
     questions = (
@@ -112,6 +115,8 @@ def _facts(
         "drawn up": certificate.time,
         "stream": certificate.stream,
         **further,
+        "threshold": "" if certificate.threshold is None else f"a score of {certificate.threshold:g} or more is a yes",
+        "thresholds overruled": "" if certificate.overruled is None else f"{count(certificate.overruled)} times",
         "decisions": f"{count(certificate.samples)} decisions in {count(certificate.batches)} batches",
         "waiting for their target": count(certificate.waiting) if certificate.waiting else "",
         "from": steps[0].time if steps else "",
@@ -139,9 +144,10 @@ def _gaps_section(certificate: Certificate, steps: Sequence[Step]) -> Section | 
             "constraint": [report.constraint for report in reports],
             "tolerance": [stated(report.tolerance) for report in reports],
             "pooled gap now": aligned([report.gap for report in reports]),
+            "promised now": [stated(report.bound) if report.bound is not None else "" for report in reports],
             "largest so far": aligned([report.largest_gap for report in reports]),
         },
-        verdicts=tuple(_verdict(report.gap, report.satisfied) for report in reports),
+        verdicts=tuple(_verdict(report.gap, report.kept) for report in reports),
     )
     lead = (
         "The largest difference between groups over all decisions up to then, computed again from the log. Where "
@@ -181,10 +187,11 @@ def _line(points: Sequence[tuple[float, float]], style: str) -> tuple[Mark, ...]
 
 
 def _groups_section(certificate: Certificate, steps: Sequence[Step]) -> Section | None:
-    """The mean of each group, before and after, and how it went."""
+    """The mean or rate of each group, before and after, and how it went."""
     groups = certificate.groups
     if not groups:
         return None
+    measure = groups[0].measure
     shown = largest(groups, [group.count for group in groups])
     axis = scale([mean for group in shown for mean in (group.mean, group.raw_mean)], margin=0.08)
     rows = []
@@ -197,21 +204,22 @@ def _groups_section(certificate: Certificate, steps: Sequence[Step]) -> Section 
             Point(here[1], 50, "diamond", "hollow two"),
             Point(here[0], 50, "circle", "mark"),
         )
-        words = f"mean of decisions {mean}, of raw outputs {raw}"
+        words = f"{measure} of decisions {mean}, of raw outputs {raw}"
         rows.append(Row(isolated(group.group), marks, words, mean, f"n = {count(group.count)}"))
     key = (
-        LegendKey((Point(50, 50, "circle", "mark"),), "mean of decisions"),
-        LegendKey((Point(50, 50, "diamond", "hollow two"),), "mean of raw outputs"),
+        LegendKey((Point(50, 50, "circle", "mark"),), f"{measure} of decisions"),
+        LegendKey((Point(50, 50, "diamond", "hollow two"),), f"{measure} of raw outputs"),
     )
     lead = omitted(len(shown), len(groups))
-    chart = RowChart("Means of groups", tuple(rows), ticks_of(axis), "mean", "mean of decisions", key, lead)
+    title, of_decisions = f"{measure.capitalize()}s of groups", f"{measure} of decisions"
+    chart = RowChart(title, tuple(rows), ticks_of(axis), measure, of_decisions, key, lead)
     table = FigureTable(
         "Every group.",
         {
             "group": [group.group for group in groups],
             "decisions": [count(group.count) for group in groups],
-            "mean": aligned([group.mean for group in groups], 4),
-            "raw mean": aligned([group.raw_mean for group in groups], 4),
+            measure: aligned([group.mean for group in groups], 4),
+            f"raw {measure}": aligned([group.raw_mean for group in groups], 4),
             "moved by": aligned([group.mean - group.raw_mean for group in groups], sign=True),
         },
     )
@@ -245,7 +253,16 @@ def _paths(groups: Sequence, steps: Sequence[Step]) -> tuple[Panel, ...]:
             key.append(LegendKey((Curve(((0, 50), (100, 50)), style),), shortened(isolated(name), 40)))
             words.append(f"{name}: from {number(path[0][1])} to {number(path[-1][1])}")
     axes = ticks_of(across), ticks_of(up, down=True)
-    return (Panel("Means over time", "; ".join(words), tuple(marks), *axes, "decisions so far", tuple(key)),)
+    return (
+        Panel(
+            f"{groups[0].measure.capitalize()}s over time",
+            "; ".join(words),
+            tuple(marks),
+            *axes,
+            "decisions so far",
+            tuple(key),
+        ),
+    )
 
 
 def _changes_section(certificate: Certificate, steps: Sequence[Step]) -> Section | None:

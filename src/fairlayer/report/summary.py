@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fairlayer.audit.numerals import confidence, count, interval, stated
+from fairlayer.audit.numerals import confidence, count, interval, number, stated
 from fairlayer.audit.result import Audit, Finding, Verdict
+from fairlayer.audit.selection import FOUR_FIFTHS
 from fairlayer.audit.text import gap_text
 from fairlayer.report.names import isolated, pair, shortened
 
@@ -15,7 +16,7 @@ AMONG = {
     "feature": "among people alike in the stated features, ",
     "target": "among people with similar targets, ",
 }
-MEANS = {"output": "mean predictions", "residual": "mean errors"}
+MEANS = {"output": "mean predictions", "residual": "mean errors", "decision": "rates of positive decisions"}
 
 LIMITS = (
     "It is about the averages of groups. It says nothing about any one person.",
@@ -42,17 +43,23 @@ class Summary:
     here: Answer
     population: Answer
     limits: tuple[str, ...]
+    decisions: Answer | None = None  # None where there are none
 
     @property
     def questions(self) -> tuple[tuple[str, Answer], ...]:
         """What is answered at the top of the page."""
-        return ("In these data", self.here), ("In the population they were drawn from", self.population)
+        promised = ("In these data", self.here), ("In the population they were drawn from", self.population)
+        return promised if self.decisions is None else (*promised, ("In decisions, promised or not", self.decisions))
 
 
 def summarize(audit: Audit) -> Summary:
     """The four things to know, from the findings alone."""
     here, population = _here(audit), _population(audit)
-    return Summary(_headline(here, population, audit), promises(audit), here, population, LIMITS)
+    decisions = _decisions(audit)
+    headline = _headline(here, population, audit)
+    if decisions is not None and decisions.verdict is Verdict.VIOLATED:
+        headline += "; but some group is selected at less than four fifths of another's rate"
+    return Summary(headline, promises(audit), here, population, LIMITS, decisions)
 
 
 def promises(audit: Audit) -> tuple[str, ...]:
@@ -72,6 +79,9 @@ def promises(audit: Audit) -> tuple[str, ...]:
 def _promise(finding: Finding) -> str:
     """What the constraint of a finding asks for."""
     tolerance, means = stated(finding.tolerance), MEANS[finding.quantity]
+    if finding.comparison == "ratio":
+        least = stated(1.0 - finding.tolerance)
+        return f"{AMONG[finding.within]}the {means} of every group are at least {least} times those of any other"
     if len(finding.groups) > 1:
         return f"{AMONG[finding.within]}the {means} of any two groups differ by at most {tolerance}"
     if finding.quantity == "residual":
@@ -98,11 +108,11 @@ def _here(audit: Audit) -> Answer:
     """Arithmetic: do these very data keep the constraints?"""
     findings, worst = audit.findings, audit.worst
     if worst is None:
-        return Answer(Verdict.UNDECIDED, "Nobody to compare", "Fewer than two groups have samples.")
+        return Answer(Verdict.UNDECIDED, "Nothing to compare", "Fewer than two groups have samples.")
     broken = [finding for finding in findings if not finding.holds]
     if broken:
         text = (
-            f"{count(len(broken))} of {_comparisons(len(findings))} beyond tolerance. The farthest is {_place(worst)}."
+            f"{count(len(broken))} of {_comparisons(len(findings))} beyond the tolerance. The worst is {_place(worst)}."
         )
         return Answer(Verdict.VIOLATED, "Broken", text)
     text = f"{_comparisons(len(findings))} within tolerance. The closest to it is {_place(worst)}."
@@ -118,7 +128,7 @@ def _population(audit: Audit) -> Answer:
     sentences = [_tally(by_verdict, len(audit.findings))] if by_verdict else []
     decisive = by_verdict.get(audit.verdict, [])
     if decisive and audit.verdict is Verdict.VIOLATED:
-        sentences.append(f"The farthest beyond its tolerance is {_reach(decisive[0])}.")
+        sentences.append(f"The worst is {_reach(decisive[0])}.")
     elif decisive and audit.verdict is Verdict.UNDECIDED:
         sentences.append(_undecided(min(decisive, key=lambda finding: finding.smallest)))
     elif decisive:
@@ -127,6 +137,23 @@ def _population(audit: Audit) -> Answer:
     if audit.not_compared:
         sentences.append(f"Absent, and so not compared: {_listed(audit.not_compared)}.")
     return Answer(audit.verdict, words[audit.verdict], " ".join(sentences) or "There is no interval to judge by.")
+
+
+def _decisions(audit: Audit) -> Answer | None:
+    """The four-fifths rule, whatever was promised: means within tolerance can hide decisions that are far apart."""
+    least = audit.least_selected
+    if least is None or least.impact_ratio is None or least.impact_ratio == 1.0:
+        return None
+    ends = "" if least.ratio_interval is None else f" (interval {interval(least.ratio_interval)})"
+    text = (
+        f"At a threshold of {stated(audit.settings.threshold)}, {isolated(shortened(least.name, 60))} is selected at "
+        f"{number(least.impact_ratio)} times{ends} the rate of the group selected most."
+    )
+    if least.impact_ratio < FOUR_FIFTHS:
+        return Answer(Verdict.VIOLATED, "Below four fifths", text)
+    if least.ratio_interval is not None and least.ratio_interval[0] < FOUR_FIFTHS:
+        return Answer(Verdict.UNDECIDED, "Four fifths or more in these data", text)
+    return Answer(Verdict.SATISFIED, "Four fifths or more", text)
 
 
 def _tally(by_verdict: Mapping[Verdict, Sequence[Finding]], total: int) -> str:

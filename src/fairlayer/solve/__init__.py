@@ -22,15 +22,16 @@ from fairlayer.binding.rows import Rows
 from fairlayer.binding.system import System
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
 from fairlayer.solve.certify import scales, shortfalls
-from fairlayer.solve.discrepancy import Discrepancy, Squared
+from fairlayer.solve.discrepancy import Discrepancy, check_domain, compiled_kind, inner_limits, odds_against
 from fairlayer.solve.exact import exact_shortfalls, search_grid
 from fairlayer.solve.extremes import cell_extremes
 from fairlayer.solve.families import largest_excess
 from fairlayer.solve.feasibility import least_excess, widened
 from fairlayer.solve.interior import interior_multipliers
-from fairlayer.solve.loops import MOST_SUM, NOT_FINITE, TOO_LARGE, solve_loops
+from fairlayer.solve.loops import MOST_SUM, NOT_FINITE, OUTSIDE, TOO_LARGE, solve_loops
 from fairlayer.solve.newton import DONE, shifts, statistics
 from fairlayer.solve.result import Result
+from fairlayer.solve.smooth import ODDS
 from fairlayer.solve.tensors import solve_tensors
 
 _COMPILED = (torch.float32, torch.float64)
@@ -49,10 +50,15 @@ class Task(NamedTuple):
     compiled: bool  # by compiled loops; otherwise in tensor operations
     ranks: Ranks | None = None  # whose samples are projected together with these
 
+    @property
+    def inside(self) -> Box:
+        """The box, less what no response can be."""
+        return self.box.within(*inner_limits(self.discrepancy, self.z.dtype))
+
 
 def is_compiled(z: Tensor, discrepancy: Discrepancy) -> bool:
     """Whether compiled loops can take this problem."""
-    return z.dtype in _COMPILED and z.device.type == "cpu" and type(discrepancy) is Squared
+    return z.dtype in _COMPILED and z.device.type == "cpu" and compiled_kind(discrepancy) is not None
 
 
 def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
@@ -77,7 +83,7 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
         result = _attempt(task, task.system.rows, unit, np.zeros(len(result.nu)))
         if result.outcome == DONE:
             return _settled(task, result), 0.0
-    rows, extremes = task.system.rows, cell_extremes(task.system, task.box)
+    rows, extremes = task.system.rows, cell_extremes(task.system, task.inside)
     if task.discrepancy.name == "squared":
         start = interior_multipliers(as_numpy(task.z).astype(np.float64), task.system, rows, task.box)
         if start is not None:
@@ -138,7 +144,7 @@ def infeasible(view: PresentRows, rows: Rows, excess: float, push: np.ndarray) -
     """The rows that stand in each other's way, by name."""
     blamed = np.flatnonzero(view.multipliers(push))
     names = [view.names[j] for j in blamed]
-    half = 0.5 * (rows.upper - rows.lower)[view.family[blamed]]
+    half = 0.5 * (rows.upper - rows.lower)[view.family[blamed]]  # infinite of ratios, which name no tolerance
     return InfeasibleError(names, excess, half + excess)
 
 
@@ -155,22 +161,25 @@ def _attempt(task: Task, rows: Rows, unit: float, start: np.ndarray = _NO_START)
     system, box, z = task.system, task.box, task.z
     if not task.compiled:
         return solve_tensors(z, system._replace(rows=rows), box, unit, task.discrepancy, start)
-    out = torch.empty_like(z, memory_format=torch.contiguous_format)
+    kind, single, given, sides = compiled_kind(task.discrepancy), False, z, (box.lo, box.hi)
+    if kind == ODDS:  # in float64, so that near 0 and 1 nothing is lost; outputs are rounded to their own dtype
+        given, single, sides = odds_against(z), z.dtype == torch.float32, box.wide()
+    out = torch.empty_like(given, memory_format=torch.contiguous_format)
     outcome, *rest = solve_loops(
-        z.numpy(),
+        kind,
+        given.numpy(),
         system.cell,
         system.weights,
         system.samples,
         system.weight,
-        box.lo,
-        box.hi,
+        *sides,
         rows,
         start,
         unit,
-        False,
+        single,
         out.numpy(),
     )
-    return Result(outcome, out, *rest)
+    return Result(outcome, out.to(z.dtype), *rest)
 
 
 def _settled(task: Task, result: Result) -> Result:
@@ -186,7 +195,7 @@ def _settled(task: Task, result: Result) -> Result:
     exactly = _exactly(task, missed)
     if exactly is not None:
         return exactly
-    found = search_grid(result.value, task.system, task.box)
+    found = search_grid(result.value, task.system, task.inside)
     if found is not None:
         exact = as_numpy(found).astype(np.float64)
         better = exact_shortfalls(exact, task.system, missed)
@@ -239,6 +248,8 @@ def _refuse(task: Task, result: Result) -> None:
     if result.outcome == NOT_FINITE:
         position = int((~torch.isfinite(task.z)).nonzero()[0])
         raise InputError(f"z[{position}] is {float(task.z[position])}: outputs must be finite.")
+    if result.outcome == OUTSIDE:
+        check_domain(task.z.double().cpu().numpy(), task.discrepancy)
     if result.outcome == TOO_LARGE:
         largest = float(task.z.abs().max())
         raise InputError(

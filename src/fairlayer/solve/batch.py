@@ -18,6 +18,7 @@ class Matrices(NamedTuple):
     A: np.ndarray  # (B or 1, m, n)
     lower: np.ndarray  # (B or 1, m)
     upper: np.ndarray  # (B or 1, m)
+    kind: int  # the discrepancy, of smooth.py
     weight: np.ndarray  # (n,) of the outputs, or empty where all are 1
     lo: np.ndarray  # (n,) or (1,)
     hi: np.ndarray  # (n,) or (1,)
@@ -91,6 +92,7 @@ def solve_batch(z, matrices, unit, out):
     for b in range(B):
         _fill(rows, matrices, b)
         outcome, nu, shift, slopes, missed, value, _ = solve_loops(
+            matrices.kind,
             z[b],
             cell,
             matrices.weight,
@@ -122,6 +124,6 @@ def pull_back_batch(gradient, z, matrices, ends, out):
     for b in range(B):
         _fill(rows, matrices, b)
         pull_back(
-            gradient[b], z[b], cell, matrices.weight, matrices.lo, matrices.hi, ends.shift[b], ends.slopes[b], rows,
-            ends.nu[b], out[b],
+            matrices.kind, gradient[b], z[b], cell, matrices.weight, matrices.lo, matrices.hi, ends.shift[b],
+            ends.slopes[b], rows, ends.nu[b], z.itemsize == 4, out[b],
         )  # fmt: skip

@@ -49,8 +49,8 @@ def newton_tolerance(rows, absolute, count, tolerance):
 @compiled(inline=True)
 def room(rows, f, scale):
     """How far a family's bounds can move inside before they meet."""
-    if rows.family[KIND, f] == RATIO:
-        return 0.1 * scale
+    if rows.family[KIND, f] == RATIO:  # equal means of this size leave so much
+        return 0.1 * (1.0 - rows.family[COEFFICIENT, f]) * scale
     return 0.5 * (rows.family[UPPER, f] - rows.family[LOWER, f])
 
 

@@ -63,8 +63,9 @@ class Solve(NamedTuple):
 def begin(rows, count, weight, least, most, reach, start, unit):
     """A solve that asks for its first pass.
 
-    count, weight: (G,) samples and weight of each cell; least, most: (G,) what its sum can be within the bounds; reach:
-    shift beyond which every sample rests on a bound; start: multipliers to begin with, or empty for none, and for
+    count, weight: (G,) samples of each cell, and its weight, times the usual slope of a sample; least, most: (G,) what
+    its sum can be within the bounds; reach: how far a shift may go at once, as beyond it every sample rests on a bound;
+    start: multipliers to begin with, or empty for none, and for
     outputs to be left as they are where they all but satisfy the rows; unit: relative
     rounding error of the output's dtype, 0 where the output may exceed the rows by its rounding.
     """

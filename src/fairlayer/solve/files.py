@@ -25,6 +25,7 @@ from fairlayer.solve.extremes import cell_extremes
 from fairlayer.solve.feasibility import least_excess
 from fairlayer.solve.loops import Samples, measure, take_sums, write
 from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, statistics
+from fairlayer.solve.smooth import SQUARED
 
 Chunk = tuple[np.ndarray, np.ndarray]  # outputs, float64, and the cell of each, int32
 Chunks = Callable[[], Iterable[Chunk]]  # every call starts another pass
@@ -93,7 +94,7 @@ class _Passes:
 
     def _samples(self) -> Iterator[Samples]:
         for z, cell in self.chunks():
-            yield Samples(z, cell, _NONE, self.box.lo, self.box.hi, _NONE, self.start, False)
+            yield Samples(SQUARED, z, cell, _NONE, self.box.lo, self.box.hi, _NONE, self.start, False)
 
     def extent(self) -> tuple[float, float]:
         """The least and the greatest output."""

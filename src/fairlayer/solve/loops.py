@@ -15,8 +15,9 @@ from fairlayer.binding.exact_sums import TINY, UNIT, exact_sums
 from fairlayer.compiled import compiled
 from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, begin, proceed
 from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, shifts, solve_active, statistics
+from fairlayer.solve.smooth import KL, SQUARED, extent, smooth_pull_back, smooth_sums, smooth_write
 
-NOT_FINITE, TOO_LARGE = 8, 9  # ends of a solve before its start
+NOT_FINITE, TOO_LARGE, OUTSIDE = 8, 9, 10  # ends of a solve before its start
 MOST_SUM = 1e300  # of |z|: the rest of float64's range is left to differences and error bounds
 
 
@@ -50,6 +51,7 @@ def _weight(weight, i):
 class Samples(NamedTuple):
     """The samples of a batch; also laid out cell by cell where all have the same weight and bounds."""
 
+    kind: int  # the discrepancy, of smooth.py
     z: np.ndarray  # (n,)
     cell: np.ndarray  # (n,)
     weight: np.ndarray  # (n,), or empty where all are 1
@@ -61,11 +63,11 @@ class Samples(NamedTuple):
 
 
 @compiled
-def gather(z, cell, weight, lo, hi, count, single):
+def gather(kind, z, cell, weight, lo, hi, count, single):
     """Samples of which `count` are in each cell."""
     start = np.zeros(count.size + 1, dtype=np.int64)
     if weight.size > 0 or lo.size > 1 or hi.size > 1:
-        return Samples(z, cell, weight, lo, hi, np.empty(0, dtype=z.dtype), start, single)
+        return Samples(kind, z, cell, weight, lo, hi, np.empty(0, dtype=z.dtype), start, single)
     for c in range(count.size):
         start[c + 1] = start[c] + int(count[c])
     place = start.copy()
@@ -74,7 +76,7 @@ def gather(z, cell, weight, lo, hi, count, single):
         c = cell[i]
         ordered[place[c]] = z[i]
         place[c] += 1
-    return Samples(z, cell, weight, lo, hi, ordered, start, single)
+    return Samples(kind, z, cell, weight, lo, hi, ordered, start, single)
 
 
 @compiled(inline=True)
@@ -87,12 +89,15 @@ def start_solve(samples, rows, count, cell_weight, start, unit):
         low = min(low, float(lo[i]))
     for i in range(hi.size):
         high = max(high, float(hi[i]))
+    if samples.kind != SQUARED:  # what a response cannot be, a bound need not forbid
+        low = max(low, 0.0)
+        high = high if samples.kind == KL else min(high, 1.0)
     if lo.size > 1 or hi.size > 1:
         for i in range(samples.z.size):
             w = _weight(samples.weight, i)
             if w > 0.0:  # what has no weight adds nothing, even where its bound is infinite
-                least[samples.cell[i]] += w * float(_bound(lo, i))
-                most[samples.cell[i]] += w * float(_bound(hi, i))
+                least[samples.cell[i]] += w * max(float(_bound(lo, i)), low)
+                most[samples.cell[i]] += w * min(float(_bound(hi, i)), high)
     else:
         for c in range(cell_weight.size):
             if cell_weight[c] > 0.0:
@@ -100,12 +105,18 @@ def start_solve(samples, rows, count, cell_weight, start, unit):
     total = 0.0
     for c in range(cell_weight.size):
         total += cell_weight[c]
-    largest, reach = largest_magnitude(samples.z), np.inf
-    if low > -np.inf and high < np.inf:
+    largest, reach, fits, slope = largest_magnitude(samples.z), np.inf, True, 1.0
+    if samples.kind != SQUARED:
+        fits, reach, slope = extent(samples.kind, samples.z)
+    elif low > -np.inf and high < np.inf:
         reach = 2.0 * max(largest - low, high + largest, 0.0)
+    if slope != 1.0:
+        cell_weight = slope * cell_weight
     solve = begin(rows, count, cell_weight, least, most, reach, start, unit)
     if not np.isfinite(largest):
         solve.search.number[OUTCOME] = NOT_FINITE
+    elif not fits:
+        solve.search.number[OUTCOME] = OUTSIDE
     elif not largest * max(total, 1.0) <= MOST_SUM:
         solve.search.number[OUTCOME] = TOO_LARGE
     return solve
@@ -155,6 +166,11 @@ def _measured_stretch(z, start, stop, low, high):
 def measure(samples, S, D, absolute, square):
     """Cell sums of the outputs as they are, of slopes, absolute values and squares."""
     lo, hi = samples.lo, samples.hi
+    if samples.kind != SQUARED:  # whose outputs are positive
+        smooth_sums(samples, np.zeros(S.size), S, D, square)
+        for c in range(S.size):
+            absolute[c] = S[c]
+        return
     if samples.ordered.size > 0:
         start = samples.start
         for c in range(S.size):
@@ -178,6 +194,9 @@ def measure(samples, S, D, absolute, square):
 def take_sums(samples, shift, S, D):
     """Cell sums of outputs and slopes at the given shifts; nothing is written per sample."""
     lo, hi = samples.lo, samples.hi
+    if samples.kind != SQUARED:
+        smooth_sums(samples, shift, S, D, np.empty(S.size))
+        return
     if samples.ordered.size > 0:
         start = samples.start
         for c in range(S.size):
@@ -198,7 +217,9 @@ def write(samples, shift, out, S, D, error):
     """Write the output in its own dtype; cell sums of what was written, with an error bound, and of the slopes."""
     z, cell, lo, hi, start = samples.z, samples.cell, samples.lo, samples.hi, samples.start
     rounded = out.dtype.type
-    if samples.ordered.size > 0 and not samples.single:
+    if samples.kind != SQUARED:
+        smooth_write(samples, shift, out, S, D, error)
+    elif samples.ordered.size > 0 and not samples.single:
         low, high = lo[0], hi[0]
         for i in range(z.size):
             raw = rounded(z[i] - shift[cell[i]])
@@ -223,13 +244,14 @@ def write(samples, shift, out, S, D, error):
 
 
 @compiled
-def solve_loops(z, cell, weight, count, cell_weight, lo, hi, rows, start, unit, single, out):
+def solve_loops(kind, z, cell, weight, count, cell_weight, lo, hi, rows, start, unit, single, out):
     """Project z into `out`; (outcome, multipliers of statistics, shifts, slopes, missed, statistics, |y| by cell).
 
-    weight: (n,), or empty where all are 1; count, cell_weight: (G,) samples and weight per cell; lo, hi: (n,) or (1,);
+    kind: the discrepancy, of smooth.py; weight: (n,), or empty where all are 1; count, cell_weight: (G,) samples and
+    weight per cell; lo, hi: (n,) or (1,);
     start: (K,) multipliers to begin with, or empty; unit: as in `driver.begin`; single: round to float32 in any case.
     """
-    samples = gather(z, cell, weight, lo, hi, count, single)
+    samples = gather(kind, z, cell, weight, lo, hi, count, single)
     solve = start_solve(samples, rows, count, cell_weight, start, unit)
     of_cell = solve.search.cell
     request = MEASURE if solve.search.number[OUTCOME] == DONE else FINISHED
@@ -255,13 +277,16 @@ def solve_loops(z, cell, weight, count, cell_weight, lo, hi, rows, start, unit, 
 
 
 @compiled
-def pull_back(gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, out):
+def pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, single, out):
     """Vector-Jacobian product of the projection, into `out`.
 
     With A the active rows and D the slopes, it is rho_z (g - A'v), v = (A D A')^+ A D g: one pass for the cell sums of
     D g, one small solve, one pass to write. Which samples rest on a bound is decided in their own dtype, as it was when
-    the output was written.
+    the output was written. single: outputs were rounded to float32 in any case.
     """
+    if kind != SQUARED:
+        smooth_pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, single, out)
+        return
     n = z.size
     rounded, zero = out.dtype.type, out.dtype.type(0)
     bank = np.zeros((4, shift.size))  # four in turn, so that samples of one cell need not wait for each other

@@ -264,7 +264,7 @@ class _Layout:
         index = as_numpy(cell).astype(np.int32, copy=False)
         body = np.zeros((size, self.width), dtype=np.int64)
         body[:, 0] = np.bincount(index, minlength=size)
-        windows, _ = share.sums(np.zeros(size), bottoms, False, True)
+        windows = share.sums(np.zeros(size), bottoms, False, True)
         self.of(body, "sums")[:] = windows.transpose(1, 0, 2).reshape(size, 3 * WIDTH)
         weights = _NONE if part.weights is None else part.weights
         if "weight" in self.at:

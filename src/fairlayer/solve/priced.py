@@ -30,6 +30,7 @@ from fairlayer.solve.newton import (
     gram,
     statistics,
 )
+from fairlayer.solve.smooth import SQUARED
 
 _MOST_SOLVES = 120
 
@@ -49,7 +50,7 @@ def _total(rows, nu):
     total = 0.0
     for f in range(rows.family.shape[1]):
         for k in range(rows.first[f], rows.first[f + 1]):
-            total += abs(nu[k]) if rows.family[KIND, f] == EACH else max(nu[k], 0.0)
+            total += abs(nu[k]) if rows.family[KIND, f] == EACH else max(-nu[k], 0.0)
     return total
 
 
@@ -105,7 +106,7 @@ def solve_priced(z, cell, weight, count, cell_weight, lo, hi, rows, price, out):
     """
     G, K = count.size, rows.offset.size
     sums, slopes, shift, nu = np.zeros(G), np.zeros(G), np.zeros(G), np.zeros(K)
-    samples = gather(z, cell, weight, lo, hi, count, False)
+    samples = gather(SQUARED, z, cell, weight, lo, hi, count, False)
     take_sums(samples, shift, sums, slopes)
     q = statistics(rows, sums)
     scale = 0.0

@@ -20,6 +20,7 @@ from fairlayer.binding.rows import dense
 from fairlayer.binding.system import System
 from fairlayer.solve.families import MINUS, PLUS, M, P, active_rows, largest_excess
 from fairlayer.solve.priced import solve_priced
+from fairlayer.solve.tensors import has_float64
 
 
 class Softened(NamedTuple):
@@ -81,18 +82,19 @@ def soften(z: Tensor, system: System, box: Box, price: float) -> tuple[Tensor, S
     if not (torch.is_grad_enabled() and z.requires_grad):
         return value, softened
 
+    device = z.device if has_float64(z.device) else torch.device("cpu")
     index = torch.as_tensor(system.cell).long()
     shifted = (plain.double() - torch.from_numpy(softened.shift)[index]).to(plain.dtype)
-    free = (shifted == softened.value).to(device=z.device, dtype=torch.float64)
-    dz = z.double() * free
+    free = (shifted == softened.value).to(device=device, dtype=torch.float64)
+    dz = z.to(device).double() * free
     A, inverse = _active_rows(system, softened)
     if A.size:
-        index = index.to(z.device)
-        weights = torch.from_numpy(system.weights).to(z.device) if len(system.weights) else None
+        index = index.to(device)
+        weights = torch.from_numpy(system.weights).to(device) if len(system.weights) else None
         sums = dz.new_zeros(A.shape[1]).index_add(0, index, dz if weights is None else dz * weights)
-        pull = torch.from_numpy(A.T @ inverse @ A).to(z.device)
+        pull = torch.from_numpy(A.T @ inverse @ A).to(device)
         dz = dz - free * (pull @ sums)[index]
-    move = dz.to(z.dtype)
+    move = dz.to(device=z.device, dtype=z.dtype)
     return value + (move - move.detach()), softened
 
 

@@ -27,7 +27,7 @@ from fairlayer.solve.newton import COUNT, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, 
 from fairlayer.solve.opening import Whole, make_share
 from fairlayer.solve.result import Result
 from fairlayer.solve.shares import ABSOLUTE, OUTPUT_SLOPES, OUTPUTS, SLOPES, WRITTEN, Share
-from fairlayer.solve.windows import DEPTH, WIDTH, bottom_below, carry, sum_errors, window_sums
+from fairlayer.solve.windows import bottom_below, carry, sum_errors, window_sums
 
 _SMALLEST, _LARGEST = 1e-120, 1e120  # beyond, the batch is solved in other units
 _GRADIENT_BOTTOM = -250  # of the windows of a gradient, good for numbers from 2^-150 to 2^80
@@ -67,15 +67,11 @@ class RankPasses:
                 of_cell[ERROR] += 1.01 * UNIT * self.taken[ABSOLUTE]
 
     def _take(self, shift: np.ndarray) -> None:
+        # Outputs move by no more than the shift.
         largest = 2.0 * (self.whole.largest + float(np.abs(shift).max(initial=0.0))) * self.whole.heaviest
         self.bottoms = bottom_below(largest), bottom_below(self.whole.heaviest)
-        while True:
-            windows, left_out = self.share.sums(shift, self.bottoms, self.both, self.weighted)
-            found = self.ranks.total(np.append(windows.reshape(-1), left_out))
-            if found[-1] == 0:
-                break
-            self.bottoms = self.bottoms[0] + DEPTH // 2, self.bottoms[1] + DEPTH // 2
-        self.taken = self._as_floats(found[:-1].reshape(-1, self.G, WIDTH), self.bottoms)
+        windows = self.share.sums(shift, self.bottoms, self.both, self.weighted)
+        self.taken = self._as_floats(self.ranks.total(windows), self.bottoms)
         self.at = shift.copy()
 
     def _as_floats(self, windows: np.ndarray, bottoms: tuple[int, int]) -> np.ndarray:

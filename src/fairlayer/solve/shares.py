@@ -6,7 +6,6 @@ sum is a window (`windows`), of each cell.
 
 from __future__ import annotations
 
-import math
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +15,7 @@ from torch import Tensor
 from fairlayer.binding.bounds import Box
 from fairlayer.compiled import compiled
 from fairlayer.solve.discrepancy import Discrepancy
-from fairlayer.solve.windows import ROOM, WIDTH, add_tensor, add_value, carry
+from fairlayer.solve.windows import WIDTH, add_tensor, add_value, carry
 
 Bottoms = tuple[int, int]  # of the windows of outputs, and of those of slopes
 
@@ -28,8 +27,8 @@ WRITTEN, SLOPES, ABSOLUTE, OUTPUTS, OUTPUT_SLOPES = range(5)
 class Share(Protocol):
     """Samples of a rank, in the cells of the whole batch."""
 
-    def sums(self, shift: np.ndarray, bottoms: Bottoms, both: bool, absolute: bool) -> tuple[np.ndarray, int]:
-        """(3 or 5, G, WIDTH) windows at the shifts, and how many values were too large for them.
+    def sums(self, shift: np.ndarray, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
+        """(3 or 5, G, WIDTH) windows at the shifts.
 
         both: of the outputs before they are rounded, too; absolute: whether those of absolute values are wanted.
         """
@@ -48,12 +47,12 @@ class LoopShare:
         self.z, self.cell, self.weights = z.numpy(), cell, weights
         self.lo, self.hi = box.lo, box.hi
 
-    def sums(self, shift: np.ndarray, bottoms: Bottoms, both: bool, absolute: bool) -> tuple[np.ndarray, int]:
+    def sums(self, shift: np.ndarray, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
         """As in `Share`."""
         limbs = np.zeros((5 if both else 3, len(shift), WIDTH), dtype=np.int64)
         _add_sums(self.z, self.cell, self.weights, self.lo, self.hi, shift, *bottoms, absolute, limbs)
         carry(limbs.reshape(-1, WIDTH))
-        return limbs, 0  # outputs move by no more than the shift: who knows the largest of them chose the window
+        return limbs
 
     def write(self, shift: np.ndarray) -> Tensor:
         """As in `Share`."""
@@ -99,7 +98,7 @@ class TensorShare:
     def _weighted(self, values: Tensor) -> Tensor:
         return values if self.weights is None else values * self.weights
 
-    def sums(self, shift: np.ndarray, bottoms: Bottoms, both: bool, absolute: bool) -> tuple[np.ndarray, int]:
+    def sums(self, shift: np.ndarray, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
         """As in `Share`."""
         s, (bottom, slope_bottom) = self._shift_of(shift), bottoms
         y = self.discrepancy.response(self.exact, s, self.lo, self.hi)
@@ -111,9 +110,7 @@ class TensorShare:
         limbs = [add_tensor(values, self.cell, len(shift), lowest) for values, lowest in listed]
         found = torch.stack(limbs).cpu().numpy()
         carry(found.reshape(-1, WIDTH))
-        ends = [math.ldexp(1.0, lowest + ROOM) if lowest + ROOM < 1024 else math.inf for _, lowest in listed]
-        left_out = sum(int((values.abs() >= end).sum()) for (values, _), end in zip(listed, ends, strict=True))
-        return found, left_out
+        return found
 
     def write(self, shift: np.ndarray) -> Tensor:
         """As in `Share`."""

@@ -15,10 +15,10 @@ from torch import Tensor
 from fairlayer.binding.bounds import Box
 from fairlayer.binding.exact_sums import TINY, UNIT, exact_sums
 from fairlayer.binding.system import System
-from fairlayer.solve.discrepancy import Discrepancy
+from fairlayer.solve.discrepancy import Discrepancy, domain_of, inner_limits
 from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, begin, proceed
 from fairlayer.solve.extremes import cell_extremes
-from fairlayer.solve.loops import MOST_SUM, NOT_FINITE, TOO_LARGE
+from fairlayer.solve.loops import MOST_SUM, NOT_FINITE, OUTSIDE, TOO_LARGE
 from fairlayer.solve.newton import ABSOLUTE, ERROR, SHIFT, SQUARE, TRIAL, D, S, statistics
 from fairlayer.solve.result import Result
 
@@ -52,6 +52,11 @@ class TensorPasses:
         """The shift of each sample."""
         return torch.from_numpy(shift).to(self.device)[self.cell]
 
+    def usual_slope(self) -> float:
+        """The mean slope of a sample before any shift, as if there were no bounds."""
+        none = torch.zeros_like(self.exact)
+        return float(self.discrepancy.slope(self.exact, none, none - math.inf, none + math.inf).mean())
+
     def answer(self, request: int, of_cell: np.ndarray) -> None:
         """Take the sums that are asked for."""
         if request == EXACT:
@@ -75,7 +80,8 @@ class TensorPasses:
                 of_cell[ABSOLUTE], of_cell[SQUARE] = np.abs(of_cell[S]), of_cell[S] ** 2
             return
         dtype = self.z.dtype
-        value = torch.clamp(y.to(dtype), self.lo.to(dtype), self.hi.to(dtype))
+        inside = torch.clamp(y.to(dtype), *inner_limits(self.discrepancy, dtype))
+        value = torch.clamp(inside, self.lo.to(dtype), self.hi.to(dtype))
         self.value = value.to(self.z.device)
         written = value.double()
         of_cell[S] = self.cell_sums(written)
@@ -101,13 +107,19 @@ def solve_tensors(
     smallest, largest = torch.aminmax(passes.exact)
     if not bool(torch.isfinite(smallest) & torch.isfinite(largest)):
         return _unsolved(NOT_FINITE, system)
+    low, high = domain_of(discrepancy)
+    if not low < float(smallest) <= float(largest) < high:
+        return _unsolved(OUTSIDE, system)
     if not float(torch.maximum(-smallest, largest)) * max(float(system.weight.sum()), 1.0) <= MOST_SUM:
         return _unsolved(TOO_LARGE, system)
     reach = math.inf
     if hasattr(discrepancy, "reach"):
         reach = discrepancy.reach(float(smallest), float(largest), box.lowest, box.highest)
-    extremes = cell_extremes(system, box)
-    solve = begin(system.rows, system.samples, system.weight, *extremes, reach, start, unit)
+    extremes = cell_extremes(system, box.within(*inner_limits(discrepancy, z.dtype)))
+    weight = system.weight
+    if not discrepancy.piecewise_linear:
+        weight = weight * passes.usual_slope()
+    solve = begin(system.rows, system.samples, weight, *extremes, reach, start, unit)
     of_cell, request = solve.search.cell, MEASURE
     while request != FINISHED:
         passes.answer(request, of_cell)

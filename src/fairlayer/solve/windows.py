@@ -19,7 +19,6 @@ from fairlayer.compiled import compiled
 WIDTH = 12  # limbs of a window, the uppermost of which is left to carries
 DEPTH = 330  # bits from the largest value down to the bottom
 _LAST_PLACE = 32 * (WIDTH - 3) + 31  # of a value's lowest bit, for its highest to be within the window
-ROOM = _LAST_PLACE + 53  # bits from the bottom within which a value is added whatever it is
 _LOW = np.int64(0xFFFFFFFF)
 
 

@@ -201,7 +201,9 @@ class CellIndex:
         }
 
     def load_data(self, data: dict[str, Any]) -> None:
-        """What `to_data` gave."""
+        """What `to_data` gave. Where it is what is known already, all that was worked out from it stays."""
+        if data == self.to_data():
+            return
         self.names = tuple(map(_label, data["names"])) if data["names"] is not None else None
         self.keys = tuple(tuple(map(_label, key)) for key in data["keys"])
         self.labels = [{_label(label): v for v, label in enumerate(labels)} for labels in data["labels"]]

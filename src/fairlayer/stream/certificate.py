@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.rows import EACH
 from fairlayer.stream.agreement import correlation
 from fairlayer.stream.cell_sums import RAW
 from fairlayer.stream.ledger import Ledger
+from fairlayer.stream.promise import Promise, decision_promises
 from fairlayer.stream.settings import Settings
 
 _LEAST, _MOST, _MEAN, _GAP, _BATCHES = range(5)  # places in a row's shares, see kernels.note_shares
@@ -29,10 +31,27 @@ class ConstraintReport:
     gap: float | None
     largest_gap: float | None
     satisfied: bool
+    relative: bool = False  # gaps are shares of the larger mean: 1 less the ratio of the two
+    # What a stream promises of its gap now, and whether that is kept: of decisions, which are whole, the tolerance and
+    # half a decision of each group (of each cell, where attributes overlap); of means the tolerance.
+    bound: float | None = None
+    kept: bool = False
 
     def __str__(self) -> str:
+        text = self._text()
+        if self.gap is None or self.satisfied or self.bound is None or self.bound == self.tolerance:
+            return text
+        within = "within" if self.kept else "NOT WITHIN"
+        return f"{text} ({within} what is promised, as decisions are whole: a gap of {self.bound:.6g})"
+
+    def _text(self) -> str:
         if self.gap is None:
             return f"{self.constraint}: pooled gap not known yet, nothing to compare; tolerance {self.tolerance:.6g}"
+        if self.relative:
+            return (
+                f"{self.constraint}: pooled ratio {1.0 - self.gap:.6g}, {'at least' if self.satisfied else 'BELOW'} "
+                f"{1.0 - self.tolerance:.6g}; least so far {1.0 - (self.largest_gap or 0.0):.6g}"
+            )
         return (
             f"{self.constraint}: pooled gap {self.gap:.6g}, {'within' if self.satisfied else 'ABOVE'} tolerance "
             f"{self.tolerance:.6g}; largest so far {self.largest_gap:.6g}"
@@ -47,9 +66,10 @@ class GroupReport:
     count: int
     mean: float
     raw_mean: float
+    measure: str = "mean"  # or "rate", of yes, where decisions are counted
 
     def __str__(self) -> str:
-        return f"{self.group}: {self.count} decisions, mean {self.mean:.6g} (raw {self.raw_mean:.6g})"
+        return f"{self.group}: {self.count} decisions, {self.measure} {self.mean:.6g} (raw {self.raw_mean:.6g})"
 
 
 def _closely(agreement: float | None) -> str:
@@ -74,6 +94,8 @@ class Certificate:
     early: int  # decisions in the first batches, up to about 200
     early_agreement: float | None  # correlation of these with the raw outputs; None where all are alike
     later_agreement: float | None  # the same of all after them
+    threshold: float | None  # at which a score is a yes, where decisions are counted
+    overruled: int | None  # decisions that the ledger took against the leader's threshold, to keep the promise
     excess: float  # largest amount by which tolerances had to give way; 0 where they never had
     aggregate_bound: float | None  # of Lemma 3.1, on the largest pooled gap, from the gaps within batches
     weighted_average_gap: float | None  # of batches: what Algorithm 1 is about
@@ -90,9 +112,14 @@ class Certificate:
         """Whether every pooled gap is known, and within its tolerance now."""
         return all(report.satisfied for report in self.constraints)
 
+    @property
+    def kept(self) -> bool:
+        """Whether every pooled gap is known, and within what is promised of it now."""
+        return all(report.kept for report in self.constraints)
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {**asdict(self), "satisfied": self.satisfied}
+        return {**asdict(self), "satisfied": self.satisfied, "kept": self.kept}
 
     @property
     def cost(self) -> str:
@@ -104,19 +131,24 @@ class Certificate:
         )
         return (
             f"{said} As a rule early decisions pay most for the promise: little has been decided that could offset "
-            "a gap, so they are drawn together, and say less about people than raw outputs do."
+            "a gap, so they are pulled together, and tell people apart less well than raw outputs do."
         )
 
     def __str__(self) -> str:
         lines = [f"Stream {self.stream!r} ({self.policy}): {self.samples} decisions in {self.batches} batches"]
         lines += [f"  {report}" for report in self.constraints]
         if self.waiting:
-            lines.append(f"  {self.waiting} decisions wait for their target, and are not in gaps that need it")
+            lines.append(
+                f"  {self.waiting} decisions are waiting for their targets, and are left out of gaps that need them"
+            )
         lines += [f"  {group}" for group in self.groups]
         lines.append(
             f"  changed: {self.changed:.1%} of decisions, by {self.mean_change:.6g} on average over all, "
             f"{self.largest_change:.6g} at most"
         )
+        if self.overruled is not None:
+            share = self.overruled / max(self.samples, 1)
+            lines.append(f"  yes at {self.threshold:g}; thresholds overruled: {self.overruled} times ({share:.2%})")
         if self.samples:
             lines.append(f"  {self.cost}")
         if self.aggregate_bound is not None:
@@ -152,6 +184,8 @@ def certify(name: str, settings: Settings, ledger: Ledger, head: tuple[int, str]
         early=int(early[0]),
         early_agreement=correlation(early),
         later_agreement=correlation(later),
+        threshold=settings.quantity.threshold,
+        overruled=int(numbers["overruled"]) if settings.quantity.threshold is not None else None,
         excess=numbers["excess"],
         aggregate_bound=_aggregate_bound(ledger),
         weighted_average_gap=average if algorithm else None,
@@ -170,13 +204,19 @@ def certify(name: str, settings: Settings, ledger: Ledger, head: tuple[int, str]
 def report_constraints(settings: Settings, ledger: Ledger) -> tuple[ConstraintReport, ...]:
     """Each constraint now."""
     reports = []
+    promises: list[Promise | None] = [None] * len(settings.tolerances)
+    if settings.quantity.threshold is not None:
+        promises = decision_promises(ledger, len(settings.tolerances))
     for position, (constraint, gap) in enumerate(
         zip(settings.rules.constraints, largest_gaps(settings, ledger), strict=True)
     ):
         largest = ledger.account.largest[position] if gap is not None else None
         tolerance = settings.tolerances[position]
         title = str(constraint.name or getattr(constraint, "title", type(constraint).__name__))
-        reports.append(ConstraintReport(title, tolerance, gap, largest, gap is not None and gap <= tolerance))
+        relative = getattr(constraint, "comparison", "") == "ratio"
+        held = gap is not None and gap <= (tolerance + 4.0 * UNIT if relative else tolerance)
+        bound, kept = promises[position] or Promise(tolerance, held)
+        reports.append(ConstraintReport(title, tolerance, gap, largest, held, relative, bound, kept))
     return tuple(reports)
 
 
@@ -194,10 +234,10 @@ def largest_gaps(settings: Settings, ledger: Ledger) -> tuple[float | None, ...]
 
 def report_groups(ledger: Ledger) -> tuple[GroupReport, ...]:
     """Each group that has decisions."""
-    account, plan = ledger.account, ledger.book.plan
+    account, plan, measure = ledger.account, ledger.book.plan, ledger.quantity.measure
     sums = [plan.totals(each).tolist() for each in (account.count, account.total, account.cells["sums"][:, RAW])]
     return tuple(
-        GroupReport(label, int(count), total / count, raw / count)
+        GroupReport(label, int(count), total / count, raw / count, measure)
         for label, count, total, raw in zip(plan.labels, *sums, strict=True)
         if count > 0
     )
@@ -209,6 +249,8 @@ def _aggregate_bound(ledger: Ledger) -> float | None:
     It applies where every batch holds both groups of every row.
     """
     plan, view, shares = ledger.book.plan, ledger.view(), ledger.shares()
+    if view.relative is not None:  # the lemma is about differences
+        return None
     count = plan.totals(ledger.account.count)
     bound = 0.0
     for j, name in enumerate(view.names):

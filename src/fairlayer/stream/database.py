@@ -1,6 +1,7 @@
 """A database that streams live in: how to connect, begin and commit, and what to say when that fails.
 
-Names and labels are data: they are only ever bound as parameters.
+Statements whose answer nobody needs wait for the next one that is asked for, and go with it: a round trip is dear, and
+while it lasts others wait for the lock. Names and labels are data: they are only ever bound as parameters.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Database(ABC):
         self.read_only = read_only
         self.place = self._shown()
         self.connection: Any = None
+        self._waiting: list[tuple[Any, ...]] = []  # statements with their parameters, for the next round trip
 
     def _shown(self) -> str:
         """The location as messages may show it."""
@@ -61,7 +63,7 @@ class Database(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Begin a transaction."""
+        """Begin a transaction, with the next round trip."""
 
     @abstractmethod
     def _has_tables(self) -> bool:
@@ -73,7 +75,7 @@ class Database(ABC):
 
     @abstractmethod
     def lock(self, name: str) -> None:
-        """Keep other writers of a stream out until the end of the transaction."""
+        """Keep other writers of a stream out until the end of the transaction; goes with the next round trip."""
 
     @abstractmethod
     def explain(self, error: Exception) -> StoreError:
@@ -83,8 +85,24 @@ class Database(ABC):
     def check(self) -> None:
         """Refuse to go on where what is written would be lost."""
 
+    def later(self, statement: str, *parameters: Any) -> None:
+        """A statement, whose parameters are marked by `?`, that goes with the next round trip."""
+        self._waiting.append((statement, *parameters))
+
     def execute(self, statement: str, *parameters: Any) -> Any:
-        """Run one statement, whose parameters are marked by `?`."""
+        """Run one statement, after those that wait."""
+        return self.ask((statement, *parameters))[0]
+
+    def ask(self, *statements: tuple[Any, ...]) -> list[Any]:
+        """Run some statements, each with its parameters, after those that wait; their answers, in one round trip."""
+        waiting, self._waiting = self._waiting, []
+        return self._run([*waiting, *statements])[len(waiting) :]
+
+    def _run(self, statements: list[tuple[Any, ...]]) -> list[Any]:
+        """Run statements one after another. A driver that can send them all at once does that instead."""
+        return [self._execute(*one) for one in statements]
+
+    def _execute(self, statement: str, *parameters: Any) -> Any:
         return self.connection.execute(statement.replace("?", self.mark), parameters)
 
     def open(self) -> None:
@@ -119,17 +137,19 @@ class Database(ABC):
         return self.connection is not None
 
     def begin(self) -> None:
-        """Begin a transaction."""
+        """Begin a transaction, with the next round trip."""
         self.check()
+        self._waiting = []
         self._begin()
 
     def commit(self) -> None:
-        """Make the transaction durable."""
+        """Make the transaction durable, and with it all that it read."""
         self.execute("COMMIT")
 
     def roll_back(self) -> None:
         """Undo the transaction."""
-        with suppress(self.errors):  # a full disk or a lost connection has ended it already
+        self._waiting = []
+        with suppress(self.errors):  # it may not have begun, or a full disk or a lost connection has ended it already
             if self.is_open:
                 self.execute("ROLLBACK")
 
@@ -165,6 +185,7 @@ class Database(ABC):
 
     def close(self) -> None:
         """Let go of the connection."""
+        self._waiting = []
         if self.connection is not None:
             connection, self.connection = self.connection, None
             connection.close()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from fairlayer.binding.exact_sums import UNIT
-from fairlayer.binding.rows import DIFFERENCE, EACH, KIND, LOWER, UPPER
+from fairlayer.binding.rows import COEFFICIENT, DIFFERENCE, EACH, KIND, LOWER, RATIO, UPPER
 from fairlayer.compiled import compiled
 from fairlayer.stream.cell_sums import COUNT, TARGET, TOTAL
 
@@ -148,6 +148,9 @@ def pooled_rows(start, statistic, share, residual, so_far, cells, count, targets
         if family[KIND, f] == DIFFERENCE and highest - lowest > bounds[UPPER, f]:
             bounds[UPPER, f] = (highest - lowest) * (1.0 + 8.0 * UNIT)
             bounds[LOWER, f] = -bounds[UPPER, f]
+        if family[KIND, f] == RATIO and family[COEFFICIENT, f] * highest - lowest > bounds[UPPER, f]:
+            beyond = family[COEFFICIENT, f] * highest - lowest
+            bounds[UPPER, f] = beyond + 8.0 * UNIT * (abs(highest) + abs(lowest))
     return local_start, local_statistic, value, offset, present, bounds
 
 
@@ -162,38 +165,24 @@ def pooled_statistics(so_far):
 
 
 @compiled
-def settle(z, out, cell, sums, error, square, ring, ring_count, past):
-    """Enter an emitted batch: counts, exact sums, and what the leader learns from.
+def settle(z, out, counted, cell, sums, error, square):
+    """Enter an emitted batch: counts, and exact sums of what is counted, the outputs themselves or decisions.
 
     Returns (samples changed, sum, sum of squares and largest of the changes).
     """
     changed, change, square_change, largest = 0.0, 0.0, 0.0, 0.0
-    size = ring.shape[1]
     for i in range(z.size):
-        c, y, raw = cell[i], float(out[i]), float(z[i])
+        c, y = cell[i], float(counted[i])
         sums[c, COUNT] += 1.0
         sums[c, TOTAL], sums[c, TOTAL + 1] = add_exactly(sums[c, TOTAL], sums[c, TOTAL + 1], y)
         error[c, 0] += UNIT * abs(sums[c, TOTAL + 1])
         square[c] += y * y
-        learn(ring, ring_count, past, size, c, raw)
-        difference = abs(y - raw)
+        difference = abs(float(out[i]) - float(z[i]))
         changed += 1.0 if difference > 0.0 else 0.0
         change += difference
         square_change += difference * difference
         largest = max(largest, difference)
     return changed, change, square_change, largest
-
-
-@compiled
-def learn(ring, ring_count, past, size, c, raw):
-    """One raw output for the leader: into the ring of its cell, and into the running mean of the current block."""
-    ring[c, int(ring_count[c]) % size] = raw
-    ring_count[c] += 1.0
-    block = past[c, 1]
-    block[0] += 1.0
-    step = raw - block[1]
-    block[1] += step / block[0]
-    block[2] += step * (raw - block[1])
 
 
 @compiled

@@ -19,12 +19,14 @@ import numpy as np
 from fairlayer.binding.bounds import Box
 from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.row_plan import RowPlan
+from fairlayer.binding.rows import RATIO
 from fairlayer.compiled import compiled
 from fairlayer.solve.loops import solve_loops
 from fairlayer.solve.newton import DONE
+from fairlayer.solve.smooth import ENTROPY, SQUARED
 from fairlayer.stream.cell_index import CellIndex
 from fairlayer.stream.cell_sums import RING, TOTAL, CellSums
-from fairlayer.stream.kernels import history, learn
+from fairlayer.stream.kernels import history
 
 HORIZON = 0.1  # of the stream's length so far
 BLIND = 1.0  # the same, where targets come later: the shift then hits the wrong cells too, and haste would overshoot
@@ -32,6 +34,26 @@ MARGIN = 0.55  # standard deviations of the pooled gap, times sqrt(2 log(1 + sam
 SOON = 0.1  # of the horizon between two solves of the leader
 BLOCK = 64.0  # samples after which a cell's latest block is first looked at for drift
 DRIFT = 6.0  # standard errors
+
+
+@compiled
+def note_rings(raw, cell, ring, ring_count):
+    """Raw outputs into the rings of their cells."""
+    for i in range(raw.size):
+        c = cell[i]
+        ring[c, int(ring_count[c]) % RING] = raw[i]
+        ring_count[c] += 1.0
+
+
+@compiled
+def note_blocks(raw, cell, past):
+    """Raw outputs into the running means of their cells' latest blocks."""
+    for i in range(raw.size):
+        block, value = past[cell[i], 1], float(raw[i])
+        block[0] += 1.0
+        step = value - block[1]
+        block[1] += step / block[0]
+        block[2] += step * (value - block[1])
 
 
 @compiled
@@ -68,9 +90,10 @@ def look_for_drift(past):
 
 
 @compiled
-def coming_samples(ring, ring_count, past, future):
+def coming_samples(kind, ring, ring_count, past, future):
     """The samples expected: each cell's ring, moved to its mean, weighted to last until the horizon.
 
+    Where outputs must lie within an interval, none is moved by more than half its way to the end of it.
     Returns (outputs, cells, weights, samples and weight of each cell).
     """
     G, size, seen = ring_count.size, 0, 0.0
@@ -94,6 +117,10 @@ def coming_samples(ring, ring_count, past, future):
         cell_weight[c], count[c] = future * mass[c] / seen, float(kept)
         for i in range(kept):
             z[at], cell[at], weight[at] = ring[c, i] + (mean[c] - middle), c, cell_weight[c] / kept
+            if kind != SQUARED:
+                z[at] = max(z[at], 0.5 * ring[c, i])
+            if kind == ENTROPY:
+                z[at] = min(z[at], 0.5 + 0.5 * ring[c, i])
             at += 1
     return z, cell, weight, count, cell_weight
 
@@ -115,9 +142,12 @@ def noise(start, statistic, share, sums, square, counted):
 class Leader:
     """The leader of one stream: when to solve, and the shift to apply."""
 
-    def __init__(self, book: CellIndex, account: CellSums):
+    margin = MARGIN
+
+    def __init__(self, book: CellIndex, account: CellSums, kind: int = SQUARED):
         self.book = book
         self.account = account
+        self.kind = kind  # of discrepancy
         self._shift: tuple[RowPlan, np.ndarray, np.ndarray] | None = None
 
     def shift(self) -> np.ndarray:
@@ -141,22 +171,29 @@ class Leader:
                 shift[p] = np.average(shift[with_target], weights=count[with_target])
         return shift
 
-    def maybe_resolve(self, box: Box, tolerances: tuple[float, ...]) -> None:
+    def maybe_resolve(self, box: Box) -> None:
         """After a batch: look for drift, and solve again when the stream has grown enough."""
         numbers = self.account.numbers
         drifted = look_for_drift(self.account.cells["past"])
         if drifted or numbers["samples"] >= (1.0 + SOON * HORIZON) * numbers["led_at"]:
-            self.resolve(box, tolerances)
+            self.resolve(box)
 
-    def resolve(self, box: Box, tolerances: tuple[float, ...]) -> None:
-        """Find the prices anew: project what is expected, with the ledger as an offset."""
-        cells, plan, numbers = self.account.cells, self.book.plan, self.account.numbers
-        samples = numbers["samples"]
-        numbers["led_at"], led_at = samples, numbers["led_at"]
+    def horizon(self) -> float:
+        """How many samples to plan for, from now on."""
+        numbers = self.account.numbers
+        samples, led_at = numbers["samples"], numbers["led_at"]
+        numbers["led_at"] = samples
         horizon = BLIND if (self.book.without_target() >= 0).any() else HORIZON
         # Batches may be longer than the horizon; the prices serve at least until the next solve.
-        future = max(horizon * samples, samples - led_at, 1.0)
-        z, cell, weights, count, weight = coming_samples(cells["ring"], cells["ring_count"], cells["past"], future)
+        return max(horizon * samples, samples - led_at, 1.0)
+
+    def resolve(self, box: Box) -> None:
+        """Find the prices anew: project what is expected, with the ledger as an offset."""
+        cells, plan = self.account.cells, self.book.plan
+        future = self.horizon()
+        z, cell, weights, count, weight = coming_samples(
+            self.kind, cells["ring"], cells["ring_count"], cells["past"], future
+        )
         if not len(z) or not len(plan.kind):
             return
         entries = (plan.start, plan.statistic, plan.share)
@@ -164,32 +201,42 @@ class Leader:
         total = counted + plan.totals(weight)
         known = total > 0
         some = np.where(known, total, 1.0)
-        upper = np.array(tolerances)[plan.owner]
-        upper = upper - self._margins(noise(*entries, cells["sums"], cells["square"], counted), future, upper)
-        rows = plan.rows(plan.share / some[plan.statistic], known, -(high + low) / some, -upper, upper)
+        upper = self.book.rules.limits(plan)[1]
+        upper = upper - self.margins(noise(*entries, cells["sums"], cells["square"], counted), future, upper)
+        lower = np.where(plan.kind == RATIO, -np.inf, -upper)
+        rows = plan.rows(plan.share / some[plan.statistic], known, -(high + low) / some, lower, upper)
         sides = (side.astype(np.float64) for side in (box.lo, box.hi))
         outcome, nu, *_ = solve_loops(
-            z, cell, weights, count, weight, *sides, rows, np.zeros(0), UNIT, False, np.empty(len(z))
+            self.kind, z, cell, weights, count, weight, *sides, rows, np.zeros(0), UNIT, False, np.empty(len(z))
         )
         if outcome == DONE:
             self.account.price = dict(zip(plan.labels, (nu / some).tolist(), strict=True))
             self._shift = None
 
-    def _margins(self, variance: np.ndarray, future: float, upper: np.ndarray) -> np.ndarray:
+    def margins(self, variance: np.ndarray, future: float, upper: np.ndarray) -> np.ndarray:
         """(F,) how far to keep away from the tolerances: some standard deviations of the pooled gap."""
         plan, numbers = self.book.plan, self.account.numbers
         samples, emitted = numbers["samples"], float(self.account.count.sum())
         batch = samples / numbers["batches"] if samples else 1.0
-        deviations = MARGIN * np.sqrt(2.0 * np.log1p(samples / batch**2))
+        deviations = self.margin * np.sqrt(2.0 * np.log1p(samples / batch**2))
         largest = np.zeros(len(plan.kind))
         for f, (first, last) in enumerate(zip(plan.first[:-1].tolist(), plan.first[1:].tolist(), strict=True)):
             largest[f] = np.sort(variance[first:last])[-2:].sum()
-        return np.minimum(deviations * np.sqrt(largest / (1.0 + 2.0 * emitted / future)), upper)
+        # Equal means as they are now leave a share of them to a ratio.
+        mean = float(self.account.total.sum()) / emitted if emitted else 0.0
+        room = np.where(plan.kind == RATIO, 0.5 * (1.0 - plan.ratio) * mean, upper)
+        return np.minimum(deviations * np.sqrt(largest / (1.0 + 2.0 * emitted / future)), room)
+
+    def learn(self, raw: np.ndarray, cell: np.ndarray) -> None:
+        """Take note of raw outputs."""
+        cells = self.account.cells
+        note_rings(raw, cell, cells["ring"], cells["ring_count"])
+        note_blocks(raw, cell, cells["past"])
 
     def warm_up(self, raw: np.ndarray, cell: np.ndarray) -> None:
         """Learn from past data."""
-        cells = self.account.cells
-        for c, value in zip(cell.tolist(), raw.tolist(), strict=True):
-            learn(cells["ring"], cells["ring_count"], cells["past"], RING, c, value)
-            if cells["past"][c, 1, 0] >= BLOCK:
-                look_for_drift(cells["past"])
+        past = self.account.cells["past"]
+        for i, c in enumerate(cell.tolist()):
+            self.learn(raw[i : i + 1], cell[i : i + 1])
+            if past[c, 1, 0] >= BLOCK:
+                look_for_drift(past)

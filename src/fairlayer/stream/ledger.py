@@ -18,13 +18,27 @@ from fairlayer.binding.groups import Column
 from fairlayer.binding.row_plan import PresentRows, RowPlan
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.solution import Status, StreamFacts
+from fairlayer.solve.smooth import SQUARED
 from fairlayer.stream.agreement import note_raw
 from fairlayer.stream.cell_index import LABELLED, CellIndex
-from fairlayer.stream.cell_sums import COUNT, EARLY, RAW, RING, TARGET, TOTAL, CellSums
-from fairlayer.stream.kernels import history, learn, note_shares, pooled_statistics, settle
+from fairlayer.stream.cell_sums import (
+    COUNT,
+    DECISION_FIELDS,
+    EARLY,
+    OUTPUT_FIELDS,
+    RAW,
+    TARGET,
+    TOTAL,
+    CellSums,
+    Fields,
+)
+from fairlayer.stream.fair_rounding import limit_units
+from fairlayer.stream.kernels import history, note_shares, pooled_statistics, settle
 from fairlayer.stream.leader import Leader
 from fairlayer.stream.policies import Outcome
+from fairlayer.stream.quantity import Quantity
 from fairlayer.stream.store import Pending
+from fairlayer.stream.threshold_leader import ThresholdLeader
 
 ROUNDING = 1e-9  # of a tolerance
 _NO_SHARES = [1.0, 0.0, 0.0, 0.0, 0.0]  # of a row before its first batch, see kernels.note_shares
@@ -39,17 +53,30 @@ class Ledger:
         tolerances: tuple[float, ...],
         bounds: Any,
         levels: Mapping[Name, Sequence[Label]] | None = None,
+        kind: int = SQUARED,
     ):
         self.rules = rules
         self.tolerances = tolerances
         self.bounds = bounds
+        self.quantity = Quantity.of(rules)
         self.book = CellIndex(rules, levels)
-        self.account = CellSums()
-        self.leader = Leader(self.book, self.account)
+        self.account = CellSums(self._fields())
+        self.kind = kind
+        self.leader = self._new_leader()
         self._cell_names: list[str] = []
         self._numbers: dict[str, int] = {}  # of cells, by their names in the log
         self._shares: tuple[PresentRows, np.ndarray] | None = None
+        self._limits: tuple[RowPlan, np.ndarray, np.ndarray] | None = None
         self._full: tuple[RowPlan, PresentRows] | None = None  # the view of a plan once all its groups have samples
+
+    def _fields(self) -> Fields:
+        return OUTPUT_FIELDS if self.quantity.threshold is None else DECISION_FIELDS
+
+    def _new_leader(self) -> Leader:
+        threshold = self.quantity.threshold
+        if threshold is None:
+            return Leader(self.book, self.account, self.kind)
+        return ThresholdLeader(self.book, self.account, threshold)
 
     # Entering
 
@@ -66,14 +93,16 @@ class Ledger:
     ) -> tuple[float, float]:
         """Enter a batch that was emitted; how many of its samples were changed, and by how much in all."""
         cells, numbers = self.account.cells, self.account.numbers
+        counted = self.quantity.measured(outcome.value)
         changed, change, square, largest = settle(
-            raw, outcome.value, cell, cells["sums"], cells["error"], cells["square"], cells["ring"],
-            cells["ring_count"], cells["past"],
-        )  # fmt: skip
+            raw, outcome.value, counted, cell, cells["sums"], cells["error"], cells["square"]
+        )
+        self.leader.learn(raw, cell)
         if targets is not None:
             for c, target in zip(cell.tolist(), targets.tolist(), strict=True):
                 self.account.add(c, TARGET, target)
-        note_raw(raw, outcome.value, cell, cells["sums"], self.account.moments[int(numbers["samples"] >= EARLY)])
+        early_or_late = self.account.moments[int(numbers["samples"] >= EARLY)]
+        note_raw(self.quantity.measured(raw), counted, cell, cells["sums"], early_or_late)
         numbers["batches"] += 1
         numbers["samples"] += len(raw)
         numbers["changed"] += changed
@@ -81,9 +110,10 @@ class Ledger:
         numbers["square_change"] += square
         numbers["largest_change"] = max(numbers["largest_change"], largest)
         numbers["excess"] = max(numbers["excess"], outcome.excess)
+        numbers["overruled"] += outcome.overruled
         plan, view = self.book.plan, self.view()
         if not plan.any_residual:
-            note_shares(outcome.value, cell, plan.membership, view.plus, view.minus, self._row_shares(view))
+            note_shares(counted, cell, plan.membership, view.plus, view.minus, self._row_shares(view))
         return changed, change
 
     def enter_targets(self, decisions: Sequence[Pending], targets: np.ndarray) -> dict[str, Any]:
@@ -102,7 +132,7 @@ class Ledger:
                 cells["sums"][c, RAW] += sign * decision.raw
                 self.account.add(c, TOTAL, sign * decision.output)
             self.account.add(cell, TARGET, target)
-            learn(cells["ring"], cells["ring_count"], cells["past"], RING, cell, decision.raw)
+            self.leader.learn(np.array([decision.raw]), np.array([cell], dtype=np.int32))
         self.resolve()
         return self.changes(touched, before)
 
@@ -133,11 +163,11 @@ class Ledger:
 
     def resolve(self) -> None:
         """Let the leader find its shift anew."""
-        self.leader.resolve(read_bounds(self.bounds, 1, np.float64), self.tolerances)
+        self.leader.resolve(read_bounds(self.bounds, 1, np.float64))
 
     def maybe_resolve(self, box: Box) -> None:
         """Let the leader find its shift anew if there is reason to."""
-        self.leader.maybe_resolve(box, self.tolerances)
+        self.leader.maybe_resolve(box)
 
     # Asking
 
@@ -154,6 +184,14 @@ class Ledger:
                 return view
             self._full = (plan, view)
         return self._full[1]
+
+    def decision_limits(self) -> tuple[np.ndarray, np.ndarray]:
+        """(G, F) the group of each cell in each family, and (F,) what the families admit: see fair_rounding.py."""
+        plan = self.book.plan
+        if self._limits is None or self._limits[0] is not plan:
+            group = plan.statistic.reshape(plan.size, len(plan.kind))  # every cell has one in each family
+            self._limits = plan, group, limit_units(plan.kind, plan.ratio, self.rules.limits(plan)[1])
+        return self._limits[1:]
 
     def statistics(self) -> np.ndarray:
         """(K,) the pooled means."""
@@ -183,7 +221,7 @@ class Ledger:
             if waiting:
                 status = Status.UNCERTIFIED
             elif beyond:
-                status = Status.EXCEEDED
+                status = Status.EXCEEDED if self.quantity.threshold is None else Status.GRANULAR
             else:
                 status = Status.VACUOUS if view.vacuous else Status.OPTIMAL
         return StreamFacts(view, q, outcome.nu, status, outcome.excess)
@@ -243,7 +281,7 @@ class Ledger:
 
     def load_bytes(self, block: bytes) -> None:
         """What `to_bytes` gave."""
-        self.account, data = CellSums.from_bytes(block)
+        self.account, data = CellSums.from_bytes(block, self._fields())
         self.book.load_data(data)
-        self.leader = Leader(self.book, self.account)
+        self.leader = self._new_leader()
         self._cell_names, self._numbers, self._shares, self._full = [], {}, None, None

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fairlayer.stream.store import Pending, Stored
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
+_STATE_AT = 80  # characters at the end of a payload, within which it names the state
 _NOTHING = [0.0] * SUMS  # the sums of a cell before its first sample
 
 
@@ -53,6 +54,11 @@ def make_entry(
     payload["state"] = _hash(state)
     text = _ENCODER.encode(payload)
     return Entry(number, batch_id, text, emitted, previous, _digest(number, batch_id, text, previous))
+
+
+def leaves_state(payload: str, state: bytes) -> bool:
+    """Whether an entry with this payload left this state."""
+    return f'"state":"{_hash(state)}"' in payload[-_STATE_AT:]
 
 
 def _hash(data: bytes | None) -> str | None:
@@ -91,18 +97,18 @@ def verify_log(
     stored: Stored,
     ledger: dict[str, list[float]],
     pending: dict[str, Pending],
-    kept: str | None = None,
+    kept: Iterable[str] = (),
 ) -> Verification:
     """Compute the ledger again from its log, and compare.
 
-    stored, pending: as they are in the store. ledger: cell name -> what is recorded of it. kept: a hash that must be in
+    stored, pending: as they are in the store. ledger: cell name -> what is recorded of it. kept: hashes that must be in
     the chain.
     """
     problems: list[str] = []
     cells: dict[str, list[float]] = {}
     waiting: dict[str, list[float]] = {}
     previous, number, last = origin(stored.name, stored.configuration), 0, None
-    met = kept in (None, previous)
+    missing = set(kept) - {previous}
     for entry in entries:
         number += 1
         where = f"entry {entry.number}"
@@ -115,7 +121,7 @@ def verify_log(
         if entry.hash != _digest(entry.number, entry.batch_id, entry.payload, entry.previous):
             problems.append(f"{where} was changed")
         previous = entry.hash
-        met |= previous == kept
+        missing.discard(previous)
         try:
             payload = json.loads(entry.payload)
             changes, outputs, last = dict(payload["cells"]), payload["emitted"], payload["state"]
@@ -140,8 +146,7 @@ def verify_log(
         )
     if number != stored.number:
         problems.append(f"the stream counts {stored.number} entries, its log ends with entry {number}")
-    if not met:
-        problems.append(f"the hash {kept} is of no entry: this is another log, or it was written anew")
+    problems += [f"the hash {one} is of no entry: this is another log, or it was rewritten" for one in sorted(missing)]
     if _hash(stored.block) != last:
         problems.append("the stored state is not the one that the last entry left")
     differing = [name for name in cells | ledger if cells.get(name, _NOTHING) != ledger.get(name, _NOTHING)]

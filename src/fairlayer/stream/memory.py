@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from fairlayer.stream.log import Entry, origin
-from fairlayer.stream.store import Pending, Stored
+from fairlayer.stream.store import Head, Pending, Stored
 
 
 class MemoryStore:
@@ -24,17 +24,19 @@ class MemoryStore:
         self._pending: dict[str, Pending] = {}
 
     @contextmanager
-    def transaction(self) -> Iterator[MemoryStore]:
+    def transaction(
+        self, current: str | None = None, batch_ids: Sequence[str] = (), as_found: bool = False
+    ) -> Iterator[MemoryStore]:
         """Nothing to begin: there is one writer."""
         yield self
 
-    def head(self) -> tuple[int, str]:
+    def head(self) -> Head:
         """Number and hash of the last entry."""
         return (self._log[-1].number, self._log[-1].hash) if self._log else (0, origin(self.name, self.configuration))
 
-    def holds(self, number: int, hash: str) -> bool:  # noqa: A002
-        """Whether the log has this entry."""
-        return (self._log[number - 1].hash if number else origin(self.name, self.configuration)) == hash
+    def seen(self) -> Head | None:
+        """Nothing lasts."""
+        return None
 
     def load(self) -> Stored:
         """Everything but the state."""

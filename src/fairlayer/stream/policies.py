@@ -1,4 +1,4 @@
-"""The two policies of a stream: what to emit for the next batch, given all before it."""
+"""The policies of a stream: what to emit for the next batch, given all before it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 
 from fairlayer.binding.bounds import Box
 from fairlayer.binding.exact_sums import exact_sums
@@ -16,16 +17,21 @@ from fairlayer.projection import project
 from fairlayer.solution import Status
 from fairlayer.solve import statistic_scale
 from fairlayer.solve.certify import shortfalls
+from fairlayer.solve.discrepancy import find_discrepancy, inner_limits
 from fairlayer.solve.feasibility import least_excess, widened
 from fairlayer.solve.loops import solve_loops
 from fairlayer.solve.newton import DONE
 from fairlayer.solve.priced_step import soft_step
+from fairlayer.solve.smooth import shifted
+from fairlayer.stream.fair_rounding import decide
 from fairlayer.stream.kernels import history, localised, pooled_rows, target_sums
+from fairlayer.stream.quantity import check_sides, decided_scores
 
 if TYPE_CHECKING:
     from fairlayer.stream.cell_sums import CellSums
     from fairlayer.stream.ledger import Ledger
     from fairlayer.stream.settings import Settings
+    from fairlayer.stream.threshold_leader import ThresholdLeader
 
 
 class Incoming(NamedTuple):
@@ -46,30 +52,32 @@ class Outcome(NamedTuple):
     nu: np.ndarray  # multipliers of the pooled statistics; under Algorithm 1 of the batch's own, in their places
     status: Status
     excess: float = 0.0
+    overruled: int = 0  # decisions that are not the leader's
 
 
 def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
     """The leader's shift, then the nearest outputs that keep every pooled row, and the batch's own if asked to."""
     account, plan, raw, box = ledger.account, ledger.book.plan, batch.raw, batch.box
-    shift, tolerances = ledger.leader.shift(), np.array(settings.tolerances)[plan.owner]
+    inside = box.within(*inner_limits(find_discrepancy(settings.discrepancy), torch.from_numpy(raw[:0]).dtype))
+    shift, (lower, upper, _, _) = ledger.leader.shift(), settings.rules.limits(plan)
     cells, local, count = localised(batch.cell, len(account))
     known = batch.targets if plan.any_residual and batch.targets is not None else _NONE
     entries = (plan.start, plan.statistic, plan.share)
     so_far = history(*entries, plan.residual, account.cells["sums"], account.cells["error"])
-    family = np.stack([plan.kind, plan.ratio, -tolerances, tolerances])
+    family = np.stack([plan.kind, plan.ratio, lower, upper])
     rows = Rows(*_parts(plan, *pooled_rows(
         *entries, plan.residual, so_far, cells, count, target_sums(known, local, len(cells)), plan.first, family
     )))  # fmt: skip
     if settings.each_batch:
         rows = _with_batch_rows(rows, plan, cells, count, target_sums(known, local, len(cells)), family)
-    led = raw - shift[batch.cell]
+    led = shifted(settings.kind, raw, batch.cell, shift)
     sides = tuple(side.astype(np.float64) for side in (box.lo, box.hi))
     single, out = raw.dtype == np.float32, np.empty(len(raw))
     unit = float(np.finfo(raw.dtype).eps) / 2
 
     def attempt(wanted: Rows, allowed: float) -> tuple[Any, ...]:
         forced = np.zeros(len(wanted.offset))  # the last word on what rounding leaves in doubt is not said here
-        return solve_loops(led, local, _NONE, count, count, *sides, wanted, forced, allowed, single, out)
+        return solve_loops(settings.kind, led, local, _NONE, count, count, *sides, wanted, forced, allowed, single, out)
 
     outcome, nu, _, _, missed, _, absolute = attempt(rows, unit)
     nu = nu[: len(plan.residual)]
@@ -77,14 +85,14 @@ def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
         return Outcome(out.astype(raw.dtype), nu, Status.OPTIMAL)
     # No exact solution was found. For mean parity the overall mean for everyone is one.
     promised = np.resize([settings.rules.constraints[owner].always_feasible for owner in plan.owner], len(rows.kind))
-    constant = _constant(account, box, raw)
+    constant = _constant(account, inside, raw)
     if promised.all() and _holds(constant, local, rows, not account.count.any()):
         return Outcome(constant, np.zeros(len(nu)), Status.OPTIMAL)
     if outcome == DONE:
         return Outcome(out.astype(raw.dtype), nu, Status.ROUNDED)
     # Whatever else must give way, what can always be kept is.
     scale = statistic_scale(rows, absolute)
-    least, most = (count * float(side[0]) for side in sides)
+    least, most = (count * float(side[0]) for side in (inside.lo, inside.hi))
     excess, push = least_excess(rows, least, most, scale, ~promised)
     for wider, wide in widened(rows, excess, scale, ~promised):
         outcome, nu, _, _, missed, _, _ = attempt(wide, unit)
@@ -144,6 +152,23 @@ def _excess(value: np.ndarray, local: np.ndarray, rows: Rows) -> float:
     return float(missed.max(initial=-np.inf))
 
 
+def keep_decisions(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
+    """The leader's decisions, one after another, each turned round where the pooled rates could not be kept with it."""
+    account, plan, raw = ledger.account, ledger.book.plan, batch.raw
+    leader: ThresholdLeader = ledger.leader  # type: ignore[assignment]
+    check_sides(leader.threshold, raw.dtype, batch.box)
+    wanted = raw >= leader.thresholds()[batch.cell]
+    group, limit = ledger.decision_limits()
+    yes = np.empty(len(raw), dtype=np.bool_)
+    overruled, level = decide(
+        wanted, batch.cell, group, plan.first, plan.kind, limit, account.cells["sums"], account.cells["off"],
+        int(account.numbers["level"]), yes,
+    )  # fmt: skip
+    value = decided_scores(raw, yes, leader.threshold, batch.box)
+    account.numbers["level"] = float(level)
+    return Outcome(value, np.zeros(len(plan.residual)), Status.OPTIMAL, overruled=overruled)
+
+
 def primal_dual(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
     """Algorithm 1: project large batches; let small ones pay for their largest gap, and adapt the price."""
     numbers, n, pooled = ledger.account.numbers, len(batch.raw), ledger.view(batch.cell)
@@ -179,4 +204,8 @@ def _placed(pooled: PresentRows, labels: Sequence[str], nu: np.ndarray) -> np.nd
     return np.array([known.get(label, 0.0) for label in pooled.plan.labels])
 
 
-POLICIES: dict[str, Callable[..., Outcome]] = {"ledger": keep_ledger, "primal-dual": primal_dual}
+POLICIES: dict[str, Callable[..., Outcome]] = {
+    "ledger": keep_ledger,
+    "decisions": keep_decisions,
+    "primal-dual": primal_dual,
+}

@@ -12,6 +12,7 @@ import torch
 
 from fairlayer.arrays import as_numpy
 from fairlayer.errors import InputError
+from fairlayer.frames import frame_columns, is_frame
 
 MOST = 1e140  # whose squares a stream can add up for ever
 
@@ -20,7 +21,7 @@ def read_outputs(z: Any) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
     """Outputs as a flat array, and how to give outputs back in the form they came."""
     is_tensor = isinstance(z, torch.Tensor)
     known = not is_tensor or z.dtype in (torch.float32, torch.float64)
-    array = np.asarray(z.detach().cpu() if is_tensor else z) if known else None
+    array = as_numpy(z, "z") if known else None
     if array is None or array.dtype not in (np.float32, np.float64):
         raise InputError(f"z must hold float32 or float64; got {getattr(z, 'dtype', type(z).__name__)}.")
     shape = array.shape
@@ -42,8 +43,8 @@ def read_labels(groups: Any) -> Any:
         return {name: read_labels(labels) for name, labels in groups.items()}
     if isinstance(groups, torch.Tensor):
         return groups.contiguous()
-    if getattr(getattr(groups, "columns", None), "is_unique", False):  # a frame, whose columns share their memory
-        return {name: read_labels(groups[name]) for name in groups.columns}
+    if is_frame(groups):  # whose columns may share their memory
+        return {name: read_labels(labels) for name, labels in frame_columns(groups).items()}
     if isinstance(getattr(groups, "dtype", None), np.dtype) and groups.dtype.kind == "i":
         return _in_one_layout(np.asarray(groups))
     return _in_one_layout(groups) if isinstance(groups, np.ndarray) else groups

@@ -12,21 +12,40 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.constraints import ConditionalParity, EqualizedOdds, MeanParity, ResidualMean
-from fairlayer.stream.settings import POLICY_NAMES
+from fairlayer.constraints import ConditionalParity, EqualizedOdds, MeanParity, RateParity, ResidualMean
+from fairlayer.stream.policies import POLICIES
 
 _TURN = threading.Lock()
 _READY: set[str] = set()
 
 
-def prepare(*policies: str) -> None:
-    """Compile and load what streams of these policies run, once in a process; of all policies where none is named."""
+def prepare(*ways: str) -> None:
+    """Compile and load what streams run that decide in these ways, once in a process; all where none is named."""
     with _TURN:
-        for policy in policies or POLICY_NAMES:
-            if policy not in _READY:
+        for way in ways or POLICIES:
+            if way not in _READY:
                 for dtype in (np.float32, np.float64):
-                    _rehearse(policy, dtype)
-                _READY.add(policy)
+                    if way == "decisions":
+                        _rehearse_decisions(dtype)
+                    else:
+                        _rehearse(way, dtype)
+                _READY.add(way)
+
+
+def _rehearse_decisions(dtype: Any) -> None:
+    """The same for streams of decisions: one attribute and two, differences and ratios."""
+    from fairlayer.stream.stream import Stream
+
+    z, words = np.array([0.1, 0.9, 0.4, 0.6], dtype), {"g": ["a", "b", "a", "b"]}
+    table = np.array([[0, 1], [1, 0], [0, 0], [1, 1]])
+    stream = Stream([RateParity(0.01)], bounds=(0.0, 1.0), warm_start=(z, table))
+    for part in (slice(4), slice(2), slice(1)):
+        stream.update(z[part], table[part])
+        stream.update(z[part], {j: table[part, j].copy() for j in range(2)})
+    stream.certificate()
+    other = Stream([RateParity(ratio=0.9)])
+    for part in (slice(4), slice(2)):
+        other.update(z[part], {"g": words["g"][part]})
 
 
 def _rehearse(policy: str, dtype: Any) -> None:

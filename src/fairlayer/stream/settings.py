@@ -14,9 +14,12 @@ from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import Constraint, read_constraint
 from fairlayer.errors import InputError
+from fairlayer.solve.discrepancy import check_interval, compiled_kind, find_discrepancy
+from fairlayer.stream.quantity import Quantity
 from fairlayer.stream.reading import read_positive, read_whole
 
 POLICY_NAMES = ("ledger", "primal-dual")
+STREAMED = ("squared", "entropy", "kl")  # discrepancies
 
 
 @dataclass(frozen=True)
@@ -24,12 +27,26 @@ class Settings:
     """The settings of a stream; see `Stream` for the meaning of each."""
 
     rules: ConstraintSet
-    tolerances: tuple[float, ...]  # of each constraint
+    tolerances: tuple[float, ...]  # the largest gap that each constraint allows
     bounds: tuple[float, float]  # infinite where a side is open
     policy: str
     b_tau: int
     eta: float
     each_batch: bool
+    discrepancy: str
+    quantity: Quantity  # what is summed: follows from the constraints
+
+    @property
+    def way(self) -> str:
+        """How the next batch is decided: by the policy, or, where decisions are counted, by the ledger of these."""
+        return self.policy if self.quantity.threshold is None else "decisions"
+
+    @property
+    def kind(self) -> int:
+        """The discrepancy, as compiled loops have it."""
+        kind = compiled_kind(find_discrepancy(self.discrepancy))
+        assert kind is not None
+        return kind
 
     def to_text(self) -> str:
         """JSON, as a store keeps it. What a policy does not look at is left out."""
@@ -42,17 +59,21 @@ class Settings:
             data |= {"b_tau": self.b_tau, "eta": self.eta}
         if self.each_batch:
             data["each_batch"] = True
+        if self.discrepancy != "squared":
+            data["discrepancy"] = self.discrepancy
         return json.dumps(data)
 
     def describe(self) -> dict[str, str]:
         """The settings in words, by name."""
         low, high = (f"{side:g}" if np.isfinite(side) else "none" for side in self.bounds)
-        words = {"constraints": "; ".join(map(_words, self.rules.constraints)), "policy": self.policy}
+        words = {"constraints": "; ".join(c.words() for c in self.rules.constraints), "policy": self.policy}
         words["bounds"] = "none" if low == high == "none" else f"{low} to {high}"
         if self.policy == "primal-dual":
             words |= {"b_tau": str(self.b_tau), "eta": f"{self.eta:g}"}
         if self.each_batch:
             words["each batch"] = "keeps the constraints too"
+        if self.discrepancy != "squared":
+            words["discrepancy"] = self.discrepancy
         return words
 
     @classmethod
@@ -63,13 +84,6 @@ class Settings:
         return read_settings(constraints, **data)
 
 
-def _words(constraint: Constraint) -> str:
-    """A constraint as Python would write it."""
-    settings = {name: value for name, value in constraint.settings().items() if value is not None}
-    tolerance = settings.pop("tolerance")
-    return f"{type(constraint).__name__}({', '.join([f'{tolerance:g}', *(f'{k}={v!r}' for k, v in settings.items())])})"
-
-
 def read_settings(
     constraints: Sequence[Constraint] | Constraint,
     bounds: Any = None,
@@ -77,6 +91,7 @@ def read_settings(
     b_tau: Any = 64,
     eta: Any = 0.5,
     each_batch: bool = False,
+    discrepancy: Any = "squared",
 ) -> Settings:
     """What a user asks for, checked."""
     rules = ConstraintSet(constraints)
@@ -88,15 +103,34 @@ def read_settings(
         raise InputError(f"each_batch needs policy='ledger'; got {policy!r}, which has its own rule for batches.")
     if any(isinstance(tolerance, torch.Tensor) for tolerance in rules.tolerances()):
         raise InputError("a stream's tolerances must be numbers: gradients do not flow through it.")
+    if discrepancy not in STREAMED:
+        raise InputError(
+            f"discrepancy of a stream must be one of {list(STREAMED)}, which its store can name; got {discrepancy!r}."
+            + (" Pass probabilities, 1 / (1 + exp(-logit)), to 'entropy'." if discrepancy == "logits" else "")
+        )
+    if discrepancy != "squared" and policy != "ledger":
+        raise InputError(f"discrepancy {discrepancy!r} needs policy='ledger'; Algorithm 1 is of the squared one.")
     box = read_bounds(bounds, 2, np.float64)
+    check_interval(box, find_discrepancy(discrepancy))
     if box.per_sample:
         raise InputError("bounds of a stream must be numbers: what was emitted before must lie within them.")
+    rules.check_bounds(box.lowest)
+    quantity = Quantity.of(rules)
+    quantity.check_bounds(box.lowest, box.highest)
+    if quantity.threshold is not None and (policy != "ledger" or each_batch or discrepancy != "squared"):
+        raise InputError(
+            "constraints are about decisions, which a stream keeps with policy='ledger' and discrepancy='squared' "
+            "alone, over all of them rather than in each batch; got "
+            f"policy={policy!r}, discrepancy={discrepancy!r} and each_batch={each_batch!r}."
+        )
     return Settings(
         rules,
-        tuple(map(float, rules.tolerances())),
+        rules.allowed(),
         (box.lowest, box.highest),
         policy,
         read_whole(b_tau, "b_tau"),
         read_positive(eta, "eta"),
         bool(each_batch),
+        discrepancy,
+        quantity,
     )

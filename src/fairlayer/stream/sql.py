@@ -1,25 +1,28 @@
-"""A stream in a database: one transaction per batch, durable before it returns.
+"""A stream in a database, durable before a transaction returns.
 
 A stream is a row that holds its state; whoever writes locks it first (SQLite: the database; PostgreSQL: the row), so
-several processes share one ledger and the promise holds for all of them together.
+several processes share one ledger and the promise holds for all of them together. A store remembers the last entry it
+knows to be durable. A database that no longer holds it is refused: it is an earlier copy, or a standby that took over
+without the last commits.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from fairlayer.errors import StoreError, UncertainError
+from fairlayer.errors import StoreError
 from fairlayer.stream.database import Database
-from fairlayer.stream.log import Entry, origin
+from fairlayer.stream.log import Entry, leaves_state, origin
 from fairlayer.stream.postgresql import PostgresDatabase
 from fairlayer.stream.sqlite import SqliteDatabase
-from fairlayer.stream.store import Pending, Stored, differences, readable
+from fairlayer.stream.store import Head, Pending, Stored, differences, readable, unknown_outcome
 
 _PAUSE = 0.1  # seconds between two attempts to reach a database again
+_ENTRIES = "SELECT number, batch_id, payload, emitted, previous, hash FROM fairlayer_log WHERE stream = ?"
 
 
 def open_database(location: str, timeout: float, read_only: bool = False) -> Database:
@@ -57,7 +60,12 @@ class SqlStore:
         self.database = database
         self.name = name
         self.configuration = configuration
-        self._written: Entry | None = None  # the last entry of the transaction
+        self._seen: Head | None = None  # the last entry that is known to be durable
+        self._stored: Stored | None = None  # as the transaction found it; without the state, where the caller has it
+        self._found: dict[str, Entry | None] = {}  # entries of batches looked for or written in the transaction
+        self._written: list[Entry] = []  # in the transaction
+        self._whole = True  # whether state and log, as the transaction found them, belong together
+        self._block: bytes | None = None  # the state that the last of them left, not yet sent
         with database.explained():
             self._open()
 
@@ -77,7 +85,7 @@ class SqlStore:
                 )  # fmt: skip
             row = self._execute("SELECT configuration FROM fairlayer_streams WHERE name = ?", self.name).fetchone()
             what = f"the settings of stream {self.name!r} in {self.place!r}"
-            with readable(what, StoreError, "they were damaged; go back to a copy."):
+            with readable(what, StoreError, "they were damaged; restore a copy."):
                 different = differences(row[0], self.configuration)
             if different:
                 raise StoreError(
@@ -90,17 +98,21 @@ class SqlStore:
         return self.database.execute(statement, *parameters)
 
     @contextmanager
-    def transaction(self) -> Iterator[SqlStore]:
+    def transaction(
+        self, current: str | None = None, batch_ids: Sequence[str] = (), as_found: bool = False
+    ) -> Iterator[SqlStore]:
         """Begin and lock; commit at the end, roll back on an exception."""
         database = self.database
-        self._written = None
         with database.explained():
             if not database.is_open:
                 self._open()
             database.begin()
             try:
-                database.lock(self.name)
+                missing = self._look(current, batch_ids)
+                if missing is not None and not as_found:
+                    raise missing
                 yield self
+                self._send_state()
                 database.check()
             except BaseException:
                 database.roll_back()
@@ -111,87 +123,115 @@ class SqlStore:
             database.close()
             if not isinstance(error, database.errors):
                 raise
-            if self._written is not None:  # what was only read is as good as it was
-                self._find_out(self._written, error)
+            self._find_out(self.head(), error)
+        if missing is None:
+            self._seen = self.head()
 
-    def _find_out(self, entry: Entry, error: Exception) -> None:
-        """COMMIT ended in an error, which may be that its reply was lost: return if the entry is in the log."""
+    def _look(self, current: str | None, batch_ids: Sequence[str]) -> StoreError | None:
+        """Lock, and read what the transaction needs, in one round trip; the error if what was seen is missing."""
+        self._written, self._block, self._found = [], None, dict.fromkeys(batch_ids)
+        number, seen = self._seen or (0, "")
+        questions: list[tuple[Any, ...]] = [
+            ("SELECT CASE WHEN hash = ? THEN NULL ELSE state END, number, hash, configuration FROM fairlayer_streams "
+             "WHERE name = ?", current or "", self.name),
+            ("SELECT payload, hash FROM fairlayer_log WHERE stream = ? AND number = "
+             "(SELECT number FROM fairlayer_streams WHERE name = ?)", self.name, self.name),
+            ("SELECT hash FROM fairlayer_log WHERE stream = ? AND number = ?", self.name, number),
+        ]  # fmt: skip
+        if self._found:
+            marks = ", ".join("?" * len(self._found))
+            questions.append((f"{_ENTRIES} AND batch_id IN ({marks})", self.name, *self._found))
+        self.database.lock(self.name)
+        rows, last, held, *entries = self.database.ask(*questions)
+        row, end, there = rows.fetchone(), last.fetchone(), held.fetchone()
+        if row is None:
+            raise StoreError(
+                f"stream {self.name!r} is no longer in {self.place!r}: make it anew, or go back to a copy."
+            )
+        self._stored = _stored(self.name, row)
+        self._whole = _is_whole(self._stored, end)
+        for entry in map(_entry, entries[0] if entries else ()):
+            self._found[str(entry.batch_id)] = entry
+        if not number or (there == (seen,) and self._stored.number >= number):
+            return None
+        last = "it ends with" if self._stored.number < number else "it has another, and ends with"
+        return StoreError(
+            f"store {self.place!r} no longer holds what stream {self.name!r} has written: it was replaced, went back "
+            f"to an earlier copy, or is a standby that lacks the last commits. Entry {number} of the log was seen, and "
+            f"now {last} entry {self._stored.number}. The batch was not counted. Bring the missing entries back, or "
+            "make the stream anew to go on from there."
+        )
+
+    def _find_out(self, head: Head, error: Exception) -> None:
+        """COMMIT ended in an error, which may be that its reply was lost: return if the last entry is in the log."""
         deadline = time.monotonic() + self.database.timeout
         while True:
             try:
                 self._open()
                 with self.database.whole():
                     self.database.lock(self.name)  # an earlier connection that is still at it holds the lock
-                    found = self.holds(entry.number, entry.hash)
+                    found = self._holds(*head)
             except (StoreError, self.database.errors) as unreachable:
                 self.database.close()
                 if time.monotonic() < deadline and not isinstance(unreachable, StoreError):
                     time.sleep(_PAUSE)
                     continue
-                raise self._uncertain(entry, error) from error
+                if not self._written:  # nothing to count
+                    raise self.database.explain(error) from error
+                last = self._written[-1]
+                raise unknown_outcome(self.place, str(error).strip(), last.batch_id, last.hash) from error
             if found:
                 return
             raise self.database.explain(error) from error
 
-    def _uncertain(self, entry: Entry, error: Exception) -> UncertainError:
-        """What a user is told where nobody can be asked."""
-        remedy = (
-            f"Send it again with the same batch_id, {entry.batch_id!r}: it counts once."
-            if entry.batch_id is not None
-            else f"Before you send it again, ask `stream.verify(hash={entry.hash!r})` whether it is in the log."
-        )
-        return UncertainError(
-            f"store {self.place!r}: {str(error).strip()}; the connection was lost while the batch was being committed, "
-            f"and the store cannot be reached now. It is unknown whether the batch was counted. {remedy}"
-        )
-
-    def head(self) -> tuple[int, str]:
-        """Number and hash of the last entry."""
-        row = self._execute("SELECT number, hash FROM fairlayer_streams WHERE name = ?", self.name).fetchone()
-        if row is None:
-            raise StoreError(
-                f"stream {self.name!r} is no longer in {self.place!r}: make it anew, or go back to a copy."
-            )
-        return row
-
-    def holds(self, number: int, hash: str) -> bool:  # noqa: A002
+    def _holds(self, number: int, hash: str) -> bool:  # noqa: A002
         """Whether the log has this entry; with number 0, whether it begins like this."""
         if number == 0:
             return hash == origin(self.name, self.configuration)
         statement = "SELECT hash FROM fairlayer_log WHERE stream = ? AND number = ?"
         return self._execute(statement, self.name, number).fetchone() == (hash,)
 
+    def head(self) -> Head:
+        """Number and hash of the last entry."""
+        if self._written:
+            return self._written[-1].number, self._written[-1].hash
+        assert self._stored is not None  # a transaction has begun
+        return self._stored.number, self._stored.hash
+
+    def seen(self) -> Head | None:
+        """The last entry that is known to have been durable."""
+        return self._seen
+
     def load(self) -> Stored:
         """The state."""
-        block, *rest = self._execute(
-            "SELECT state, number, hash, configuration FROM fairlayer_streams WHERE name = ?", self.name
-        ).fetchone()
-        return Stored(self.name, bytes(block) if block is not None else None, *rest)
+        assert self._stored is not None
+        if self._written or (self._stored.block is None and self._stored.number):
+            self._send_state()
+            statement = "SELECT state, number, hash, configuration FROM fairlayer_streams WHERE name = ?"
+            return _stored(self.name, self._execute(statement, self.name).fetchone())
+        return self._stored
 
     def find(self, batch_id: str) -> Entry | None:
         """The entry of a batch, if it was processed before."""
-        rows = self._execute(
-            "SELECT number, batch_id, payload, emitted, previous, hash FROM fairlayer_log "
-            "WHERE stream = ? AND batch_id = ?", self.name, batch_id,
-        )  # fmt: skip
-        return next(map(_entry, rows), None)
+        if batch_id not in self._found:
+            rows = self._execute(f"{_ENTRIES} AND batch_id = ?", self.name, batch_id)
+            self._found[batch_id] = next(map(_entry, rows), None)
+        return self._found[batch_id]
 
     def take_pending(self, ids: list[str]) -> dict[str, Pending]:
         """Decisions that wait for their targets, removed from those that wait."""
-        taken = {}
-        for one in ids:
-            key = (self.name, one)
-            row = self._execute("SELECT cell, output, raw FROM fairlayer_pending WHERE stream = ? AND id = ?", *key)
-            found = row.fetchone()
-            if found is not None:
-                taken[one] = Pending(*found)
-                self._execute("DELETE FROM fairlayer_pending WHERE stream = ? AND id = ?", *key)
+        which = "FROM fairlayer_pending WHERE stream = ? AND id = ?"
+        answers = self.database.ask(*((f"SELECT cell, output, raw {which}", self.name, one) for one in ids))
+        found = {one: answer.fetchone() for one, answer in zip(ids, answers, strict=True)}
+        taken = {one: Pending(*row) for one, row in found.items() if row is not None}
+        for one in taken:
+            self.database.later(f"DELETE {which}", self.name, one)
         return taken
 
     def add_pending(self, decisions: dict[str, Pending]) -> None:
         """Decisions to wait for their targets."""
         for one, pending in decisions.items():
-            self._execute(
+            self.database.later(
                 "INSERT INTO fairlayer_pending (stream, id, cell, output, raw) VALUES (?, ?, ?, ?, ?)",
                 self.name, one, *pending,
             )  # fmt: skip
@@ -203,27 +243,46 @@ class SqlStore:
 
     def commit(self, block: bytes | None, entry: Entry) -> None:
         """Write the state and the entry that led to it."""
-        self._execute(
+        if not self._whole:
+            raise StoreError(
+                f"stream {self.name!r} in {self.place!r} was written only in part: its state is not the one that the "
+                "last entry of its log left. The batch was not counted; go back to a copy that `verify` finds whole."
+            )
+        self.database.later(
             "INSERT INTO fairlayer_log (stream, number, batch_id, payload, emitted, previous, hash) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)", self.name, *entry,
         )  # fmt: skip
-        self._execute(
-            "UPDATE fairlayer_streams SET state = ?, number = ?, hash = ? WHERE name = ?",
-            block, entry.number, entry.hash, self.name,
-        )  # fmt: skip
-        self._written = entry
+        self._written.append(entry)
+        self._block = block
+        if entry.batch_id is not None:
+            self._found[entry.batch_id] = entry
+
+    def _send_state(self) -> None:
+        """Write the state that the last entry left: those in between are nobody's concern."""
+        if self._block is not None:
+            statement = "UPDATE fairlayer_streams SET state = ?, number = ?, hash = ? WHERE name = ?"
+            self.database.later(statement, self._block, *self.head(), self.name)
+            self._block = None
 
     def entries(self) -> Iterator[Entry]:
         """The log, from the first entry."""
-        rows = self._execute(
-            "SELECT number, batch_id, payload, emitted, previous, hash FROM fairlayer_log WHERE stream = ? "
-            "ORDER BY number", self.name,
-        )  # fmt: skip
-        return map(_entry, rows)
+        return map(_entry, self._execute(f"{_ENTRIES} ORDER BY number", self.name))
 
     def close(self) -> None:
         """Let go of the connection."""
         self.database.close()
+
+
+def _stored(name: str, row: Any) -> Stored:
+    block, *rest = row
+    return Stored(name, bytes(block) if block is not None else None, *rest)
+
+
+def _is_whole(stored: Stored, end: Any) -> bool:
+    """Whether the state is the one that the last entry left. end: its payload and hash, None if it is missing."""
+    if end is None:
+        return stored.number == 0
+    return end[1] == stored.hash and (stored.block is None or leaves_state(end[0], stored.block))
 
 
 def _entry(row: Any) -> Entry:

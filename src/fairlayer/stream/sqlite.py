@@ -63,12 +63,12 @@ class SqliteDatabase(Database):
             what = "was deleted or moved" if there is None else "was replaced by another file"
             raise StoreError(
                 f"store {self.place!r} {what} while the stream was open: the batch was not counted. Put the file back, "
-                "or make the stream anew to go on with what is there now."
+                "or create the stream again to continue with what is there now."
             )
 
     def _begin(self) -> None:
         # A writer takes the write lock at once, so nothing read can be out of date.
-        self.execute("BEGIN" if self.read_only else "BEGIN IMMEDIATE")
+        self.later("BEGIN" if self.read_only else "BEGIN IMMEDIATE")
 
     def _has_tables(self) -> bool:
         return self.execute("SELECT 1 FROM sqlite_master WHERE name = 'fairlayer_pending'").fetchone() is not None

@@ -1,19 +1,21 @@
 """Where a stream lives. A store gives one transaction at a time: the state as it is, and a place for what follows.
 
-A state is durable before `commit` returns; a transaction that ends in an exception leaves no trace. Several processes
-may open the same stream, and each sees what the others have committed.
+What a transaction wrote or read is durable when it has ended; one that ends in an exception leaves no trace. Several
+processes may open the same stream, and each sees what the others have committed.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple, Protocol
 
-from fairlayer.errors import FairlayerError
+from fairlayer.errors import FairlayerError, UncertainError
 from fairlayer.stream.log import Entry
+
+Head = tuple[int, str]  # number and hash of an entry
 
 
 def differences(stored: str, asked: str) -> str:
@@ -30,6 +32,20 @@ def readable(what: str, kind: type[FairlayerError], remedy: str) -> Iterator[Non
         yield
     except (struct.error, ValueError, LookupError, TypeError, AttributeError) as error:
         raise kind(f"{what} cannot be read ({type(error).__name__}: {error}): {remedy}") from error
+
+
+def unknown_outcome(place: str, reason: str, batch_id: str | None, hash: str) -> UncertainError:  # noqa: A002
+    """What a user is told where nobody can be asked whether a batch was counted. hash: of its entry."""
+    remedy = (
+        f"Send it again with the same batch_id, {batch_id!r}: it counts once."
+        if batch_id is not None
+        else f"Before you send it again, ask `stream.verify(hash={hash!r})` whether it is in the log."
+    )
+    return UncertainError(
+        f"store {place!r}: {reason}; the connection was lost while the batch was being committed, and the store cannot "
+        f"be reached now. It is unknown whether the batch was counted. {remedy}",
+        reason,
+    )
 
 
 class Stored(NamedTuple):
@@ -53,11 +69,11 @@ class Pending(NamedTuple):
 class Transaction(Protocol):
     """What can be done while no other process writes to the stream."""
 
-    def head(self) -> tuple[int, str]:
+    def head(self) -> Head:
         """Number and hash of the last entry."""
 
-    def holds(self, number: int, hash: str) -> bool:  # noqa: A002
-        """Whether the log has this entry; with number 0, whether it begins like this."""
+    def seen(self) -> Head | None:
+        """The last entry that is known to have been durable, in this transaction or an earlier one."""
 
     def load(self) -> Stored:
         """The state."""
@@ -88,8 +104,14 @@ class Store(Protocol):
     def place(self) -> str:
         """Where it is, for messages: without passwords."""
 
-    def transaction(self) -> AbstractContextManager[Transaction]:
-        """Begin; commit at the end, roll back on an exception."""
+    def transaction(
+        self, current: str | None = None, batch_ids: Sequence[str] = (), as_found: bool = False
+    ) -> AbstractContextManager[Transaction]:
+        """Begin; commit at the end, roll back on an exception.
+
+        current: hash of the entry whose state the caller has, which then is not read again. batch_ids: that will be
+        looked for. as_found: go on even if the store no longer holds what was seen in it, for `verify` to say so.
+        """
 
     def entries(self) -> Iterator[Entry]:
         """The log, from the first entry."""

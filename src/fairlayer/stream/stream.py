@@ -12,9 +12,11 @@ import numpy as np
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.constraints import Constraint
 from fairlayer.constraints.plain_data import Label, Name
-from fairlayer.errors import InputError, StoreError
+from fairlayer.errors import FairlayerError, InputError, StoreError
 from fairlayer.solution import RecordedFacts, Solution, Status
+from fairlayer.solve.discrepancy import check_domain, find_discrepancy
 from fairlayer.stream.certificate import Certificate, certify
+from fairlayer.stream.group import GroupCommit, Work, carry_out_alone
 from fairlayer.stream.ledger import Ledger
 from fairlayer.stream.log import Entry, Verification, make_entry, verify_log
 from fairlayer.stream.memory import MemoryStore
@@ -33,7 +35,7 @@ from fairlayer.stream.ready import prepare
 from fairlayer.stream.replay import fingerprint, kept_for_replay, replay
 from fairlayer.stream.settings import Settings, read_settings
 from fairlayer.stream.sql import SqlStore, open_database, stored_streams
-from fairlayer.stream.store import Pending, Store, Transaction, differences, readable
+from fairlayer.stream.store import Head, Pending, Store, Transaction, differences, readable
 from fairlayer.stream.timeline import Timeline, trace
 
 Policy = Literal["ledger", "primal-dual"]
@@ -41,6 +43,9 @@ Policy = Literal["ledger", "primal-dual"]
 
 class Stream:
     """A stream of decisions whose group means agree over all of them, not only within a batch.
+
+    Of RateParity, whose decisions are scores at or above a threshold, it is the rates of yes that agree, after every
+    single decision, up to half a decision of each group (of each cell of it, where attributes overlap).
 
     policy: "ledger" keeps the pooled gap within the tolerance after every batch (for mean parity always; otherwise as
     nearly as can be, and the status says so). "primal-dual" is the paper's Algorithm 1, which bounds the average gap
@@ -54,6 +59,7 @@ class Stream:
     levels: all labels that attributes can have, by attribute: others are refused. Without it, a new label is a new
     group.
     each_batch: keep the constraints within every batch as well, at the cost of larger changes; ledger only.
+    discrepancy: "squared", "entropy" for probabilities, or "kl" for amounts; the last two with the ledger only.
     timeout: seconds to wait for a stream that another process is writing to.
     """
 
@@ -69,15 +75,18 @@ class Stream:
         eta: float = 0.5,
         warm_start: tuple[Any, ...] | None = None,
         each_batch: bool = False,
+        discrepancy: str = "squared",
         timeout: float = 10.0,
         levels: Mapping[Name, Sequence[Label]] | None = None,
     ):
-        settings = read_settings(constraints, bounds, policy, b_tau, eta, each_batch)
+        settings = read_settings(constraints, bounds, policy, b_tau, eta, each_batch, discrepancy)
         if warm_start is not None and policy != "ledger":
             raise InputError(f"warm_start needs policy='ledger'; got {policy!r}, which learns nothing from past data.")
         if not isinstance(name, str):
             raise InputError(f"name must be a string; got {name!r}.")
         past = None if warm_start is None else read_past(warm_start, settings.rules.needs_features)
+        if past is not None:
+            check_domain(past[0], find_discrepancy(discrepancy))
         place = read_location(store), read_text(name, "name"), read_positive(timeout, "timeout")
         self._begin(settings, *place, levels, read_only=False)
         if past is not None:
@@ -110,7 +119,7 @@ class Stream:
             there = ", ".join(map(repr, found)) or "none"
             raise StoreError(f"store {place!r} has no stream {name!r}; it has {there}.")
         what = f"the settings of stream {name!r} in {place!r}"
-        with readable(what, StoreError, "they were damaged; go back to a copy."):
+        with readable(what, StoreError, "they were damaged; restore a copy."):
             settings = Settings.from_text(found[name])
         stream = cls.__new__(cls)
         stream._begin(settings, location, name, seconds, levels, read_only)
@@ -134,16 +143,18 @@ class Stream:
         self.ledger = self._read_ledger(None)
         self._turn = threading.RLock()  # held by the thread whose turn it is
         self._closed = False
-        self._at: tuple[int, str] | None = None
+        self._at: Head | None = None  # the entry that left the ledger as it is in memory; None if it may be half done
         self._transaction: Transaction | None = None
+        self._owner: int | None = None  # the thread whose transaction it is
         configuration = settings.to_text()
         self._store: Store = (
             MemoryStore(name, configuration)
             if location is None
             else SqlStore(open_database(location, timeout, read_only), name, configuration)
         )
+        self._group = GroupCommit(self._whole, self._store.place)
         if location is not None and not read_only:
-            prepare(settings.policy)  # before the first transaction: nobody waits for a lock meanwhile
+            prepare(settings.way)  # before the first transaction: nobody waits for a lock meanwhile
 
     # Deciding
 
@@ -164,8 +175,32 @@ class Stream:
         targets: where constraints need them and they are known; otherwise pass `ids`, one per sample, and the targets
         later to `observe`.
         """
+        work = self._read_batch(z, groups, batch_id, targets=targets, features=features, ids=ids)
+        self._carry_out([work])
+        return _decided(work)
+
+    def update_many(self, batches: Sequence[Mapping[str, Any]]) -> list[Solution | FairlayerError]:
+        """Decide batches of several callers, in order, in one transaction of the store.
+
+        batches: the arguments of `update`, by name, of each. Each batch counts by itself, as if `update` had been
+        called with it: where one is refused, its error stands in place of its solution, and the others are decided.
+        """
+        works: list[Work | FairlayerError] = []
+        for batch in batches:
+            try:
+                works.append(self._read_batch(**batch))
+            except FairlayerError as error:
+                works.append(error)
+        self._carry_out([work for work in works if isinstance(work, Work)])
+        return [work if isinstance(work, FairlayerError) else _outcome(work) for work in works]
+
+    def _read_batch(
+        self, z: Any, groups: Any, batch_id: Any = None, *, targets: Any = None, features: Any = None, ids: Any = None
+    ) -> Work:
+        """A batch as `update` takes it, ready to be decided."""
         self._refuse_reader()
         raw, like = read_outputs(z)
+        check_domain(raw, find_discrepancy(self.settings.discrepancy))
         groups, n = read_labels(groups), len(raw)
         known = None if targets is None else read_targets(targets, n)
         waiting = bool(self.settings.rules.needs_targets) and known is None
@@ -175,7 +210,8 @@ class Stream:
             )
         keys = read_ids(ids, n) if waiting else []
         label = None if batch_id is None else read_text(batch_id, "batch_id")
-        with self._whole() as transaction:
+
+        def decide(transaction: Transaction) -> Solution:
             entry = None if label is None else transaction.find(label)
             if entry is None and waiting:
                 _refuse_waiting(transaction, keys)
@@ -188,7 +224,7 @@ class Stream:
             touched = np.flatnonzero(np.bincount(cell))
             before = self.ledger.record(touched)
             batch = Incoming(raw, cell, read_bounds(self.settings.bounds, n, raw.dtype), groups, features, known)
-            outcome = POLICIES[self.settings.policy](self.ledger, self.settings, batch)
+            outcome = POLICIES[self.settings.way](self.ledger, self.settings, batch)
             changed, change = self.ledger.enter(raw, outcome, cell, known)
             facts = self.ledger.facts(outcome, waiting)
             if self.settings.policy == "ledger":
@@ -204,6 +240,8 @@ class Stream:
                 "changed": changed,
                 "change": change,
             }
+            if self.settings.way == "decisions":
+                payload["overruled"] = outcome.overruled
             if keys:
                 decisions = zip(cell.tolist(), outcome.value.tolist(), raw.tolist(), strict=True)
                 payload["waiting"] = {key: Pending(*one) for key, one in zip(keys, decisions, strict=True)}
@@ -211,7 +249,16 @@ class Stream:
             if label is not None:
                 payload |= kept_for_replay(fingerprint(raw, cell, known, keys), outcome.value, facts)
             self._commit(transaction, label, payload, outcome.value.tobytes() if label is not None else None)
-        return Solution(like(outcome.value), facts)
+            return Solution(like(outcome.value), facts)
+
+        return Work(label, decide)
+
+    def _carry_out(self, works: list[Work]) -> None:
+        """Decide batches together with those of other threads; within a transaction of this thread, as part of it."""
+        if self._store.keeps_state and self._owner != threading.get_ident():
+            self._group.submit(works)
+        else:
+            carry_out_alone(works, self._whole)
 
     def observe(self, ids: Sequence[Any], targets: Any) -> dict[str, float]:
         """Enter the targets of decisions made earlier, by the ids given to `update`; `gaps()` after that."""
@@ -282,9 +329,10 @@ class Stream:
         with self._turn:
             if self._transaction is None:
                 self._at = None  # what counts is what is stored, not what is in memory
-            with self._whole() as transaction:
-                entries, stored = self._store.entries(), transaction.load()
-                return verify_log(entries, stored, self.ledger.recorded(), transaction.pending(), hash)
+            with self._whole(as_found=True) as transaction:
+                entries, stored, seen = self._store.entries(), transaction.load(), transaction.seen()
+                kept = [one for one in (hash, seen and seen[1]) if one is not None]
+                return verify_log(entries, stored, self.ledger.recorded(), transaction.pending(), kept)
 
     def close(self) -> None:
         """Let go of files and connections. A closed stream is of no more use: make another to go on."""
@@ -342,7 +390,7 @@ class Stream:
 
     def _read_ledger(self, block: bytes | None) -> Ledger:
         settings = self.settings
-        ledger = Ledger(settings.rules, settings.tolerances, settings.bounds, self.levels)
+        ledger = Ledger(settings.rules, settings.tolerances, settings.bounds, self.levels, settings.kind)
         if block is not None:
             ledger.load_bytes(block)
         return ledger
@@ -362,38 +410,40 @@ class Stream:
             raise StoreError(f"stream {self.name!r} was opened to be read only: open it without read_only=True.")
 
     @contextmanager
-    def _whole(self) -> Iterator[Transaction]:
-        """A transaction with the state of the last one, whoever wrote it; joined if this thread has one open."""
+    def _whole(self, batch_ids: Sequence[str] = (), as_found: bool = False) -> Iterator[Transaction]:
+        """A transaction with the state of the last one, whoever wrote it; joined if this thread has one open.
+
+        batch_ids, as_found: see `Store.transaction`.
+        """
         with self._turn:
             if self._closed:
-                raise StoreError(f"stream {self.name!r} is closed: make it anew, with the same store and name.")
+                raise StoreError(f"stream {self.name!r} is closed: create another with the same store and name.")
             if self._transaction is not None:
                 yield self._transaction
                 return
             try:
-                with self._store.transaction() as transaction:
+                current = self._at[1] if self._at is not None else None
+                with self._store.transaction(current, batch_ids, as_found) as transaction:
                     self._catch_up(transaction)
-                    self._transaction = transaction
+                    self._transaction, self._owner = transaction, threading.get_ident()
                     yield transaction
             except BaseException:
                 self._at = None  # what is in memory may be half done: read it again
                 raise
             finally:
-                self._transaction = None
+                self._transaction = self._owner = None
 
     def _catch_up(self, transaction: Transaction) -> None:
         """Read the state if another process has written since."""
         if not self._store.keeps_state or self._at == transaction.head():
             return
-        if self._at is not None and not transaction.holds(*self._at):
-            raise StoreError(
-                f"store {self._store.place!r} no longer holds what stream {self.name!r} has written: it was replaced, "
-                "or went back to an earlier copy. The batch was not counted; make the stream anew to go on from there."
-            )
         stored = transaction.load()
         what = f"the state of stream {self.name!r} in {self._store.place!r}"
         with readable(what, StoreError, "it was damaged; go back to a copy."):
-            self.ledger = self._read_ledger(stored.block)
+            if self._at is None or stored.block is None:
+                self.ledger = self._read_ledger(stored.block)
+            else:
+                self.ledger.load_bytes(stored.block)
         self._at = (stored.number, stored.hash)
 
     def _commit(self, transaction: Transaction, batch_id: str | None, payload: dict[str, Any], emitted: Any) -> None:
@@ -404,9 +454,23 @@ class Stream:
         self._at = (entry.number, entry.hash)
 
 
+def _outcome(work: Work) -> Solution | FairlayerError:
+    """What came of a batch; what is nobody's mistake but ours is raised."""
+    if isinstance(work.outcome, Solution | FairlayerError):
+        return work.outcome
+    raise work.outcome or RuntimeError("the batch was not decided")
+
+
+def _decided(work: Work) -> Solution:
+    outcome = _outcome(work)
+    if isinstance(outcome, FairlayerError):
+        raise outcome
+    return outcome
+
+
 def _refuse_waiting(transaction: Transaction, keys: list[str]) -> None:
     """An id names one decision: it is free again when its target has been observed."""
     waiting = transaction.take_pending(keys)
     transaction.add_pending(waiting)
     if waiting:
-        raise InputError(f"ids {list(waiting)[:5]} are waiting for a target already: give every decision its own.")
+        raise InputError(f"ids {list(waiting)[:5]} are already waiting for a target: give every decision its own id.")

@@ -11,8 +11,8 @@ from typing import Any
 
 from fairlayer.errors import InputError
 from fairlayer.tables.attribute import Attribute
-from fairlayer.tables.duckdb_table import MISSING, label, number, quote, text
-from fairlayer.tables.table_io import Source, TableFile, connect, named, plain_errors
+from fairlayer.tables.duckdb_table import MISSING, label, named, number, number_text, quote, spells_number
+from fairlayer.tables.table_io import Source, TableFile, connect, plain_errors
 
 
 class FileColumns:
@@ -32,7 +32,7 @@ class FileColumns:
 
     def is_number(self, column: str) -> bool:
         """Whether every entry that is not missing is a number, and there is one."""
-        asked = f"count({text(column)}) AS entries, count({number(column)}) AS numbers"
+        asked = f"count({number_text(column)}) AS entries, count_if({spells_number(column)}) AS numbers"
         found = self._one(f"SELECT {asked} FROM data")
         return found["entries"] == found["numbers"] > 0
 
@@ -52,13 +52,13 @@ class FileColumns:
         found = self._one(f"SELECT count(*) AS n, count({number(column)}) AS known FROM data")
         if found["known"] < found["n"]:
             wrong = self._one(
-                f"SELECT row_number() OVER () AS place, {text(column)} AS entry FROM data "
+                f"SELECT row_number() OVER () AS place, {number_text(column)} AS entry FROM data "
                 f"QUALIFY {number(column)} IS NULL LIMIT 1"
             )
             entry = "no entry" if wrong["entry"] is None else repr(str(wrong["entry"]))
             count = int(found["n"] - found["known"])
             raise InputError(
-                f"{option}: column {column!r} has {count:,} entries that are no numbers, the first in row "
+                f"{option}: column {column!r} has {count:,} entries that are not numbers, the first in row "
                 f"{int(wrong['place']):,} ({entry}): leave these rows out, or name another column."
             )
 
@@ -72,17 +72,18 @@ class FileColumns:
             found = self._one(f"SELECT min({entry}) AS low, max({entry}) AS high FROM data")
             if found["low"] == found["high"]:
                 raise InputError(
-                    f"--protected: column {attribute.column!r} has one group only, {str(found['low'])!r}: there is "
-                    "nobody to compare."
+                    f"--protected: column {attribute.column!r} has only one group, {str(found['low'])!r}: there is "
+                    "nothing to compare it with."
                 )
 
     def _check_cuts(self, column: str) -> None:
         """Refuse entries that no cut point puts in a group: neither numbers nor missing."""
-        odd = f"{text(column)} IS NOT NULL AND TRY_CAST({quote(column)} AS DOUBLE) IS NULL"
-        found = self._one(f"SELECT count(*) AS n, any_value({text(column)}) AS entry FROM data WHERE {odd}")
+        entry = number_text(column)
+        odd = f"{entry} IS NOT NULL AND NOT {spells_number(column)}"
+        found = self._one(f"SELECT count(*) AS n, any_value({entry}) AS entry FROM data WHERE {odd}")
         if found["n"]:
             raise InputError(
-                f"--protected: column {column!r} has cut points, but {found['n']:,} of its entries are no numbers, "
+                f"--protected: column {column!r} has cut points, but {found['n']:,} of its entries are not numbers, "
                 f"such as {found['entry']!r}: correct them, or leave them empty."
             )
 

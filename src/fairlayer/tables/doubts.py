@@ -27,7 +27,7 @@ def no_feature(column: Any) -> str | None:
     if is_decimal_comma(column):
         return f"it is read as text that hardly repeats, as {_COMMAS}"
     what = "a date or time" if _is_date(present) else "text"
-    return f"{distinct:,} of its {len(present):,} entries differ, so as {what} it says nothing about other rows"
+    return f"{distinct:,} of its {len(present):,} entries differ, so as {what} it says nothing about new rows"
 
 
 def danger(column: Any, answer: np.ndarray, target: str) -> str | None:
@@ -35,7 +35,7 @@ def danger(column: Any, answer: np.ndarray, target: str) -> str | None:
     present = without_missing(column).dropna()
     distinct = present.nunique()
     if tells(column, answer):
-        return f"it tells {target} without a single error. Is it known before {target} is"
+        return f"it predicts {target} without a single error. Is it known before {target} is"
     if len(present) < ENOUGH_ROWS:
         return None
     if is_number(column):

@@ -23,6 +23,10 @@ MISSING_MARKS = frozenset([
 ])
 # fmt: on
 _MARKS_SQL = ", ".join(f"'{mark}'" for mark in sorted(MISSING_MARKS))
+_BLANKS_SQL = r" \t\r\n\f\x0B"
+BLANKS = " \t\r\n\f\v"  # around a number, which they do not change
+# 1.234,5 and 12,5 and 1.234 and 12, where decimals have commas: points part thousands.
+DECIMAL_COMMA = r"\s*[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?([eE][+-]?\d+)?\s*"
 _SEPARATORS = ",;\t|"
 
 
@@ -38,19 +42,59 @@ def literal(path: str | Path) -> str:
 
 def quote(name: str) -> str:
     """A column of the file as an SQL identifier, which no alias of a query can be mistaken for."""
-    return 'data."' + name.replace('"', '""') + '"'
+    return f"data.{named(name)}"
 
 
 def number(name: str) -> str:
-    """SQL of a column as numbers; NULL where it is missing or no number."""
-    value = f"TRY_CAST({quote(name)} AS DOUBLE)"
-    return f"CASE WHEN isfinite({value}) THEN {value} END"
+    """SQL of a column as numbers; NULL where it is missing, infinite or no number."""
+    return f"CASE WHEN isfinite({_value(name)}) AND {_is_plain(name)} THEN {_value(name)} END"
+
+
+def spells_number(name: str) -> str:
+    """SQL of whether an entry is a number, infinity among them."""
+    return f"coalesce(NOT isnan({_value(name)}) AND {_is_plain(name)}, false)"
+
+
+def _value(name: str) -> str:
+    return f"TRY_CAST({quote(name)} AS DOUBLE)"
+
+
+def _is_plain(name: str) -> str:
+    """Not 1_000 nor +-1, which only DuckDB takes for numbers; a column of numbers is not looked at again."""
+    entry = f"CAST({quote(name)} AS VARCHAR)"
+    return f"(typeof({quote(name)}) <> 'VARCHAR' OR NOT (contains({entry}, '_') OR contains({entry}, '+-')))"
 
 
 def text(name: str) -> str:
     """SQL of a column as text; NULL where it is missing."""
-    entry = f"CAST({quote(name)} AS VARCHAR)"
+    return _unless_missing(f"CAST({quote(name)} AS VARCHAR)")
+
+
+def number_text(name: str) -> str:
+    """The same of a column that may hold numbers, which blanks around them do not change."""
+    return _unless_missing(f"trim(CAST({quote(name)} AS VARCHAR), e'{_BLANKS_SQL}')")
+
+
+def _unless_missing(entry: str) -> str:
     return f"CASE WHEN {entry} NOT IN ({_MARKS_SQL}) THEN {entry} END"
+
+
+def decimal_comma_sql(name: str) -> str:
+    """SQL of two facts: whether every entry is a number if commas are decimal commas, and whether one has a comma."""
+    entry = number_text(name)
+    return f"(bool_and(regexp_full_match({entry}, '{DECIMAL_COMMA}')), bool_or(contains({entry}, ',')))"
+
+
+def with_point(name: str) -> str:
+    """SQL of a column with decimal points in place of its decimal commas; what marks a missing entry stays."""
+    entry = named(name)
+    point = f"replace(replace({entry}, '.', ''), ',', '.')"
+    return f"CASE WHEN regexp_full_match({entry}, '{DECIMAL_COMMA}') THEN {point} ELSE {entry} END"
+
+
+def named(column: str) -> str:
+    """What stands after AS to give a column this name; `quote` is for columns that are read."""
+    return '"' + column.replace('"', '""') + '"'
 
 
 def label(name: str, kind: str) -> str:

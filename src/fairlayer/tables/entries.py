@@ -12,11 +12,7 @@ from typing import Any
 import numpy as np
 
 from fairlayer.errors import InputError
-from fairlayer.tables.duckdb_table import MISSING, MISSING_MARKS, separator
-from fairlayer.tables.table_io import Source
-
-# 1.234,5 and 12,5 and 1.234 and 12; points part thousands.
-_DECIMAL_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?([eE][+-]?\d+)?")
+from fairlayer.tables.duckdb_table import BLANKS, DECIMAL_COMMA, MISSING, MISSING_MARKS
 
 
 def without_missing(column: Any) -> Any:
@@ -31,7 +27,7 @@ def _number_text(column: Any) -> Any:
     """The same for a column that may hold numbers, which blanks around them do not change."""
     if column.dtype.kind in "biufcmM":
         return column
-    bare = column.astype(object).map(lambda value: value.strip() if isinstance(value, str) else value)
+    bare = column.astype(object).map(lambda value: value.strip(BLANKS) if isinstance(value, str) else value)
     return without_missing(bare)
 
 
@@ -83,40 +79,11 @@ def text_labels(column: Any) -> np.ndarray:
     return np.array([label(value) for value in clean.where(clean.notna(), None).tolist()], dtype=object)
 
 
-def has_decimal_commas(frame: Any, source: Source, expected: bool = False) -> bool:
-    """Whether a file writes numbers as 1.234,5, which it can where commas do not part its columns.
-
-    expected: what to take it for where no number has a decimal.
-    """
-    if not source.is_csv or separator(source.path) == ",":
-        return False
-    return expected or any(is_decimal_comma(frame[name]) for name in frame.columns)
-
-
-def with_decimal_points(frame: Any) -> Any:
-    """The frame of a file with decimal commas, with points in place of them."""
-    return frame.assign(**{name: _with_points(frame[name]) for name in frame.columns if _are_numbers(frame[name])})
-
-
 def is_decimal_comma(column: Any) -> bool:
-    """Whether every entry is a number where commas are decimal commas, and one of them has one."""
-    return _are_numbers(column) and any("," in entry for entry in _present(column))
-
-
-def _are_numbers(column: Any) -> bool:
-    """Whether every entry is a number where decimals are written with commas."""
-    present = _present(column)
-    return bool(present) and all(isinstance(e, str) and _DECIMAL_COMMA.fullmatch(e) for e in present)
-
-
-def _present(column: Any) -> list[Any]:
-    """The entries that are not missing; none of a column that holds no text."""
-    return [] if column.dtype.kind in "biufcmM" else _number_text(column).dropna().tolist()
-
-
-def _with_points(column: Any) -> Any:
-    def point(entry: Any) -> Any:
-        is_text = isinstance(entry, str) and _DECIMAL_COMMA.fullmatch(entry.strip())
-        return entry.replace(".", "").replace(",", ".") if is_text else entry
-
-    return column.map(point)
+    """Whether every entry of a column of text is a number where commas are decimal commas, and one of them has one."""
+    if column.dtype.kind in "biufcmM":
+        return False
+    present = _number_text(column).dropna().tolist()
+    if not all(isinstance(entry, str) and re.fullmatch(DECIMAL_COMMA, entry) for entry in present):
+        return False
+    return any("," in entry for entry in present)

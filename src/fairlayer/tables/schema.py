@@ -146,12 +146,8 @@ def infer(
     task: Task | None = None,
     positive: str | None = None,
     merge_rare: int = 0,
-    decimal_commas: bool = False,
 ) -> Inferred:
-    """What the columns of a table mean.
-
-    keep: columns that must be among the features. decimal_commas: whether the file had them; the frame does not.
-    """
+    """What the columns of a table mean. keep: columns that must be among the features."""
     notes: list[str] = []
     have = without_missing(frame[target]).notna().to_numpy()
     if not have.all():
@@ -183,7 +179,7 @@ def infer(
     if not kinds["numbers"] and not kinds["categories"]:
         raise InputError(f"{source.path} has no column to predict {target!r} from.")
     features = (tuple(kinds["numbers"]), tuple(kinds["categories"]))
-    schema = Schema(target, task, positive, negative, *features, tuple(labels), decimal_commas)
+    schema = Schema(target, task, positive, negative, *features, tuple(labels), bool(source.decimal_commas))
     return Inferred(schema, frame, tuple(notes), left_out, doubtful)
 
 
@@ -238,7 +234,7 @@ def _labels(frame: Any, attribute: Attribute, merge_rare: int, notes: list[str])
         notes.append(f"{name}: rows without an entry are a group of their own, {MISSING!r}.")
     if len(found) < 2:
         raise InputError(
-            f"--protected: column {name!r} has one group only, {str(found[0])!r}: there is nobody to compare."
+            f"--protected: column {name!r} has only one group, {str(found[0])!r}: there is nothing to compare it with."
         )
     if len(found) > MOST_LABELS:
         remedy = (

@@ -13,9 +13,9 @@ from fairlayer.binding.system import System, bind, less_targets
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
 from fairlayer.tables.attribute import Attribute
-from fairlayer.tables.duckdb_table import number, quote
+from fairlayer.tables.duckdb_table import named, number, quote
 from fairlayer.tables.sql_cells import MOST_LABELS, CellCode
-from fairlayer.tables.table_io import Source, TableFile, connect, named, plain_errors
+from fairlayer.tables.table_io import Source, TableFile, connect, plain_errors
 
 
 class Counts:

@@ -13,7 +13,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from fairlayer.errors import InputError
 from fairlayer.nearest import nearest
 from fairlayer.tables.duckdb_table import connect as open_database
-from fairlayer.tables.duckdb_table import driver, literal, separator, used
+from fairlayer.tables.duckdb_table import decimal_comma_sql, driver, literal, named, separator, used, with_point
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,11 +32,6 @@ PARQUET = (".parquet", ".pq")
 _PARQUET = "read_parquet($path, hive_partitioning=false)"
 
 
-def named(column: str) -> str:
-    """What stands after AS to give a column this name; `fairlayer.tables.quote` is for columns that are read."""
-    return '"' + column.replace('"', '""') + '"'
-
-
 @dataclass(frozen=True)
 class Source:
     """A file that can be read: where it is, and the columns it has."""
@@ -44,18 +39,28 @@ class Source:
     path: Path
     columns: dict[str, str]  # name -> DuckDB's type; text for those of a CSV file, unless others are asked for
     repeated: dict[str, str] = field(default_factory=dict)  # stands for a column whose name another has -> its name
+    decimal_commas: tuple[str, ...] = ()  # columns of a CSV file that have them; points stand in the relation
 
     @property
     def relation(self) -> str:
         """What stands after FROM, under the name `data`; takes `parameters`."""
-        if self.is_csv:
-            return f"read_csv($path, {_dialect(self.path)}, auto_detect=false, columns=$columns) AS data"
-        return f"{_PARQUET} AS data"
+        if not self.is_csv:
+            return f"{_PARQUET} AS data"
+        read = f"read_csv($path, {_dialect(self.path)}, auto_detect=false, columns=$columns)"
+        if not self.decimal_commas:
+            return f"{read} AS data"
+        points = [f"CAST({with_point(n)} AS {self.columns[n]}) AS {named(n)}" for n in self.decimal_commas]
+        return f"(SELECT * REPLACE ({', '.join(points)}) FROM {read}) AS data"
 
     @property
     def parameters(self) -> dict[str, Any]:
         """Of the relation."""
-        return {"path": literal(self.path), **({"columns": self.columns} if self.is_csv else {})}
+        if not self.is_csv:
+            return {"path": literal(self.path)}
+        return {
+            "path": literal(self.path),
+            "columns": {**self.columns, **dict.fromkeys(self.decimal_commas, "VARCHAR")},
+        }
 
     @property
     def is_csv(self) -> bool:
@@ -64,6 +69,8 @@ class Source:
 
     def check(self, name: str, option: str) -> str:
         """A column that an option names, or a sentence on which the file has."""
+        if name in self.repeated.values():
+            raise InputError(f"{option}: {self.path} has two columns {name!r}: rename one.")
         if name not in self.columns:
             raise InputError(f"{option}: {self.path} has no column {name!r}. {_nearest(name, self.columns)}")
         return name
@@ -88,7 +95,9 @@ def check_format(path: Path, option: str = "") -> None:
     """Refuse files of other kinds, by their names."""
     if not path.name.lower().endswith(CSV + PARQUET):
         where = f"{option}: " if option else ""
-        raise InputError(f"{where}{path} is neither CSV nor Parquet by its name: use a name in .csv or .parquet.")
+        raise InputError(
+            f"{where}{path} is not named as a CSV or Parquet file: use a name that ends in .csv or .parquet."
+        )
 
 
 def _dialect(path: Path) -> str:
@@ -151,10 +160,13 @@ class TableFile:
 
     def require(self, name: str, argument: str) -> str:
         """The name, where the file has such a column."""
-        if name not in self.columns:
-            where = f"which {self.source.path.name!r} does not have"
-            raise InputError(f"{argument} names column {name!r}, {where}. {_nearest(str(name), self.columns)}")
-        return name
+        if name in self.columns:
+            return name
+        file = repr(self.source.path.name)
+        if name in self.source.repeated.values():
+            raise InputError(f"{argument} names column {name!r}, of which {file} has two: rename one.")
+        where = f"which {file} does not have"
+        raise InputError(f"{argument} names column {name!r}, {where}. {_nearest(str(name), self.columns)}")
 
     def query(self, sql: str, parameters: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
         """The result of a query, a column each; missing entries are masked."""
@@ -177,12 +189,19 @@ class TableFile:
         self.close()
 
 
-def open_source(path: Path, *, as_text: bool = True, may_repeat: Callable[[str], bool] = lambda _: False) -> Source:
+def open_source(
+    path: Path,
+    *,
+    as_text: bool = True,
+    may_repeat: Callable[[str], bool] = lambda _: False,
+    decimal_commas: bool = False,
+) -> Source:
     """Look at a file: that it is there, that it is a table, and which columns it has.
 
     as_text: take every entry of a CSV file as text, so that it can be written again as it was; otherwise numbers and
     dates get their types. may_repeat: whether nobody asks for a column, so that several may have its name in a CSV
-    file; they go by others, see `Source.repeated`.
+    file; they go by others, see `Source.repeated`. decimal_commas: what to take a CSV file for whose columns commas do
+    not part, where none of its numbers has a decimal.
     """
     check_format(path)
     if path.is_dir():
@@ -198,7 +217,25 @@ def open_source(path: Path, *, as_text: bool = True, may_repeat: Callable[[str],
         sql = f"SELECT count(*) FROM (SELECT 1 FROM {source.relation} LIMIT 1)"
         if not connection.execute(sql, source.parameters).fetchone()[0]:
             raise InputError(f"{path} has a header but no rows.")
-    return source
+        commas = _decimal_commas(source, connection, decimal_commas)
+        if not commas:
+            return source
+        number = {name: source.columns[name] if as_text else "DOUBLE" for name in commas}
+        return replace(source, columns={**source.columns, **number}, decimal_commas=commas)
+
+
+def _decimal_commas(source: Source, connection: Any, expected: bool) -> tuple[str, ...]:
+    """The columns of numbers in a file that writes them as 1.234,5, which it can where commas do not part its columns.
+
+    In such a file 1.234 is more than a thousand in every column.
+    """
+    names = [name for name, kind in source.columns.items() if kind == "VARCHAR"]
+    if not source.is_csv or separator(source.path) == "," or not names:
+        return ()
+    asked = [decimal_comma_sql(name) for name in names]
+    found = connection.execute(f"SELECT {', '.join(asked)} FROM {source.relation}", source.parameters).fetchone()
+    numbers = {name: has_comma for name, (is_number, has_comma) in zip(names, found, strict=True) if is_number}
+    return tuple(numbers) if expected or any(numbers.values()) else ()
 
 
 def _columns(
@@ -258,6 +295,11 @@ def read_frame(source: Source) -> Any:
     """The whole table as a frame: text from CSV, as it stands in the file; types as they are from Parquet."""
     with plain_errors(source.path), connect("8GB") as connection:
         return connection.execute(f"SELECT * FROM {source.relation}", source.parameters).df()
+
+
+def points_for_commas(source: Source) -> str:
+    """What to say of a file with decimal commas whose rows were written."""
+    return " Its decimal commas are written as points." if source.decimal_commas else ""
 
 
 def write_frame(frame: Any, path: Path) -> None:

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from fairlayer.binding.groups import CodedGroups, SoftGroup, code_groups
 from fairlayer.errors import InputError
+from fairlayer.frames import frame_columns, is_frame, is_pandas
 from fairlayer.training.stratified import StratifiedBatches, Tiny
 
 
@@ -55,6 +56,8 @@ def take(values: Any, index: Any) -> Any:
         return {name: take(column, index) for name, column in values.items()}
     if hasattr(values, "iloc"):
         return values.iloc[index]
+    if is_frame(values):
+        return take(frame_columns(values), index)
     if isinstance(values, list | tuple):
         return values[index] if isinstance(index, slice) else [values[i] for i in index]
     if isinstance(values, Tensor) and not isinstance(index, slice):
@@ -184,7 +187,9 @@ def _numbers(values: Any) -> Any:
     """Arrays and frames of numbers as tensors; anything else as it is."""
     if isinstance(values, Mapping):
         return {name: _numbers(column) for name, column in values.items()}
-    if hasattr(values, "to_numpy"):
+    if is_frame(values) and not is_pandas(values):
+        values = np.column_stack(list(frame_columns(values).values()))
+    elif hasattr(values, "to_numpy"):
         values = values.to_numpy()
     if not isinstance(values, np.ndarray):
         return values

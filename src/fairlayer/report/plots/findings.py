@@ -28,6 +28,9 @@ MOST_ROWS = 12  # drawn in one chart; the table has more
 MOST_LINES = 1000  # in the table; the JSON has all
 
 
+AXES = {"output": "mean prediction", "residual": "mean prediction minus target", "decision": "rates of decisions"}
+
+
 def findings_section(audit: Audit) -> Section | None:
     """One chart for each attribute, or part of the data, that a constraint compares groups in."""
     if not audit.findings:
@@ -54,7 +57,7 @@ def _key() -> tuple[LegendKey, ...]:
     return (
         LegendKey((Band(0, 100, "tolerance"), *edges), "promised"),
         LegendKey((Point(50, 50, "circle", "mark five"),), "gap within tolerance in these data"),
-        LegendKey((Point(50, 50, "diamond", "mark five"),), "gap beyond tolerance in these data"),
+        LegendKey((Point(50, 50, "diamond", "mark five"),), "gap exceeds its tolerance in these data"),
         LegendKey((Line(0, 50, 100, 50, "whisker five"), *caps), "interval for the population"),
     )
 
@@ -69,8 +72,10 @@ def _chart(where: str, family: Sequence[Finding]) -> RowChart:
         lead += f" Shown: the {len(shown)} of {count(len(family))} comparisons closest to it or farthest beyond it."
     gaps = [gap_text(f) for f in shown]
     rows = tuple(_row(f, axis, gap) for f, gap in zip(shown, gaps, strict=True))
-    quantity = "prediction minus target" if shown[0].quantity == "residual" else "prediction"
-    what = f"difference of mean {quantity}" if len(shown[0].groups) > 1 else f"mean {quantity}"
+    quantity = AXES[shown[0].quantity]
+    what = f"difference of {quantity}" if len(shown[0].groups) > 1 else quantity
+    if shown[0].comparison == "ratio":
+        what += ", as a share of the larger"
     return RowChart(where, rows, ticks_of(axis), what, "gap", lead=lead)
 
 
@@ -96,7 +101,7 @@ def _row(finding: Finding, axis: Scale, gap: str) -> Row:
 def findings_table(audit: Audit, most: int = MOST_LINES) -> FigureTable:
     """Every comparison with its figures, or the first `most` of them."""
     shown = audit.findings[:most]
-    caption = "Every comparison, the farthest beyond its tolerance first."
+    caption = "Every comparison, the one that exceeds its tolerance most first."
     if len(shown) < len(audit.findings):
         caption = f"The first {count(len(shown))} of {count(len(audit.findings))} comparisons; the JSON result has all."
     columns = {

@@ -1,0 +1,52 @@
+"""A smooth stand-in for the derivative of moved decisions, for training.
+
+The exact derivative of a score that was moved across the threshold is 0: the network learns nothing from it. The
+stand-in takes rates for means of sigmoid((y - threshold) / temperature), and the comparisons that bind for held: a step
+of the scores is projected onto those that leave the held differences of these rates as they are,
+
+    dy = dz - A' (A A')^+ A dz,    A the gradients of the held rows.
+
+So everybody's score is followed, but for the direction along which the rates would drift apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairlayer.errors import InputError
+
+
+class HeldRow(NamedTuple):
+    """factor * rate(first) - rate(second) is held where it is."""
+
+    first: np.ndarray  # (n,) membership, weighted, adding up to 1
+    second: np.ndarray
+    factor: float
+
+
+def check_surrogate(surrogate: str | None, temperature: float) -> None:
+    """Refuse what is no surrogate."""
+    if surrogate not in (None, "sigmoid"):
+        raise InputError(f"surrogate must be None or 'sigmoid'; got {surrogate!r}.")
+    if not (isinstance(temperature, float | int) and 0.0 < temperature < np.inf):
+        raise InputError(f"temperature must be a finite number above 0, such as 0.1; got {temperature!r}.")
+
+
+def follow(z: Tensor, value: Tensor, rows: Sequence[HeldRow], weights: np.ndarray, at: float, warmth: float) -> Tensor:
+    """`value`, with the stand-in for its derivative. at: the threshold; warmth: the temperature."""
+    step = z.double()
+    if rows:
+        soft = torch.sigmoid((z.detach().double() - at) / warmth)
+        slope = soft * (1.0 - soft) / warmth
+        weight = torch.from_numpy(weights).to(z.device) if len(weights) else torch.ones_like(slope)
+        members = np.stack([row.factor * row.first - row.second for row in rows])
+        A = torch.from_numpy(members).to(z.device) * slope
+        pull = (A / weight).T @ torch.linalg.pinv((A / weight) @ A.T, rcond=1e-10, hermitian=True)
+        step = step - pull @ (A @ step)
+    step = step.to(z.dtype)
+    return value.detach() + (step - step.detach())

@@ -1,0 +1,141 @@
+"""Raw outputs from a network of our own: what it is made of, and how it is trained with the layer in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fairlayer.errors import InputError
+from fairlayer.estimators.encoder import Encoder
+from fairlayer.estimators.sample import Sample
+from fairlayer.model import FairModel
+from fairlayer.training import batches, fit
+from fairlayer.training.batches import take
+from fairlayer.training.loop import Fitted
+
+FEWEST_TO_VALIDATE = 30
+ROWS_AT_ONCE = 65_536
+WIDEST_FOR_ONE_THREAD = 256  # layers up to this width train no faster on more, and far slower beside other work
+
+
+def network(inputs: int, hidden: Sequence[int], module: Any) -> nn.Module:
+    """The default network, a copy of a module, or what a callable makes of the number of inputs."""
+    if isinstance(module, nn.Module):
+        return deepcopy(module)
+    if module is not None:
+        if not isinstance(module, Callable):  # type: ignore[arg-type]
+            raise InputError(f"module must be a torch module or a callable that makes one; got {module!r}.")
+        return module(inputs)
+    layers: list[nn.Module] = []
+    for width in hidden:
+        layers += [nn.Linear(inputs, width), nn.ReLU()]
+        inputs = width
+    return nn.Sequential(*layers, nn.Linear(inputs, 1))
+
+
+class Probability(nn.Module):
+    """A network whose one output is read as a logit."""
+
+    def __init__(self, inner: nn.Module):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The probability."""
+        return torch.sigmoid(self.inner(x))
+
+
+class Rescaled(nn.Module):
+    """A network whose one output is in standard deviations from the mean of the training targets."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, inner: nn.Module, mean: float, scale: float):
+        super().__init__()
+        self.inner = inner
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32))
+        self.register_buffer("scale", torch.tensor(scale, dtype=torch.float32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The output in the units of the targets."""
+        return self.mean + self.scale * self.inner(x)
+
+
+class NetworkScores:
+    """Raw outputs of rows of a table: encoded, then taken through a network in double precision."""
+
+    def __init__(self, encoder: Encoder, model: FairModel):
+        self.encoder = encoder
+        self.model = model.double()  # single precision would let the last digits of an output depend on the batch
+
+    @torch.no_grad()
+    def __call__(self, X: Any) -> np.ndarray:
+        """(n,) float64."""
+        table = torch.from_numpy(np.ascontiguousarray(self.encoder.transform(X), dtype=np.float64))
+        parts: list[Tensor] = [self.model.raw(part) for part in table.split(ROWS_AT_ONCE)]
+        return torch.cat(parts).numpy()
+
+
+def train(
+    settings: Any, sample: Sample, layer: nn.Module | None, wrap: Callable[[nn.Module], nn.Module], loss: Any, seed: int
+) -> tuple[NetworkScores, Fitted]:
+    """Train a network followed by a layer, or by what stands in for it.
+
+    settings: has `hidden`, `module` and the usual of mini-batch training, as `FairEstimator` does. wrap: puts the
+    output of the inner network into the units of the targets. loss: of outputs and targets, one number per sample.
+    """
+    encoder = Encoder.fit(sample.X)
+    inputs = encoder.transform(sample.X).astype(np.float32)
+    n = len(sample.targets)
+    order = np.random.default_rng(seed).permutation(n)
+    held = round(settings.validation_fraction * n)
+    held = held if held >= FEWEST_TO_VALIDATE else 0
+    size = int(np.clip(n // 20, 32, 512)) if settings.batch_size == "auto" else settings.batch_size
+
+    def loader(rows: np.ndarray, **options: Any) -> Any:
+        return batches(
+            inputs[rows],
+            sample.targets[rows].astype(np.float32),
+            take(sample.groups, rows),
+            take(sample.features, rows),
+            take(sample.weights, rows),
+            seed=seed,
+            **options,
+        )
+
+    small = settings.module is None and max(settings.hidden, default=0) <= WIDEST_FOR_ONE_THREAD
+    training = loader(np.sort(order[held:]), batch_size=size, shuffle=True, stratify=sample.groups is not None)
+    validation = loader(np.sort(order[:held])) if held else None
+    with torch.random.fork_rng(devices=[]), _threads(1 if small else torch.get_num_threads()):
+        torch.manual_seed(seed)
+        model = FairModel(wrap(network(inputs.shape[1], settings.hidden, settings.module)), layer)
+        fitted = fit(
+            model,
+            training,
+            validation,
+            loss=loss,
+            epochs=settings.max_epochs,
+            learning_rate=settings.learning_rate,
+            patience=settings.patience,
+            max_minutes=settings.max_minutes,
+            progress=settings.verbose,
+        )
+    return NetworkScores(encoder, model), fitted
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """So many threads for torch, for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

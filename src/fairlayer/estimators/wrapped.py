@@ -1,0 +1,99 @@
+"""Raw outputs from any estimator of scikit-learn's kind: fitted here, or before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fairlayer.errors import InputError
+from fairlayer.extras import needs
+
+with needs("fairlayer.sklearn", "scikit-learn"):
+    import sklearn  # type: ignore[import-untyped]
+    from sklearn.base import clone, is_classifier, is_regressor  # type: ignore[import-untyped]
+    from sklearn.pipeline import Pipeline  # type: ignore[import-untyped]
+    from sklearn.utils.validation import has_fit_parameter  # type: ignore[import-untyped]
+
+
+class EstimatorScores:
+    """Raw outputs of a fitted estimator: a column of its probabilities, or its predictions."""
+
+    def __init__(self, estimator: Any, column: int | None):
+        self.estimator = estimator
+        self.column = column
+
+    def __call__(self, X: Any) -> np.ndarray:
+        """(n,) float64."""
+        if self.column is not None:
+            found = np.asarray(self.estimator.predict_proba(X))[:, self.column]
+        else:
+            found = np.asarray(self.estimator.predict(X))
+            if found.ndim == 2 and found.shape[1] == 1:
+                found = found[:, 0]
+        if found.ndim != 1:
+            raise InputError(f"The estimator predicts an array of shape {found.shape}: one number per row is needed.")
+        return np.ascontiguousarray(found, dtype=np.float64)
+
+
+def check_kind(estimator: Any, classify: bool) -> None:
+    """Refuse what has no outputs to make fair."""
+    name = type(estimator).__name__
+    if isinstance(estimator, type) or not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):
+        raise InputError(f"estimator must be an estimator of scikit-learn's kind, or None; got {estimator!r}.")
+    if not (is_classifier if classify else is_regressor)(estimator):
+        other = "FairRegressor" if classify else "FairClassifier"
+        raise InputError(f"{name} is not a {'classifier' if classify else 'regressor'}: see {other}.")
+    if classify and not hasattr(estimator, "predict_proba"):
+        raise InputError(
+            f"{name} predicts no probabilities, which are what is made fair: wrap it in "
+            "sklearn.calibration.CalibratedClassifierCV, or set its option for them."
+        )
+
+
+def fit_regressor(estimator: Any, X: Any, y: Any, weights: Any, options: dict[str, Any]) -> EstimatorScores:
+    """Fit a copy; one that is frozen (`FrozenEstimator`) stays as it is."""
+    fitted = clone(estimator)
+    fitted.fit(X, y, **options, **_weights(fitted, weights))
+    return EstimatorScores(fitted, None)
+
+
+def fit_classifier(
+    estimator: Any, X: Any, y: np.ndarray, classes: np.ndarray, weights: Any, options: dict[str, Any]
+) -> EstimatorScores:
+    """Fit a copy; one that is frozen (`FrozenEstimator`) stays as it is.
+
+    It gets the labels as they are, so that class weights by label mean what they say. Where it refuses them, as XGBoost
+    does with words, it gets 0 and 1.
+    """
+    fitted, given = clone(estimator), {**options, **_weights(estimator, weights)}
+    codes = (y == classes[1]).astype(np.int64)
+    try:
+        fitted.fit(X, y, **given)
+    except (ValueError, TypeError):
+        if np.array_equal(classes, [0, 1]):
+            raise
+        fitted = clone(estimator)
+        try:
+            fitted.fit(X, codes, **given)
+        except (ValueError, TypeError):
+            fitted = None
+        if fitted is None:
+            raise
+    known = np.asarray(fitted.classes_).tolist()
+    for names in (classes.tolist(), [0, 1]):
+        if len(known) == 2 and all(name in known for name in names):
+            return EstimatorScores(fitted, known.index(names[1]))
+    raise InputError(f"The estimator knows the classes {known}; y has {classes.tolist()}. Fit it with the same two.")
+
+
+def _weights(estimator: Any, weights: Any) -> dict[str, Any]:
+    """Sample weights as the estimator takes them: through a pipeline, to its last step."""
+    if weights is None:
+        return {}
+    if isinstance(estimator, Pipeline) and not sklearn.get_config()["enable_metadata_routing"]:
+        name, last = estimator.steps[-1]
+        return {f"{name}__{key}": value for key, value in _weights(last, weights).items()}
+    if not isinstance(estimator, Pipeline) and not has_fit_parameter(estimator, "sample_weight"):
+        raise InputError(f"{type(estimator).__name__} takes no sample_weight: leave it out, or use another estimator.")
+    return {"sample_weight": weights}

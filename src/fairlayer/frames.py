@@ -1,0 +1,89 @@
+"""Frames of any library: their columns by name.
+
+pandas is read as it is. Other frames (polars, Arrow tables, and whatever else narwhals knows) are read through
+narwhals, which is imported only where one of them comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fairlayer.errors import InputError
+from fairlayer.extras import needs
+
+
+def is_pandas(values: Any) -> bool:
+    """Whether it is a pandas frame, or another library's that behaves like one."""
+    return hasattr(values, "iloc") and hasattr(values, "columns")
+
+
+def is_frame(values: Any) -> bool:
+    """Whether it is a frame of any library: named columns, each with a type of its own."""
+    return is_pandas(values) or _is_other(values)
+
+
+def frame_columns(frame: Any) -> dict[Any, Any]:
+    """The columns of a frame by name: series of pandas, arrays of other libraries; a mapping as a dict."""
+    if isinstance(frame, Mapping):
+        return dict(frame)
+    if is_pandas(frame):
+        names = list(frame.columns)
+        _refuse_repeated(names)
+        return {name: frame[name] for name in names}
+    table = _opened(frame)
+    _refuse_repeated(table.columns)
+    return {name: _as_array(table[name]) for name in table.columns}
+
+
+def frame_names(frame: Any) -> list[Any]:
+    """The names of the columns of a frame or a mapping."""
+    if isinstance(frame, Mapping):
+        return list(frame)
+    return list(frame.columns) if is_pandas(frame) else list(_opened(frame).columns)
+
+
+def frame_column(frame: Any, name: Any) -> Any:
+    """One column of a frame or a mapping, as `frame_columns` gives it."""
+    return frame[name] if isinstance(frame, Mapping) or is_pandas(frame) else _as_array(_opened(frame)[name])
+
+
+def _is_other(values: Any) -> bool:
+    if hasattr(values, "collect_schema"):
+        return True  # a lazy frame, which is told so where it is read
+    return (hasattr(values, "__arrow_c_stream__") or hasattr(values, "__dataframe__")) and hasattr(values, "columns")
+
+
+def _opened(frame: Any) -> Any:
+    """What narwhals makes of a frame."""
+    with needs("A frame of another library than pandas", "narwhals"):
+        import narwhals
+    try:
+        return narwhals.from_native(frame, eager_only=True)
+    except TypeError as error:
+        raise InputError(
+            f"{type(frame).__name__} is not a frame that holds its rows ({error}): collect it first, or pass a mapping "
+            "of columns."
+        ) from error
+
+
+def _as_array(series: Any) -> Any:
+    """Numbers as an array of numbers, nan where one is missing; truth values; anything else as objects."""
+    if series.dtype.is_numeric():
+        import narwhals
+
+        if series.null_count() or series.dtype.is_decimal():
+            return series.cast(narwhals.Float64).fill_null(float("nan")).to_numpy()
+        return series.to_numpy()
+    found = np.empty(len(series), dtype=object)
+    found[:] = series.to_list()
+    whole = len(found) > 0 and all(type(value) is bool for value in found.tolist())
+    return found.astype(bool) if whole else found
+
+
+def _refuse_repeated(names: list[Any]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"The frame has several columns named {name!r}: give each a name of its own.")

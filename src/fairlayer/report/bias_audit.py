@@ -1,0 +1,114 @@
+"""A bias audit in the form of New York City's Local Law 144: selection or scoring rates and impact ratios, as tables.
+
+Categories are compared by each attribute and by all of them together. Where outputs are decisions (0 and 1, or scores
+with a stated threshold) the tables hold selection rates; otherwise scoring rates, the share of a category above the
+median score of everybody.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fairlayer.audit.numerals import count, stated
+from fairlayer.audit.result import Audit, Selection
+from fairlayer.audit.selection import SMALL_SHARE
+
+NOTES = (
+    "This table has the form that the rules on Local Law 144 of New York City describe. It is no legal advice, and it "
+    "does not show that the law is complied with: the law asks for an independent auditor, for categories as the rules "
+    "name them, and for notices, none of which software can provide.",
+    "An impact ratio compares averages of categories. It says nothing about any one person, nor whether the scores "
+    "predict what they should, and a ratio near 1 does not mean that nobody is treated unfairly.",
+)
+
+
+@dataclass(frozen=True)
+class RatioTable:
+    """One table: a category by line."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def bias_audit(audit: Audit, *, decisions: bool | None = None) -> tuple[list[RatioTable], list[str]]:
+    """The tables, and the notes below them. decisions: selection, not scoring rates; by default as outputs are."""
+    selects = is_decision(audit) if decisions is None else decisions
+    tables = []
+    for attributes in dict.fromkeys(one.attributes for one in audit.selections):
+        ones = [one for one in audit.selections if one.attributes == attributes and not one.missing]
+        title = " & ".join(attributes) if len(attributes) == 1 else f"Intersections: {' & '.join(attributes)}"
+        rated = ("selected", "selection rate") if selects else ("above the median", "scoring rate")
+        rows = tuple(_row(one, selects) for one in sorted(ones, key=lambda one: one.labels))
+        tables.append(RatioTable(title, ("category", "applicants", *rated, "impact ratio"), rows))
+    return tables, _notes(audit, selects)
+
+
+def is_decision(audit: Audit) -> bool:
+    """Whether outputs are 0 and 1 alone: then, and only then, their variance is that of a share."""
+    low, high = audit.settings.bounds
+    mean = audit.overall.mean
+    return low >= 0.0 and high <= 1.0 and abs(audit.overall.deviation**2 - mean * (1.0 - mean)) < 1e-9
+
+
+def _row(one: Selection, selects: bool) -> tuple[str, ...]:
+    rate, ratio = (one.rate, one.impact_ratio) if selects else (one.scoring_rate, one.scoring_ratio)
+    value = None if rate is None else rate.value
+    positive = one.selected if selects else round((value or 0.0) * one.count)
+    mark = " *" if one.small else ""
+    shares = ("-" if number is None else f"{number:.3f}" for number in (value, ratio))
+    return (" & ".join(one.labels) + mark, f"{one.count:,}", f"{positive or 0:,}", *shares)
+
+
+def _notes(audit: Audit, selects: bool) -> list[str]:
+    settings = audit.settings
+    what = (
+        f"Selected: a prediction of {stated(settings.threshold)} or more."
+        if selects
+        else "Scoring rate: the share of a category with a score above the median score of everybody."
+    )
+    notes = [f"{count(settings.samples)} people, from {settings.source}. {what}"]
+    unknown = sum(one.count for one in audit.selections if one.missing and len(one.attributes) == 1)
+    by_attribute = [
+        f"{count(one.count)} whose {one.attributes[0]} is unknown"
+        for one in audit.selections
+        if one.missing and len(one.attributes) == 1
+    ]
+    notes.append(f"Not included above: {', '.join(by_attribute)}." if unknown else "Nobody's category is unknown.")
+    if any(one.small for one in audit.selections):
+        notes.append(
+            f"*: below {100 * SMALL_SHARE:g} % of the data. Ratios are never taken to such a category, as its rate "
+            "rests on few people; an auditor may leave it out and must then say why."
+        )
+    return [*notes, *NOTES]
+
+
+def as_text(tables: Sequence[RatioTable], notes: Sequence[str]) -> str:
+    """For a terminal."""
+    parts = []
+    for table in tables:
+        lines = [table.header, *table.rows]
+        widths = [max(len(line[j]) for line in lines) for j in range(len(table.header))]
+        body = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
+        parts.append("\n".join([table.title, *body]))
+    return "\n\n".join([*parts, *notes])
+
+
+def as_csv(tables: Sequence[RatioTable]) -> str:
+    """All tables in one file, the first column naming the table."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(("table", *tables[0].header))
+    for table in tables:
+        writer.writerows((table.title, *(cell.replace(",", "") for cell in row)) for row in table.rows)
+    return out.getvalue()
+
+
+def as_html(tables: Sequence[RatioTable], notes: Sequence[str], title: str = "Bias audit") -> str:
+    """A page of its own."""
+    from fairlayer.report.templating import html_environment
+
+    return html_environment().get_template("bias_audit.html.jinja").render(title=title, tables=tables, notes=notes)

@@ -1,0 +1,236 @@
+"""Compiled passes for discrepancies whose response is smooth: relative entropy, of probabilities or odds, and KL.
+
+What a sample needs of its cell's shift is one factor, exp(s) or exp(-s), taken once per cell: a pass over the samples
+has no exponential in it, only a product and a quotient.
+
+    ENTROPY   z a probability                 y = z / (z + (1 - z) e^s), which at s = 0 is z to the bit
+    ODDS      z = (1 - p) / p, as exp(-logit) is   y = 1 / (1 + z e^s)
+    KL        z an amount                     y = z e^-s
+
+Outputs are rounded to their dtype, but never to the end of the interval that they lie in: a probability of 1 - 1e-9 is
+the largest float32 below 1, and has its own slope.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fairlayer.compiled import compiled
+from fairlayer.solve.newton import shifts, solve_active
+
+SQUARED, ENTROPY, ODDS, KL = range(4)
+FURTHEST = 340.0  # shifts and logits beyond it count as it: products of two exponentials stay within float64
+ENTROPY_REACH = 40.0  # from the probability furthest out: there all are 0 or 1, or all but
+KL_REACH = 3.0  # amounts grow by the exponential of a shift that goes too far
+_TINY_SINGLE, _TINY = float(np.finfo(np.float32).tiny), float(np.finfo(np.float64).tiny)
+_BELOW_SINGLE, _BELOW = float(np.nextafter(np.float32(1), np.float32(0))), float(np.nextafter(1.0, 0.0))
+
+
+@compiled(inline=True)
+def _factor(kind, shift):
+    """What the shift of a cell is to its samples."""
+    near = min(max(shift, -FURTHEST), FURTHEST)
+    return math.exp(-near) if kind == KL else math.exp(near)
+
+
+@compiled
+def factors(kind, shift):
+    """The same for all cells."""
+    of_cell = np.empty(shift.size)
+    for c in range(shift.size):
+        of_cell[c] = _factor(kind, shift[c])
+    return of_cell
+
+
+@compiled(inline=True)
+def _respond(kind, z, factor):
+    """(output before its bounds, slope, sensitivity); the last of odds is that of the logit they stand for."""
+    if kind == KL:
+        y = z * factor
+        slope, sensitivity = y, factor
+    elif kind == ENTROPY:
+        per = 1.0 / (z + (1.0 - z) * factor)
+        y = z * per
+        sensitivity = factor * per * per
+        slope = y * ((1.0 - z) * factor * per)
+    else:
+        product = z * factor
+        y = 1.0 / (1.0 + product)
+        slope = product * y * y
+        sensitivity = slope
+    return y, slope, sensitivity
+
+
+@compiled(inline=True)
+def _inside(kind, y, single):
+    """The nearest number of the output's dtype strictly inside the interval of the responses."""
+    if single:
+        y = max(float(np.float32(y)), _TINY_SINGLE)
+        if kind != KL:
+            y = min(y, _BELOW_SINGLE)
+    else:
+        y = max(y, _TINY)
+        if kind != KL:
+            y = min(y, _BELOW)
+    return y
+
+
+def _kernels(kind: int) -> tuple[Any, Any, Any, Any]:
+    """The loops for one kind, a constant to each of them: what is of other kinds is no part of the machine code."""
+
+    @compiled(reorder=True, inner=True)
+    def stretch(z, start, stop, factor, low, high):
+        """Sums of outputs, slopes and squares over samples with the same shift and bounds, and no weights."""
+        total, slopes, square = 0.0, 0.0, 0.0
+        for i in range(start, stop):
+            raw, slope, _ = _respond(kind, float(z[i]), factor)
+            y = min(max(raw, low), high)
+            total += y
+            square += y * y
+            slopes += slope if y == raw else 0.0
+        return total, slopes, square
+
+    @compiled(inner=True)
+    def scattered(z, cell, weight, lo, hi, factor, S, D, square):
+        """The same, by weight, of samples in any order with bounds of their own."""
+        for i in range(z.size):
+            c = cell[i]
+            w = weight[i] if weight.size > 0 else 1.0
+            low, high = lo[i] if lo.size > 1 else lo[0], hi[i] if hi.size > 1 else hi[0]
+            raw, slope, _ = _respond(kind, float(z[i]), factor[c])
+            y = min(max(raw, float(low)), float(high))
+            S[c] += w * y
+            square[c] += w * w * y * y
+            D[c] += w * slope if y == raw else 0.0
+
+    @compiled(inner=True)
+    def written(z, cell, weight, lo, hi, factor, single, out, S, D, error):
+        """Outputs, rounded, and sums of them, of slopes and of absolute values."""
+        rounded = out.dtype.type
+        for i in range(z.size):
+            c = cell[i]
+            w = weight[i] if weight.size > 0 else 1.0
+            low, high = lo[i] if lo.size > 1 else lo[0], hi[i] if hi.size > 1 else hi[0]
+            raw, slope, _ = _respond(kind, float(z[i]), factor[c])
+            raw = _inside(kind, raw, single)
+            y = min(max(raw, float(low)), float(high))
+            out[i] = rounded(y)
+            S[c] += w * y
+            D[c] += w * slope if y == raw else 0.0
+            error[c] += w * abs(y)
+
+    @compiled(inner=True)
+    def derivatives(gradient, z, cell, lo, hi, factor, single, bank, sensitivity):
+        """Cell sums of slope times gradient, four banks in turn; and the sensitivity of each sample."""
+        for i in range(z.size):
+            c = cell[i]
+            low, high = lo[i] if lo.size > 1 else lo[0], hi[i] if hi.size > 1 else hi[0]
+            raw, slope, own = _respond(kind, float(z[i]), factor[c])
+            raw = _inside(kind, raw, single)
+            y = min(max(raw, float(low)), float(high))
+            free = y == raw
+            bank[i & 3, c] += slope * gradient[i] if free else 0.0
+            sensitivity[i] = own if free else 0.0
+
+    return stretch, scattered, written, derivatives
+
+
+_entropy_stretch, _entropy_scattered, _entropy_written, _entropy_derivatives = _kernels(ENTROPY)
+_odds_stretch, _odds_scattered, _odds_written, _odds_derivatives = _kernels(ODDS)
+_kl_stretch, _kl_scattered, _kl_written, _kl_derivatives = _kernels(KL)
+
+
+@compiled
+def smooth_sums(samples, shift, S, D, square):
+    """Cell sums of outputs, slopes and squares of outputs at the shifts."""
+    kind, z, start = samples.kind, samples.ordered, samples.start
+    factor = factors(kind, shift)
+    if z.size > 0:
+        low, high = float(samples.lo[0]), float(samples.hi[0])
+        for c in range(S.size):
+            if kind == ENTROPY:
+                S[c], D[c], square[c] = _entropy_stretch(z, start[c], start[c + 1], factor[c], low, high)
+            elif kind == ODDS:
+                S[c], D[c], square[c] = _odds_stretch(z, start[c], start[c + 1], factor[c], low, high)
+            else:
+                S[c], D[c], square[c] = _kl_stretch(z, start[c], start[c + 1], factor[c], low, high)
+        return
+    for c in range(S.size):
+        S[c] = D[c] = square[c] = 0.0
+    z, cell, weight, lo, hi = samples.z, samples.cell, samples.weight, samples.lo, samples.hi
+    if kind == ENTROPY:
+        _entropy_scattered(z, cell, weight, lo, hi, factor, S, D, square)
+    elif kind == ODDS:
+        _odds_scattered(z, cell, weight, lo, hi, factor, S, D, square)
+    else:
+        _kl_scattered(z, cell, weight, lo, hi, factor, S, D, square)
+
+
+@compiled
+def smooth_write(samples, shift, out, S, D, absolute):
+    """Write the output in its own dtype; cell sums of what was written, of slopes and of absolute values."""
+    kind, z, cell, weight, lo, hi = samples.kind, samples.z, samples.cell, samples.weight, samples.lo, samples.hi
+    factor, single = factors(kind, shift), samples.single or out.itemsize == 4
+    for c in range(S.size):
+        S[c] = D[c] = absolute[c] = 0.0
+    if kind == ENTROPY:
+        _entropy_written(z, cell, weight, lo, hi, factor, single, out, S, D, absolute)
+    elif kind == ODDS:
+        _odds_written(z, cell, weight, lo, hi, factor, single, out, S, D, absolute)
+    else:
+        _kl_written(z, cell, weight, lo, hi, factor, single, out, S, D, absolute)
+
+
+@compiled
+def smooth_pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, single, out):
+    """Vector-Jacobian product of the projection, into `out`: see `loops.pull_back`."""
+    factor, bank, sensitivity = factors(kind, shift), np.zeros((4, shift.size)), np.empty(z.size)
+    if kind == ENTROPY:
+        _entropy_derivatives(gradient, z, cell, lo, hi, factor, single, bank, sensitivity)
+    elif kind == ODDS:
+        _odds_derivatives(gradient, z, cell, lo, hi, factor, single, bank, sensitivity)
+    else:
+        _kl_derivatives(gradient, z, cell, lo, hi, factor, single, bank, sensitivity)
+    rounded, correction = out.dtype.type, np.empty(shift.size)
+    for c in range(shift.size):
+        bank[0, c] = (bank[0, c] + bank[1, c]) + (bank[2, c] + bank[3, c])
+    shifts(rows, solve_active(rows, nu, slopes, bank[0]), correction)
+    for i in range(z.size):
+        w = weight[i] if weight.size > 0 else 1.0
+        out[i] = rounded(sensitivity[i] * (gradient[i] - w * correction[cell[i]]))
+
+
+@compiled
+def shifted(kind, z, cell, shift):
+    """Every output moved by the shift of its cell, in float64, strictly inside the interval of the responses."""
+    out = np.empty(z.size)
+    if kind == SQUARED:
+        for i in range(z.size):
+            out[i] = z[i] - shift[cell[i]]
+    else:
+        factor = factors(kind, shift)
+        for i in range(z.size):
+            raw, _, _ = _respond(kind, float(z[i]), factor[cell[i]])
+            out[i] = _inside(kind, raw, False)
+    return out
+
+
+@compiled
+def extent(kind, z):
+    """(whether every z lies where this kind takes it, how far a shift may go at once, mean slope before any shift)."""
+    least, greatest, slopes = np.inf, -np.inf, 0.0
+    for one in z:
+        least = min(least, float(one))
+        greatest = max(greatest, float(one))
+        slopes += _respond(kind, float(one), 1.0)[1]
+    if not (least > 0.0 and (greatest < 1.0 or kind != ENTROPY)):
+        return False, np.inf, 1.0
+    reach = KL_REACH
+    if kind == ENTROPY:
+        reach = ENTROPY_REACH + max(-math.log(least), -math.log(1.0 - greatest))
+    elif kind == ODDS:
+        reach = ENTROPY_REACH + max(abs(math.log(least)), abs(math.log(greatest)))
+    return True, reach, slopes / z.size

@@ -1,0 +1,156 @@
+"""Group commit: batches of callers that wait at the same time are decided in one transaction.
+
+The first caller leads: it takes all that wait, decides them one after another, and commits once. Meanwhile others
+queue up, and the first of them leads next. So the dearer a transaction is, the more batches share it. Each caller gets
+its own outcome; a batch that is refused is taken out, and the others begin again without it.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from fairlayer.errors import FairlayerError, StoreError, UncertainError
+from fairlayer.solution import Solution
+from fairlayer.stream.store import Transaction, unknown_outcome
+
+MOST = 64  # batches that a group takes in, so that other processes get their turn; one caller's stay together
+
+
+@dataclass(eq=False)
+class Work:
+    """One batch: how to decide it, and what came of it."""
+
+    batch_id: str | None
+    decide: Callable[[Transaction], Solution]
+    outcome: Solution | Exception | None = None
+    hash: str | None = None  # of its entry in the log, once it is decided; None if it made none
+
+    def carry_out(self, transaction: Transaction) -> None:
+        """Decide it."""
+        before = transaction.head()
+        self.outcome = self.decide(transaction)
+        after = transaction.head()
+        self.hash = None if after == before else after[1]
+
+
+@dataclass(eq=False)
+class _Caller:
+    """Someone who waits for batches to be decided, or for leading the next group."""
+
+    works: Sequence[Work]
+    woken: threading.Event = field(default_factory=lambda: threading.Event())
+    served: bool = False
+
+
+class GroupCommit:
+    """The queue before a stream in a store.
+
+    begin: a transaction of the stream in which these batch_ids will be looked for. place: of the store, for messages.
+    """
+
+    def __init__(self, begin: Callable[[list[str]], AbstractContextManager[Transaction]], place: str):
+        self._begin = begin
+        self._place = place
+        self._mutex = threading.Lock()
+        self._queue: list[_Caller] = []
+        self._led = False
+
+    def submit(self, works: Sequence[Work]) -> None:
+        """Return when all have their outcome."""
+        caller = _Caller(works)
+        with self._mutex:
+            self._queue.append(caller)
+            leads, self._led = not self._led, True
+        if not leads:
+            try:
+                caller.woken.wait()
+            except BaseException:  # an interrupt: what nobody has taken up yet is not decided
+                self._leave(caller)
+                raise
+        if not caller.served:
+            self._lead(caller)
+
+    def _leave(self, caller: _Caller) -> None:
+        with self._mutex:
+            if caller in self._queue:
+                self._queue.remove(caller)
+            if caller.woken.is_set() and not caller.served:
+                self._appoint()
+
+    def _appoint(self) -> None:
+        """Let the first in the queue lead; the mutex is held."""
+        self._led = bool(self._queue)
+        if self._queue:
+            self._queue[0].woken.set()
+
+    def _lead(self, caller: _Caller) -> None:
+        """Decide what waits, the caller's first."""
+        with self._mutex:
+            self._queue.remove(caller)
+            group, size = [caller], len(caller.works)
+            while self._queue and size + len(self._queue[0].works) <= MOST:
+                group.append(self._queue.pop(0))
+                size += len(group[-1].works)
+        try:
+            self._decide([work for one in group for work in one.works])
+        finally:
+            with self._mutex:
+                self._appoint()
+            for one in group:
+                one.served = True
+                one.woken.set()
+
+    def _decide(self, works: list[Work]) -> None:
+        """Decide batches in one transaction, as often as one of them is refused."""
+        while works:
+            now: Work | None = None
+            decided = False
+            try:
+                with self._begin([work.batch_id for work in works if work.batch_id is not None]) as transaction:
+                    for work in works:
+                        now = work
+                        work.carry_out(transaction)
+                    decided = True
+                return
+            except StoreError as error:
+                for work in works:
+                    work.outcome = self._told(work, error)
+                return
+            except Exception as error:
+                if now is None or decided:  # it is nobody's fault in particular
+                    for work in works:
+                        work.outcome = copy.copy(error)
+                    return
+                now.outcome = error
+                works = [work for work in works if work is not now]
+            except BaseException:
+                reason = "the thread that decided the batch was interrupted"
+                for work in works:
+                    work.outcome = self._told(work, UncertainError("", reason) if decided else StoreError(reason))
+                raise
+
+    def _told(self, work: Work, error: StoreError) -> Exception:
+        """An error of the whole transaction, as the caller of one batch is told of it."""
+        told: StoreError
+        if not isinstance(error, UncertainError):
+            told = copy.copy(error)
+        elif work.hash is None:  # it was counted before, or has no samples
+            told = StoreError(f"store {self._place!r}: {error.reason}; the batch changed nothing: send it again.")
+        else:
+            told = unknown_outcome(self._place, error.reason, work.batch_id, work.hash)
+        told.__cause__ = error.__cause__
+        return told
+
+
+def carry_out_alone(works: Sequence[Work], begin: Callable[[list[str]], AbstractContextManager[Transaction]]) -> None:
+    """Decide batches one by one: in memory, where nothing is gained by a group, or in the caller's transaction."""
+    for work in works:
+        try:
+            with begin([] if work.batch_id is None else [work.batch_id]) as transaction:
+                work.carry_out(transaction)
+        except FairlayerError as error:
+            work.outcome = error

@@ -1,0 +1,36 @@
+"""`fairlayer audit --format ll144`: the tables of a bias audit."""
+
+from __future__ import annotations
+
+import csv
+
+from people import people, write
+
+
+def test_the_tables_are_written(run, tmp_path) -> None:
+    data = people()
+    data["score"] = data["income"].rank(pct=True)
+    asked = ["audit", write(data, tmp_path / "people.csv"), "--prediction", "score", "--protected", "sex,race"]
+    asked += ["--parity", "0.9", "--format", "ll144"]
+    result = run(*asked, "--threshold", "0.5", "-o", tmp_path / "table.csv")
+    assert result.exit_code == 0, result.stderr
+    assert "Local Law 144" in result.stdout
+    with (tmp_path / "table.csv").open() as file:
+        rows = {(row["table"], row["category"]): row for row in csv.DictReader(file)}
+    label = next(category for table, category in rows if table == "sex")
+    ours = data[data["sex"] == label]
+    assert int(rows["sex", label]["selected"]) == (ours["score"] >= 0.5).sum()
+    assert run(*asked, "-o", tmp_path / "table.html").exit_code == 0
+    assert "<table>" in (tmp_path / "table.html").read_text()
+
+
+def test_other_forms_are_refused(run, table, tmp_path) -> None:
+    asked = ["audit", table, "--prediction", "approved", "--protected", "sex", "--parity", "0.5"]
+    for more, words in (
+        (["--format", "pdf"], "none of report, ll144"),
+        (["--format", "ll144", "-o", tmp_path / "table.txt"], ".csv or .html"),
+        (["--format", "ll144", "--card", tmp_path / "card.md"], "--card goes with --format report"),
+    ):
+        result = run(*asked, *more)
+        assert result.exit_code == 2
+        assert words in " ".join(result.stderr.split())

@@ -1,0 +1,114 @@
+"""`fairlayer fit --model`: boosted trees, linear models, and the choice between them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from people import people, write
+
+from fairlayer import MeanParity
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.estimators.folder import load
+from fairlayer.gaps import measure
+
+ASKED = ["--protected", "sex", "--protected", "race", "--parity", "0.05", "--merge-rare", "30"]
+CLASSES = ["--target", "approved", "--ignore", "amount"]
+NUMBERS = ["--target", "amount", "--ignore", "approved"]
+
+
+@pytest.fixture(scope="module")
+def boosted(run, tmp_path_factory):
+    """A folder of boosted trees."""
+    folder = tmp_path_factory.mktemp("boosted")
+    data = write(people(), folder / "people.csv")
+    result = run("fit", data, *CLASSES, *ASKED, "--model", "boosting", "-o", folder / "model")
+    assert result.exit_code == 0, result.stderr
+    assert "estimator.skops" in result.stderr
+    return folder / "model"
+
+
+def test_a_folder_of_boosted_trees_predicts_in_every_mode(run, boosted, tmp_path):
+    assert "gradient boosted trees" in (boosted / "model-card.md").read_text()
+    frame = people(500, seed=1)
+    frame.loc[:3, "town"] = "a town never seen before"
+    data = write(frame, tmp_path / "new.csv")
+    raw = []
+    for mode, more in (("batch", []), ("frozen", []), ("stream", ["--state", tmp_path / "s.db", "--batch-size", "50"])):
+        out = tmp_path / f"{mode}.csv"
+        result = run("predict", boosted, data, "-o", out, "--mode", mode, *more)
+        assert result.exit_code == 0, result.stderr
+        done = pd.read_csv(out)
+        raw.append(done["raw"].to_numpy())
+        assert (done["prediction"] == np.where(done["probability"] >= 0.5, "yes", "no")).all()
+        if mode != "frozen":
+            groups = {name: done[name].to_numpy() for name in ("sex", "race")}
+            assert measure(done["probability"].to_numpy(), ConstraintSet([MeanParity(0.05)]), groups).satisfied
+        asked = ["audit", out, "--prediction", "probability", "--raw", "raw", "--protected", "sex", "--parity", "0.05"]
+        assert run(*asked, "-o", tmp_path / f"{mode}.html").exit_code in ((0, 1) if mode == "frozen" else (0,))
+    assert (raw[0] == raw[1]).all()
+    assert (raw[0] == raw[2]).all()
+
+
+@pytest.mark.parametrize(
+    ("model", "target"),
+    [("logistic", CLASSES), ("linear", NUMBERS), ("boosting", NUMBERS)],
+    ids=["logistic", "linear", "trees"],
+)
+def test_other_models(run, tmp_path, model, target):
+    data = write(people(), tmp_path / "people.csv")
+    tolerance = "0.05" if target is CLASSES else "5"
+    asked = ["--protected", "sex", "--parity", tolerance, "--compare", "--model", model]
+    result = run("fit", data, *target, *asked, "-o", tmp_path / "model")
+    assert result.exit_code == 0, result.stderr
+    report = json.loads((tmp_path / "model" / "report.json").read_text())
+    assert [row["method"] for row in report["comparison"]] == ["unconstrained", "projection afterwards"]
+    result = run("predict", tmp_path / "model", data, "-o", tmp_path / "out.csv")
+    assert result.exit_code == 0, result.stderr
+
+
+@pytest.mark.parametrize("target", [CLASSES, NUMBERS], ids=["classes", "numbers"])
+def test_auto_keeps_the_best_and_says_so(run, tmp_path, target):
+    data = write(people(), tmp_path / "people.csv")
+    tolerance = "0.05" if target is CLASSES else "5"
+    asked = ["--protected", "sex", "--parity", tolerance, "--epochs", "1", "--model", "auto"]
+    result = run("fit", data, *target, *asked, "-o", tmp_path / "model")
+    assert result.exit_code == 0, result.stderr
+    assert "On the rows kept to choose a model" in result.stdout
+    assert "Chosen: " in result.stderr
+    named = result.stderr.partition("Chosen: ")[2].partition(",")[0]
+    assert named != "a network with two hidden layers"  # which had one epoch
+    notes = json.loads((tmp_path / "model" / "report.json").read_text())["notes"]
+    assert any(note.startswith(f"Chosen: {named}") for note in notes)
+    assert f"Chosen: {named}" in (tmp_path / "model" / "model-card.md").read_text()
+    assert f"Chosen: {named}" in (tmp_path / "model" / "report.html").read_text()
+    step = load(tmp_path / "model").estimator_.steps[-1][1]
+    kinds = {"gradient boosted trees": "HistGradient", "logistic regression": "Logistic", "linear regression": "Ridge"}
+    assert type(step).__name__.startswith(next(kind for name, kind in kinds.items() if named.startswith(name)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([*CLASSES, "--parity", "0.1", "--model", "linear"], "use one of boosting, network, logistic, or auto"),
+        ([*NUMBERS, "--parity", "5", "--model", "logistic"], "use one of boosting, network, linear, or auto"),
+        ([*CLASSES, "--odds", "0.1", "--model", "boosting"], "A network can be trained towards it"),
+        ([*CLASSES, "--parity", "0.1", "--model", "boosting", "--method", "penalty"], "is for --model network"),
+        ([*CLASSES, "--parity", "0.1", "--model", "auto", "--method", "projection"], "is for --model network"),
+        ([*CLASSES, "--parity", "0.1", "--model", "boosting", "--max-minutes", "1"], "--max-minutes is for networks"),
+    ],
+)
+def test_what_a_model_cannot_do_is_refused(run, table, tmp_path, arguments, sentence):
+    result = run("fit", table, *arguments, "--protected", "sex", "-o", tmp_path / "model")
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert not (tmp_path / "model").exists()
+
+
+def test_auto_with_a_constraint_that_only_a_network_can_be_trained_towards(run, table, tmp_path):
+    asked = ["--protected", "sex", "--odds", "0.2", "--epochs", "1", "--model", "auto"]
+    result = run("fit", table, *CLASSES, *asked, "-o", tmp_path / "model")
+    assert result.exit_code in (0, 1), result.stderr
+    assert "the model is a network" in result.stderr

@@ -1,0 +1,285 @@
+"""RateParity is the nearest batch whose decisions keep the rates: against every pattern of decisions there is."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from brute import keeps, least_cost, least_cost_of_counts, rates
+
+from fairlayer import FairLayer, InfeasibleError, InputError, MeanParity, RateParity, SoftGroup, Status, project
+
+TOLERANCES = (0.0, 0.1, 0.25, 0.3, 0.5)
+RATIOS = (0.5, 0.8, 0.9, 1.0)
+RULES = [(tolerance, None) for tolerance in TOLERANCES] + [(None, ratio) for ratio in RATIOS]
+
+
+def constraint(rule, **options):
+    return RateParity(rule[0], ratio=rule[1], **options)
+
+
+def change(solution, z, weights=1.0):
+    return float((weights * (np.asarray(solution.value, dtype=float) - z) ** 2).sum())
+
+
+def population(n, seed=0, attributes=1):
+    rng = np.random.default_rng(seed)
+    groups = {f"a{j}": rng.choice(["x", "y", "z"][: 2 + (j == 0)], n) for j in range(attributes)}
+    z = rng.normal(0.45 + 0.2 * (groups["a0"] == "y") - 0.1 * (groups["a0"] == "z"), 0.2)
+    return z, groups
+
+
+def patterns(n):
+    """Sizes of up to three groups, and which scores say yes: every one up to the order within groups."""
+    for sizes in (
+        [(a,) for a in (n,)]
+        + [(a, n - a) for a in range(1, n)]
+        + [(a, b, n - a - b) for a in range(1, n) for b in range(a, n - a) if n - a - b >= b]
+    ):
+        for yeses in product(*(range(size + 1) for size in sizes)):
+            yield sizes, yeses
+
+
+def test_equals_brute_force_for_one_attribute():
+    """Every 67th of all cases up to n = 12; `./dev bench rates` goes through them all."""
+    tried = 0
+    for number, (n, rule) in enumerate(product(range(1, 13), RULES)):
+        rng = np.random.default_rng(number)
+        for at, (sizes, yeses) in enumerate(patterns(n)):
+            if (at + number) % 67:
+                continue
+            groups = np.repeat(np.arange(len(sizes)), sizes)
+            yes = np.concatenate([np.arange(size) < count for size, count in zip(sizes, yeses, strict=True)])
+            z = np.where(yes, 0.5 + 0.5 * rng.random(n), 0.5 * rng.random(n))
+            if at % 2:
+                z = np.round(z, 1)  # many ties
+            solution = project(z, groups, constraint(rule))
+            assert solution.status in (Status.OPTIMAL, Status.VACUOUS)
+            assert keeps(rates(solution.value >= 0.5, groups), *rule)
+            best = least_cost_of_counts(z, groups, *rule)
+            assert change(solution, z) == pytest.approx(best, rel=1e-9, abs=1e-14), (z, groups, rule)
+            tried += 1
+    assert tried > 600
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_equals_brute_force_for_overlapping_attributes(seed):
+    rng = np.random.default_rng(seed)
+    n, count = int(rng.integers(5, 10)), 2 + seed % 2
+    z = np.round(rng.random(n), 1 if seed % 2 else 9)
+    columns = [np.concatenate([[0, 1], rng.integers(0, 2 + (j == 0), n - 2)]) for j in range(count)]
+    rules = [RULES[int(rng.integers(0, len(RULES)))] for _ in columns]
+    groups = dict(zip("abc", columns, strict=False))
+    solution = project(z, groups, [constraint(rule, over=name) for rule, name in zip(rules, groups, strict=True)])
+    assert solution.status is Status.OPTIMAL
+    assert all(keeps(rates(solution.value >= 0.5, c), *rule) for c, rule in zip(columns, rules, strict=True))
+    assert change(solution, z) == pytest.approx(least_cost(z, columns, rules), rel=1e-7, abs=1e-14)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_bounds_and_weights(rule, weighted):
+    rng = np.random.default_rng(4)
+    for _ in range(6):
+        n = 8
+        z, groups = rng.normal(0.5, 0.4, n), np.arange(n) % 3
+        weights = rng.uniform(0.5, 3.0, n) if weighted else None
+        solution = project(z, groups, constraint(rule), (0.0, 1.0), weights=weights)
+        best = least_cost(z, [groups], [rule], weights=weights, bounds=(0.0, 1.0))
+        assert keeps(rates(solution.value >= 0.5, groups, weights), *rule)
+        assert 0.0 <= solution.value.min() <= solution.value.max() <= 1.0
+        spent = change(solution, z, 1.0 if weights is None else weights)
+        assert spent >= best * (1 - 1e-9)
+        assert spent - best <= solution.optimality_gap + 1e-9  # of the samples' own optimum, not of threshold rules
+        if not weighted:
+            assert solution.status is Status.OPTIMAL
+        elif spent > best * (1 + 1e-9):
+            assert solution.status is Status.BOUNDED
+
+
+def test_weights_that_are_equal_change_nothing():
+    z, groups = population(300)
+    plain = project(z, groups, RateParity(0.02))
+    weighted = project(z, groups, RateParity(0.02), weights=np.full(300, 0.3))
+    np.testing.assert_array_equal(plain.value, weighted.value)
+    assert weighted.status is Status.OPTIMAL
+
+
+def test_samples_of_no_weight_stay():
+    z, groups = population(300)
+    weights = np.where(np.arange(300) % 5, 1.0, 0.0)
+    solution = project(z, groups, RateParity(0.01), weights=weights)
+    assert (solution.value == z)[weights == 0].all()
+    here = weights > 0
+    assert keeps(rates((solution.value >= 0.5)[here], groups["a0"][here]), 0.01, None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("threshold", [0.5, 0.3, 0.7, 1 / 3, 0.0, -2.0, 1e-30])
+def test_decisions_of_the_returned_tensor_are_the_promised_ones(dtype, threshold):
+    z, groups = population(500, attributes=2)
+    scores = torch.tensor(z - 0.5 + threshold).to(dtype)
+    solution = project(scores, groups, RateParity(0.05, threshold=threshold))
+    assert solution.value.dtype == dtype
+    for column in groups.values():
+        assert keeps(rates((solution.value >= threshold).numpy(), column), 0.05, None)
+    moved = solution.value != scores
+    assert 0 < moved.sum() < 250
+    if solution.satisfied and dtype is torch.float64:
+        assert len(set(solution.value[moved].tolist())) <= 2
+
+
+@pytest.mark.parametrize("given", [1, 0, "each"])
+def test_conditions_on_the_target(given):
+    z, groups = population(400)
+    targets = (np.random.default_rng(1).random(400) < 0.4).astype(int)
+    solution = project(z, groups, RateParity(0.03, given=given), targets=targets)
+    assert solution.status is Status.OPTIMAL
+    for target in (0, 1):
+        here = targets == target
+        part, alone = solution.value[here], project(z[here], groups["a0"][here], RateParity(0.03)).value
+        if given in (target, "each"):
+            assert keeps(rates(part >= 0.5, groups["a0"][here]), 0.03, None)
+            np.testing.assert_array_equal(part, alone)
+        else:
+            np.testing.assert_array_equal(part, z[here])
+    with pytest.raises(InputError, match="targets is missing"):
+        project(z, groups, RateParity(0.03, given=given))
+
+
+def test_intersections_are_one_attribute():
+    z, groups = population(600, attributes=2)
+    solution = project(z, groups, RateParity(0.05, over=("a0", "a1")))
+    both = np.char.add(groups["a0"], groups["a1"])
+    assert keeps(rates(solution.value >= 0.5, both), 0.05, None)
+    np.testing.assert_array_equal(solution.value, project(z, {"both": both}, RateParity(0.05)).value)
+
+
+def test_gaps_are_differences_of_rates():
+    z, groups = population(300)
+    solution = project(z, groups, [RateParity(0.05), RateParity(ratio=0.9)])
+    each = dict(zip("xyz", map(float, rates(solution.value >= 0.5, groups["a0"])), strict=True))
+    assert solution.rows[0] == "rate parity, a0: x - y"
+    assert solution.gaps[0] == pytest.approx(each["x"] - each["y"])
+    assert solution.rows[3] == "rate parity, a0 (2): x - y, relative"
+    assert solution.gaps[3] == pytest.approx((each["x"] - each["y"]) / max(each["x"], each["y"]))
+    assert np.abs(solution.gaps[:3]).max() <= 0.05
+    assert np.abs(solution.gaps[3:]).max() <= 0.1
+    assert not solution.multipliers.any()
+
+
+def test_ties_are_told_apart_by_position_and_reported():
+    z, groups = np.array([0.6, 0.6, 0.6, 0.6, 0.4, 0.4, 0.4, 0.4]), np.repeat([0, 1], 4)
+    solution = project(z, groups, RateParity(0.5))
+    assert (solution.value >= 0.5).tolist() == [True] * 4 + [True, True, False, False]  # up is nearer by a hair
+    assert solution.ties == 4
+    raised = project(z - 0.1, groups, RateParity(0.5, threshold=0.45))
+    assert raised.ties == 4
+    assert project(np.linspace(0, 1, 8), groups, RateParity(0.5)).ties == 0
+
+
+def test_a_batch_that_is_fair_is_left_alone():
+    z = np.array([0.2, 0.7, 0.3, 0.9])
+    solution = project(z, np.array([0, 0, 1, 1]), RateParity(0.0))
+    np.testing.assert_array_equal(solution.value, z)
+    assert solution.status is Status.OPTIMAL
+    assert solution.optimality_gap == 0.0
+
+
+def test_bounds_that_forbid_it_name_the_least_tolerance():
+    bounds = (np.array([0.0] * 4 + [0.6] * 4), np.array([0.4, 0.4, 1.0, 1.0] + [1.0] * 4))
+    z, groups = np.array([0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9]), {"sex": np.repeat(["f", "m"], 4)}
+    with pytest.raises(InfeasibleError, match=r"rate parity, sex: f - m \(feasible from tolerance 0\.5\)") as error:
+        project(z, groups, RateParity(0.3), bounds)
+    assert error.value.smallest == (0.5,)
+    with pytest.raises(InfeasibleError, match=r"feasible up to ratio 0\.5\)"):
+        project(z, groups, RateParity(ratio=0.8), bounds)
+    relaxed = project(z, groups, RateParity(0.3), bounds, infeasible="relax")
+    assert relaxed.status is Status.RELAXED
+    assert relaxed.excess == pytest.approx(0.2)
+    assert rates(relaxed.value >= 0.5, groups["sex"]) == [Fraction(1, 2), 1]
+    assert project(z, groups, RateParity(0.5), bounds).status is Status.OPTIMAL
+
+
+def test_overlapping_bounds_that_forbid_it():
+    bounds = (np.array([0.6, 0.0, 0.0, 0.6]), np.array([1.0, 0.4, 0.4, 1.0]))
+    z, groups = np.array([0.6, 0.4, 0.4, 0.6]), {"a": np.array([0, 1, 1, 0]), "b": np.array([0, 0, 1, 1])}
+    with pytest.raises(InfeasibleError, match="rate parity, a: 0 - 1"):
+        project(z, groups, RateParity(0.3), bounds)
+    relaxed = project(z, groups, RateParity(0.3), bounds, infeasible="relax")
+    assert relaxed.status is Status.RELAXED
+    assert relaxed.excess == pytest.approx(0.7, abs=1e-5)
+
+
+def test_the_same_batch_has_the_same_answer():
+    z, groups = population(2000, attributes=3)
+    first, second = (project(z, groups, RateParity(0.03)) for _ in range(2))
+    np.testing.assert_array_equal(first.value, second.value)
+    assert first.optimality_gap == second.optimality_gap
+    assert first.optimality_gap <= 0.02 * change(first, z)
+
+
+def test_absent_groups_are_named():
+    z, groups = population(50)
+    solution = project(z, {"a0": groups["a0"]}, RateParity(0.1), levels={"a0": ["w", "x", "y", "z"]})
+    assert solution.status is Status.VACUOUS
+    assert solution.vacuous == ("rate parity, a0: w is absent",)
+
+
+def test_what_is_refused():
+    z, groups = population(20)
+    for constraints, match in [
+        ([RateParity(0.1), MeanParity(0.1)], "mixes RateParity.*with MeanParity"),
+        ([RateParity(0.1), RateParity(0.1, threshold=0.4)], r"different thresholds, \[0\.4, 0\.5\]"),
+        ([RateParity(torch.tensor(0.1, requires_grad=True))], "must be a number"),
+    ]:
+        with pytest.raises(InputError, match=match):
+            project(z, groups, constraints)
+    with pytest.raises(InputError, match="groups holds probabilities"):
+        project(z, SoftGroup(np.full((20, 2), 0.5)), RateParity(0.1))
+    with pytest.raises(InputError, match=r"z\[3\] is nan"):
+        project(np.where(np.arange(20) == 3, np.nan, z), groups, RateParity(0.1))
+    with pytest.raises(InputError, match=r"beyond the range of torch\.float16"):
+        project(torch.tensor(z).half(), groups, RateParity(0.1, threshold=1e6))
+    with pytest.raises(InputError, match="surrogate must be None or 'sigmoid'"):
+        project(z, groups, RateParity(0.1), surrogate="smooth")
+    with pytest.raises(InputError, match="temperature must be"):
+        project(z, groups, RateParity(0.1), surrogate="sigmoid", temperature=0.0)
+    with pytest.raises(InputError, match="takes a tolerance or a ratio"):
+        RateParity()
+    assert project(np.zeros(0), np.zeros(0, dtype=int), RateParity(0.1)).value.shape == (0,)
+
+
+def test_the_gradient_is_that_of_scores_that_stay():
+    z, groups = population(60)
+    scores = torch.tensor(z, requires_grad=True)
+    layer = FairLayer([RateParity(0.05)], bounds=(0.1, 0.9))
+    y = layer(scores, groups=groups)
+    (gradient,) = torch.autograd.grad(y.sum(), scores)
+    inside = (z > 0.1) & (z < 0.9)
+    stayed = np.isclose(y.detach().numpy(), z) & inside
+    assert 0 < (inside & ~stayed).sum() < 40
+    np.testing.assert_array_equal(gradient.numpy(), stayed.astype(float))
+    assert layer.solution.status is Status.OPTIMAL
+    assert torch.autograd.gradcheck(lambda s: layer(s, groups=groups), scores, eps=1e-9, atol=1e-4)
+
+
+def test_the_surrogate_holds_the_rates_of_sigmoids():
+    z, groups = population(200)
+    scores, warmth = torch.tensor(z, requires_grad=True), 0.2
+    layer = FairLayer([RateParity(0.05)], surrogate="sigmoid", temperature=warmth)
+    y = layer(scores, groups=groups)
+    assert keeps(rates(y.detach().numpy() >= 0.5, groups["a0"]), 0.05, None)
+    upstream = torch.tensor(np.random.default_rng(0).normal(size=200))
+    (gradient,) = torch.autograd.grad(y, scores, upstream)
+    slope = torch.sigmoid((scores.detach() - 0.5) / warmth)
+    slope = slope * (1 - slope)
+    # The step leaves the soft gap between the groups that were moved as it is, and is no longer than the upstream's.
+    masks = {label: torch.tensor(groups["a0"] == label) for label in "xyz"}
+    drift = {label: float((slope * gradient)[mask].mean()) for label, mask in masks.items()}
+    assert min(abs(drift[a] - drift[b]) for a, b in ("xy", "yz", "xz")) < 1e-12
+    assert gradient.norm() <= upstream.norm() * (1 + 1e-12)
+    assert (gradient != 0).all()

@@ -1,0 +1,268 @@
+"""The ledger of decisions: rates within the tolerance and half a decision per group, after every single one."""
+
+import numpy as np
+import pytest
+import torch
+from counted import RatePool
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fairlayer import EqualizedOdds, InputError, MeanParity, RateParity, Stream
+from fairlayer.solution import Status
+
+
+@st.composite
+def adversaries(draw):
+    """A stream by someone who means ill: one-sided, alternating, all alike; groups that come late; any batch size."""
+    attributes = draw(st.integers(1, 4))
+    levels = [draw(st.integers(2, 5)) for _ in range(attributes)]
+    promise = draw(
+        st.one_of(
+            st.floats(0.0, 0.5).map(lambda tolerance: {"tolerance": tolerance}),
+            st.sampled_from([{"tolerance": 0.0}, {"tolerance": 0.02}, {"ratio": 0.8}, {"ratio": 1.0}, {"ratio": 0.1}]),
+        )
+    )
+    threshold = draw(st.sampled_from([0.5, 0.3, 0.7, 0.0]))
+    dtype = draw(st.sampled_from([np.float64, np.float32]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    batches = []
+    for number in range(draw(st.integers(1, 25))):
+        n = draw(st.sampled_from([1, 1, 1, 2, 5, 17, 64]))
+        groups = np.stack([rng.integers(0, count, n) for count in levels], axis=1)
+        z = rng.normal(threshold, 1.0, n)
+        arrival = draw(
+            st.sampled_from(["mixed", "one group", "two camps", "alternating", "all yes", "at the threshold"])
+        )
+        if arrival == "one group":  # all alike, perhaps never seen before
+            groups[:] = [draw(st.integers(0, count)) for count in levels]
+        elif arrival == "two camps":
+            z = threshold + np.where(groups[:, 0] == 0, 1.0, -1.0)
+        elif arrival == "alternating":
+            z = z + (2.0 if number % 2 else -2.0) * groups.sum(axis=1)
+        elif arrival == "all yes":
+            z = threshold + np.abs(z)
+        elif arrival == "at the threshold":
+            z = threshold + rng.choice([-1e-9, 0.0, 1e-9], n)
+        batches.append((z.astype(dtype), groups))
+    return batches, promise, threshold
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(adversaries())
+def test_rates_are_kept_after_every_decision(adversary):
+    batches, promise, threshold = adversary
+    stream = Stream([RateParity(**promise, threshold=threshold)])
+    pool = RatePool(**promise, threshold=threshold)
+    for z, groups in batches:
+        solution = stream.update(z, groups)
+        pool.add(solution.value, groups)
+        assert solution.value.dtype == z.dtype
+        assert solution.status in (Status.OPTIMAL, Status.VACUOUS, Status.GRANULAR)
+        assert pool.broken == 0
+    if "tolerance" in promise:
+        np.testing.assert_allclose(max(np.abs(solution.gaps), default=0.0), float(pool.largest_gap()), atol=1e-12)
+        if solution.status is not Status.GRANULAR:
+            assert pool.largest_gap() <= promise["tolerance"] * (1 + 1e-8)
+    certificate = stream.certificate()
+    assert certificate.kept == (certificate.constraints[0].gap is not None)
+    assert certificate.samples == pool.samples
+
+
+def against(stream, groups, rng):
+    """The sample that would widen the widest gap: a yes for who has more, a no for who has less."""
+    gap = next(iter(stream.gaps().values()), 0.0)
+    row = rng.integers(0, groups, groups.size)
+    return (1.0 if (gap >= 0) == (row[0] == 0) else -1.0) * rng.choice([0.1, 5.0, 1e12]), row
+
+
+@pytest.mark.parametrize("attributes", [1, 2, 3, 4])
+@pytest.mark.parametrize("promise", [{"tolerance": 0.01}, {"ratio": 0.9}])
+def test_an_adversary_who_sees_the_gaps(attributes, promise):
+    rng = np.random.default_rng(attributes)
+    stream, pool = Stream([RateParity(**promise, threshold=0.0)]), RatePool(**promise, threshold=0.0)
+    for _ in range(500):
+        z, row = against(stream, np.full(attributes, 2 + attributes % 2), rng)
+        pool.add(stream.update(np.array([z]), row[None]).value, row[None])
+    assert pool.broken == 0
+    assert stream.certificate().overruled > 0
+
+
+def test_the_half_decision_is_used_and_cannot_be_done_without():
+    """The first member of a group gets 0 or 1, whatever the others have."""
+    stream, pool = Stream([RateParity(0.0)]), RatePool(0.0)
+    for z, g in [(0.9, 0), (0.1, 0), (0.9, 1), (0.1, 0), (0.2, 2)]:
+        pool.add(stream.update(np.array([z]), np.array([g])).value, np.array([[g]]))
+    assert pool.broken == 0
+    assert pool.nearest > 0
+
+
+def test_many_values_and_groups_that_come_at_any_time():
+    rng = np.random.default_rng(0)
+    stream, pool = Stream([RateParity(0.02)]), RatePool(0.02)
+    for number in range(400):
+        groups = {
+            "city": np.array([f"city {int(rng.integers(0, 2 + number // 10))}"]),
+            "late": np.array([number > 200]),
+        }
+        z = rng.random(1) * 0.8 + 0.2 * (groups["city"][0] == "city 0")
+        pool.add(stream.update(z, groups).value, groups)
+    assert pool.broken == 0
+    assert len(stream.certificate().groups) > 25
+
+
+def test_a_limit_per_constraint_and_intersections():
+    """Attribute a closely, b by ratio, and their combinations loosely: each has a range of its own."""
+    rng = np.random.default_rng(2)
+    stream = Stream([RateParity(0.01, over="a"), RateParity(ratio=0.5, over="b"), RateParity(0.3, over=("a", "b"))])
+    pools = [RatePool(0.01, over="a"), RatePool(ratio=0.5, over="b"), RatePool(0.3, over="both")]
+    for _ in range(600):
+        n = int(rng.integers(1, 6))
+        a, b = rng.integers(0, 2, n), rng.integers(0, 3, n)
+        value = stream.update(rng.normal(0.5 + 0.3 * a - 0.2 * b, 0.5), {"a": a, "b": b}).value
+        for pool in pools:
+            pool.add(value, {"a": a, "b": b, "both": 3 * a + b})
+    assert [pool.broken for pool in pools] == [0, 0, 0]
+    assert stream.certificate().kept
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("threshold", [0.7, 0.1, 0.3, 0.5])
+def test_emitted_scores_are_raw_ones_or_next_to_the_threshold(dtype, threshold):
+    rng = np.random.default_rng(3)
+    stream = Stream([RateParity(0.01, threshold=threshold)], bounds=(0, 1))
+    for _ in range(60):
+        groups = rng.integers(0, 2, (5, 2))
+        z = (rng.random(5) * 1.4 - 0.2 + 0.3 * groups[:, 0]).astype(dtype)
+        value = stream.update(z, groups).value
+        assert ((value >= 0) & (value <= 1)).all()
+        within = np.clip(z, 0, 1)
+        moved = value[value != within].astype(np.float64)
+        assert (np.abs(moved - threshold) <= 4 * np.finfo(dtype).eps * threshold).all()
+        # The same decision whether the threshold is rounded to the dtype or not.
+        as_is, rounded = value.astype(np.float64) >= threshold, value >= dtype(threshold)
+        assert (as_is == rounded).all()
+        assert (as_is == (torch.from_numpy(value) >= threshold).numpy()).all()
+
+
+def test_a_stream_left_to_itself_changes_nothing():
+    """Equal rates need no other decisions, and scores come back as they were."""
+    stream = Stream([RateParity(0.5)], bounds=(0, 1))
+    z, groups = np.tile([0.2, 0.8], 40), np.repeat(np.tile([0, 1], 20), 2)
+    for i in range(0, 80, 2):
+        np.testing.assert_array_equal(stream.update(z[i : i + 2], groups[i : i + 2]).value, z[i : i + 2])
+    assert stream.certificate().changed == 0.0
+    assert stream.certificate().overruled == 0
+
+
+def draw(n, seed, share=0.3):
+    rng = np.random.default_rng(seed)
+    groups = (rng.random((n, 2)) < (share, 0.5)).astype(np.int64)
+    return 0.4 + 0.25 * rng.standard_normal(n) + groups @ (0.25, -0.15), groups
+
+
+def squared_change(stream, z, groups, size=1):
+    values = [stream.update(z[i : i + size], groups[i : i + size]).value for i in range(0, len(z), size)]
+    return (np.concatenate(values) - z) ** 2
+
+
+def test_the_leader_learns_thresholds_and_is_seldom_overruled():
+    """The cheapest thresholds are found by trying all: one pair per rate at which two groups meet."""
+    z, groups = draw(6000, 1)
+    groups = groups[:, :1]
+    stream = Stream([RateParity(0.02)])
+    change = squared_change(stream, z, groups)
+    rates = np.linspace(0.2, 0.7, 501)
+    costs = []
+    for rate in rates:
+        cost = 0.0
+        for group, aim in ((0, rate), (1, rate + 0.02)):
+            mine = z[groups[:, 0] == group]
+            at = np.quantile(mine, 1.0 - aim)
+            cost += ((mine - 0.5) ** 2)[(mine >= min(at, 0.5)) & (mine < max(at, 0.5))].sum()
+        costs.append(cost)
+    best = min(costs)
+    assert change.sum() < 2.0 * best  # early decisions pay for the promise
+    assert change[3000:].sum() < 1.3 * best / 2
+    assert stream.certificate().overruled < 0.003 * len(z)
+
+
+def test_past_data_teach_without_entering_the_ledger():
+    past, (z, groups) = draw(4000, 5), draw(400, 6)
+    cold, warm = Stream([RateParity(0.02)]), Stream([RateParity(0.02)], warm_start=past)
+    assert warm.certificate().samples == 0
+    assert np.ptp(warm.ledger.leader.thresholds()) > 0.2
+    assert squared_change(warm, z, groups).sum() < squared_change(cold, z, groups).sum()
+
+
+def test_thresholds_follow_a_drift():
+    z, groups = draw(6000, 8)
+    z[3000:] += 0.4
+    stream, pool = Stream([RateParity(0.02)]), RatePool(0.02)
+    for i in range(0, 6000, 2):
+        pool.add(stream.update(z[i : i + 2], groups[i : i + 2]).value, groups[i : i + 2])
+    assert pool.broken == 0
+    assert stream.certificate().overruled < 0.01 * 6000
+
+
+def test_the_certificate_says_what_is_promised_and_what_was_overruled():
+    stream, pool = Stream([RateParity(0.01)], bounds=(0, 1)), RatePool(0.01)
+    overruled = 0
+    for i, (z, g) in enumerate(zip(*draw(150, 9), strict=True)):
+        wanted = z >= (stream.ledger.leader.thresholds()[stream.ledger.book.find([*g])] if i > 40 else np.nan)
+        value = stream.update(np.array([z]), g[None]).value
+        overruled += i > 40 and bool(wanted) != bool(value[0] >= 0.5)
+        pool.add(value, g[None])
+        if i == 40:
+            before = stream.certificate().overruled
+        certificate = stream.certificate()
+        report = certificate.constraints[0]
+        assert report.kept or report.gap is None
+        assert report.satisfied == (report.gap is not None and pool.largest_gap() <= 0.01)
+        if report.gap is not None:
+            assert report.gap <= report.bound
+    assert certificate.overruled - before == overruled
+    rates = {group.group: (group.count, group.mean) for group in certificate.groups}
+    for name in (0, 1):
+        for label in (0, 1):
+            count, rate = rates[f"rate parity, {name}: {label}"]
+            assert rate == pytest.approx(float(pool.rate(name, label)))
+            assert count == pool._groups[name][label][0]
+    assert (certificate.threshold, certificate.groups[0].measure) == (0.5, "rate")
+    assert "thresholds overruled" in str(certificate)
+    young = Stream([RateParity(0.01)])
+    solution = young.update(np.array([0.9, 0.1]), np.array([0, 1]))
+    assert (solution.status, list(solution.gaps)) == (Status.GRANULAR, [1.0])
+    assert not solution.satisfied
+    assert not young.certificate().satisfied
+    assert young.certificate().kept
+    assert "within what is promised" in str(young.certificate())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"constraints": [RateParity(0.1), MeanParity(0.1)]}, "about decisions or about means"),
+        ({"constraints": [RateParity(0.1, given=1)]}, "given=1"),
+        ({"constraints": [RateParity(0.1, given="each"), RateParity(0.1)]}, "given='each'"),
+        ({"constraints": [RateParity(0.1), RateParity(0.1, threshold=0.4)]}, "several thresholds"),
+        ({"constraints": [RateParity(0.1)], "policy": "primal-dual"}, "policy='ledger' alone"),
+        ({"constraints": [RateParity(0.1)], "each_batch": True}, "policy='ledger' alone"),
+        ({"constraints": [RateParity(0.1, threshold=2.0)], "bounds": (0, 1)}, "both sides"),
+        ({"constraints": [RateParity(0.1, threshold=0.0)], "bounds": (0, 1)}, "both sides"),
+        ({"constraints": [RateParity(0.1), EqualizedOdds(0.1)]}, "about decisions or about means"),
+    ],
+)
+def test_what_cannot_be_promised_is_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        Stream(**options)
+
+
+def test_a_dtype_without_room_at_the_threshold_is_refused_and_nothing_is_lost():
+    stream = Stream([RateParity(0.1, threshold=0.7)], bounds=(0.0, 0.7))
+    stream.update(np.array([0.2, 0.7]), np.array([0, 1]))
+    before = stream.ledger.to_bytes()
+    with pytest.raises(InputError, match="float32"):
+        stream.update(np.array([0.2, 0.6], dtype=np.float32), np.array([0, 1]))
+    assert stream.ledger.to_bytes() == before
+    with pytest.raises(InputError, match="nothing to observe"):
+        stream.observe(["a"], [1.0])
