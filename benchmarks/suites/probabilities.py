@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from fairlayer.estimators.preprocessing import Probability, network, preprocessing
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from fairlayer import FairLayer, FairModel, MeanParity, datasets, project
-from fairlayer.estimators.preprocessing import Probability, network, preprocessing
 from fairlayer.training import batches, fit
 from records import Target, figure, markdown_table, write_csv, write_settings
 

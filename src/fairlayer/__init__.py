@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         RatioParity,
         ResidualMean,
     )
-    from fairlayer.errors import AbsentGroupError, FairlayerError, InfeasibleError, InputError
+    from fairlayer.errors import AbsentGroupError, FairlayerError, InfeasibleError, InputError, RankError
     from fairlayer.frozen.freeze import freeze
     from fairlayer.layer import FairLayer
     from fairlayer.model import FairModel
@@ -54,6 +54,7 @@ __all__ = [
     "InfeasibleError",
     "InputError",
     "MeanParity",
+    "RankError",
     "RateParity",
     "RatioParity",
     "ResidualMean",
@@ -78,7 +79,7 @@ _HOMES = {
         *("Affine", "ConditionalParity", "EqualizedOdds", "EqualizedResiduals"),
         *("MeanParity", "RateParity", "RatioParity", "ResidualMean"),
     ),
-    "errors": ("AbsentGroupError", "FairlayerError", "InfeasibleError", "InputError"),
+    "errors": ("AbsentGroupError", "FairlayerError", "InfeasibleError", "InputError", "RankError"),
     "frozen.freeze": ("freeze",),
     "layer": ("FairLayer",),
     "model": ("FairModel",),

@@ -23,8 +23,8 @@ class FairLayer(nn.Module):
     Takes the arguments of `project`; the data come at the call. `solution` holds what is known about the last batch:
     status, gaps, multipliers (not its graph).
 
-    With a process group the samples of all its ranks are one batch: constraints hold for all of them together. Gradients
-    are those of the sum of the ranks' losses.
+    With a process group the samples of all its ranks are one batch: constraints hold for all of them together, and
+    gradients are those of the sum of the ranks' losses.
     """
 
     def __init__(

@@ -243,9 +243,13 @@ def _project_share(
         _check(z, rules, targets, options)
         if rules.matrices:
             raise InputError("Affine has a matrix over the outputs of one process: use it with process_group=None.")
-        if rules.about_decisions or isinstance(options.discrepancy, Conic):
-            what = "RateParity" if rules.about_decisions else "Conic"
-            raise InputError(f"{what} looks at the scores of one process: use it with process_group=None.")
+        if rules.about_decisions:
+            raise InputError("RateParity looks at the scores of one process: use it with process_group=None.")
+        if options.discrepancy.name != "squared":
+            raise InputError(
+                f"discrepancy {options.discrepancy.name!r} is not available over a process group: use 'squared', or "
+                "process_group=None."
+            )
         n, dtype = z.numel(), _DTYPES[z.dtype]
         known = None if targets is None else _read_targets(targets, n)
         weighed = None if weights is None else _read_weights(weights, n)
@@ -254,12 +258,11 @@ def _project_share(
         )
         if any(isinstance(column, SoftGroup) for column in columns.values()):
             raise InputError("SoftGroup has probabilities for each sample, which ranks do not share: pass labels.")
-        squared = options.discrepancy.name == "squared"  # the compiled loops of a share know no other
-        compiled = squared and is_compiled(z, options.discrepancy) and options.path != "tensor"
+        compiled = is_compiled(z, options.discrepancy) and options.path != "tensor"
         box = read_bounds(options.bounds, n, dtype)
+        rules.check_bounds(box.lowest)
         settings = {
             **shared_settings(z, rules, box, options.bounds, known),
-            "discrepancy": options.discrepancy.name,
             "attributes": repr(tuple(columns)),
             "levels": repr(options.levels),
             "weights": "some" if weighed is not None else "none",

@@ -17,5 +17,6 @@ from pool import Pool  # noqa: E402
 def pool() -> Iterator[Pool]:
     """Four processes."""
     pool = Pool()
+    pool.warm_up()
     yield pool
     pool.close()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from fairlayer import FairLayer, project
+from fairlayer import EqualizedResiduals, FairLayer, MeanParity, project
 
 
 @contextmanager
@@ -69,6 +70,17 @@ def project_share(group: Any, own: dict[str, Any]) -> dict[str, Any]:
         found |= {"gradient": z.grad, "backward": backward["collectives"]}
         found |= {name: tensor.grad for name, tensor in wanted.items()}
     return found
+
+
+def warm_up(group: Any, own: None) -> None:
+    """Compile."""
+    for dtype, path in product((torch.float64, torch.float32), ("compiled", "tensor")):
+        for weights in (None, torch.ones(4)):
+            z = torch.tensor([0.1, 0.9, 0.4, 0.3], dtype=dtype)
+            constraints = [MeanParity(0.1), EqualizedResiduals(0.1)]
+            arguments = {"z": z, "upstream": z, "groups": torch.tensor([0, 1, 0, 1]), "targets": z, "weights": weights}
+            project_share(group, {**arguments, "constraints": constraints, "path": path})
+            project(z, torch.tensor([0, 1, 0, 1]), constraints, targets=z, weights=weights, path=path)
 
 
 def project_many(group: Any, own: list[dict[str, Any]]) -> list[Any]:

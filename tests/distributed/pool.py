@@ -17,7 +17,7 @@ MOST = 4  # processes
 _SECONDS = 120.0  # that a job may take
 
 
-class Failure(Exception):
+class Failure(Exception):  # noqa: N818, a result that can also be raised
     """What a job raised: the name of its type, and its message."""
 
     def __init__(self, kind: str, message: str, where: str):
@@ -31,7 +31,7 @@ class Failure(Exception):
 class Pool:
     """Processes of one process group, and for every smaller number of them a group of the first so many."""
 
-    def __init__(self, size: int = MOST, timeout: float = 60.0):
+    def __init__(self, size: int = MOST, timeout: float = 240.0):
         self.folder = tempfile.TemporaryDirectory()
         meeting = Path(self.folder.name) / "meeting"
         context = multiprocessing.get_context("spawn")
@@ -49,6 +49,12 @@ class Pool:
         """Give the first processes a job, "module:function", each with arguments of its own."""
         for pipe, own in zip(self.pipes, arguments, strict=False):
             pipe.send((job, len(arguments), own))
+
+    def warm_up(self) -> None:
+        """Have the first process compile what is not compiled yet: four at once would take too long."""
+        self.start("jobs:warm_up", [None])
+        if isinstance(failure := self.answer(0, 5 * _SECONDS), Failure):
+            raise failure
 
     def answer(self, rank: int, seconds: float = _SECONDS) -> Any:
         """What a process has to say; a Failure where it failed, None where it is gone."""

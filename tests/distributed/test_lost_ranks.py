@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from pool import Pool
 
 from fairlayer import MeanParity
-from pool import Pool
 
 TIMEOUT = 4.0
 
@@ -22,6 +22,7 @@ def test_a_lost_rank_is_an_error_on_all_others(fate):
             "groups": np.array([0, 1, 0, 1]),
             "constraints": [MeanParity(0.1)],
         }
+        pool.warm_up()
         pool.run("jobs:project_share", [one] * 3)
         pool.start("jobs:die", [one, {**one, "fate": fate}, one])
         for rank in (0, 2):

@@ -11,7 +11,17 @@ import pytest
 import torch
 
 from conformance import CASES, assert_holds, make_problem
-from fairlayer import Affine, ConditionalParity, MeanParity, ResidualMean, SoftGroup, Solution, code_groups, project
+from fairlayer import (
+    Affine,
+    ConditionalParity,
+    MeanParity,
+    RateParity,
+    ResidualMean,
+    SoftGroup,
+    Solution,
+    code_groups,
+    project,
+)
 from fairlayer.solution import RecordedFacts, Status
 from formulas import Problem
 
@@ -177,10 +187,7 @@ def test_gradients_reach_tolerances_targets_and_bounds(pool):
         z = arguments_["z"].clone().requires_grad_()
         others = {key: value for key, value in arguments_.items() if key != "z"}
         project(z, **others).value.backward(upstream)
-        if leaf_tensor.grad.ndim:
-            found = joined(results, rows, name)
-        else:
-            found = sum(result[name] for result in results)
+        found = joined(results, rows, name) if leaf_tensor.grad.ndim else sum(result[name] for result in results)
         torch.testing.assert_close(found, leaf_tensor.grad, rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(joined(results, rows, "gradient"), z.grad, rtol=1e-12, atol=1e-12)
 
@@ -357,6 +364,8 @@ BAD = {
     "one label per output": {"groups": {"a": np.array([0, 1])}},
     "SoftGroup": {"groups": {"a": SoftGroup(np.full((4, 2), 0.5))}},
     "Affine": {"constraints": [Affine(np.ones((1, 4)), 0.0, 1.0)]},
+    "RateParity": {"constraints": [RateParity(0.1)]},
+    "discrepancy 'entropy'": {"discrepancy": "entropy"},
 }
 
 

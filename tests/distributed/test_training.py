@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def run(pool: Any, batches: list[dict[str, Any]], cuts: list[int], wrap: str) ->
     """Train with the rows of every batch cut up among ranks."""
     ends = [0, *cuts, batches[0]["total"]]
     common = {"constraints": [MeanParity(0.02)], "bounds": BOUNDS, "wrap": wrap}
-    rows = [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    rows = [slice(a, b) for a, b in pairwise(ends)]
     return pool.run("jobs:train", [{**common, "batches": [share(one, own) for one in batches]} for own in rows])
 
 

@@ -8,6 +8,7 @@ every rank knows yet are exchanged.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -34,23 +35,27 @@ class SharedLabels:
 
     def __init__(self) -> None:
         self.known: dict[int, Labels] = {}  # by digest
-        self.last: dict[int, Levels] = {}  # levels of the last batch, by the settings of a layer
+        self.last: dict[int, tuple[Levels, int]] = {}  # of the last batch, and their digest, by the settings of a layer
 
     def unite(self, mine: Labels, digests: Sequence[int], exchange: Exchange) -> Labels:
         """The labels of all ranks, given the digest of each."""
         if len(self.known) > _MOST_KNOWN:
             self.known.clear()
-        if any(digest not in self.known for digest in digests):
-            same = len(set(digests)) == 1
-            tables = [mine] if same else exchange(mine)
-            self.known.update(zip(digests, tables, strict=not same))
-        return united(tuple(dict.fromkeys(self.known[digest] for digest in digests)))
+        different = dict.fromkeys(digests)
+        if len(different) == 1:
+            self.known[digests[0]] = mine
+            return mine
+        if any(digest not in self.known for digest in different):
+            self.known.update(zip(digests, exchange(mine), strict=True))
+        return united(tuple(self.known[digest] for digest in different))
 
     def remember(self, settings: int, levels: Levels) -> None:
         """Expect the same levels of the next batch."""
+        if settings in self.last and self.last[settings][0] == levels:
+            return
         if len(self.last) > _MOST_KNOWN:
             self.last.clear()
-        self.last[settings] = levels
+        self.last[settings] = levels, digest_of(repr(levels))
 
 
 @lru_cache(maxsize=1024)
@@ -81,7 +86,7 @@ def shared_levels(labels: Labels, occupied: Callable[[], np.ndarray], exchange: 
 
     All combinations of labels where these are few; otherwise those that some rank has.
     """
-    if np.prod([float(len(column)) for column in labels]) <= MOST_DIRECT:
+    if math.prod(len(column) for column in labels) <= MOST_DIRECT:
         return Levels(labels, None)
     found = np.unique(np.concatenate(exchange(occupied())), axis=0)
     return Levels(labels, np.ascontiguousarray(found, dtype=np.int64).tobytes())

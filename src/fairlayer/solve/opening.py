@@ -43,10 +43,14 @@ _NONE = np.empty(0)
 
 def per_sample(bounds: Any) -> tuple[bool, bool]:
     """Whether each bound is one number per sample, however many there are."""
-    if bounds is None:
-        return False, False
-    low, high = (side is not None and np.ndim(side.detach() if isinstance(side, Tensor) else side) > 0 for side in bounds)
-    return low, high
+    low, high = (None, None) if bounds is None else bounds
+    return _is_column(low), _is_column(high)
+
+
+def _is_column(side: Any) -> bool:
+    if isinstance(side, Tensor):
+        return side.ndim > 0
+    return not isinstance(side, float | int | None) and np.ndim(side) > 0
 
 
 def shared_settings(z: Tensor, rules: ConstraintSet, box: Box, bounds: Any, targets: Any) -> dict[str, str]:
@@ -85,6 +89,14 @@ class Part(NamedTuple):
     settings: dict[str, str]  # by name, for messages
 
 
+class _Draft(NamedTuple):
+    """What a rank sent along: its samples in the cells of the last batch."""
+
+    levels: Levels
+    cell: Any
+    share: Share
+
+
 class Whole(NamedTuple):
     """What is known of the whole batch once all ranks have spoken."""
 
@@ -110,10 +122,10 @@ def open_batch(ranks: Ranks, rules: ConstraintSet, read: Callable[[], Part]) -> 
 
     Whatever goes wrong on one rank is an error on all.
     """
-    part, failure = None, None
+    part, failure, draft = None, None, None
     try:
         part = read()
-        words = _first_words(ranks, rules, part)
+        words, draft = _first_words(ranks, rules, part)
     except Exception as error:
         failure, words = error, np.zeros(ranks.size * _HEADER + _BODY, dtype=np.int64)
         words[ranks.rank * _HEADER + _FAILED] = 1
@@ -123,10 +135,10 @@ def open_batch(ranks: Ranks, rules: ConstraintSet, read: Callable[[], Part]) -> 
         raise _failed(ranks, failure)
     if len(set(heads[:, _SETTINGS].tolist())) > 1:
         raise _disagreement(ranks.from_each(part.settings))
-    return _agreed(ranks, rules, part, heads, words[ranks.size * _HEADER :])
+    return _agreed(ranks, rules, part, draft, heads, words[ranks.size * _HEADER :])
 
 
-def _first_words(ranks: Ranks, rules: ConstraintSet, part: Part) -> np.ndarray:
+def _first_words(ranks: Ranks, rules: ConstraintSet, part: Part) -> tuple[np.ndarray, _Draft | None]:
     """This rank's header; and its sums, in the cells of the last batch with these settings."""
     words = np.zeros(ranks.size * _HEADER + _BODY, dtype=np.int64)
     head = words[ranks.rank * _HEADER : (ranks.rank + 1) * _HEADER]
@@ -134,48 +146,55 @@ def _first_words(ranks: Ranks, rules: ConstraintSet, part: Part) -> np.ndarray:
     head[_LABELS] = _own_labels(part.cells.levels)[1]
     head[_SAMPLES] = len(part.z)
     head[_LEAST:].view(np.float64)[:] = _extents(part)
-    guess = ranks.labels.last.get(settings)
+    guess, digest = ranks.labels.last.get(settings, (None, 0))
     place = None if guess is None else place_of(part.cells.levels, _kinds(part.cells.levels), guess)
-    if guess is not None and place is not None:
-        layout = _Layout(rules, part)
-        size = _size(guess)
-        if size * layout.width <= _BODY:
-            head[_GUESS] = digest_of(repr(guess))
-            body = layout.fill(part, moved(part.cells.cell, place), size, (_FIRST_BOTTOM, _FIRST_BOTTOM))
-            words[ranks.size * _HEADER :][: body.size] = body.reshape(-1)
-    return words
+    if guess is None or place is None:
+        return words, None
+    layout, size = _Layout(rules, part), _size(guess)
+    if size * layout.width > _BODY:
+        return words, None
+    head[_GUESS] = digest
+    draft = _Draft(guess, *_placed(part, place))
+    body = layout.fill(part, draft.cell, draft.share, size, (_FIRST_BOTTOM, _FIRST_BOTTOM))
+    words[ranks.size * _HEADER :][: body.size] = body.reshape(-1)
+    return words, draft
 
 
-def _agreed(ranks: Ranks, rules: ConstraintSet, part: Part, heads: np.ndarray, sent: np.ndarray) -> Whole:
+def _agreed(
+    ranks: Ranks, rules: ConstraintSet, part: Part, draft: _Draft | None, heads: np.ndarray, sent: np.ndarray
+) -> Whole:
     """The whole batch, of headers that agree."""
     own, _ = _own_labels(part.cells.levels)
-    settings = int(heads[0, _SETTINGS])
     labels = ranks.labels.unite(own, heads[:, _LABELS].tolist(), ranks.from_each)
 
     def occupied() -> np.ndarray:
         return digits_in(part.cells.levels, labels)[part.cells.samples > 0]
 
     levels = shared_levels(labels, occupied, ranks.from_each)
-    expected = ranks.labels.last.get(settings) == levels
-    ranks.labels.remember(settings, levels)
+    ranks.labels.remember(int(heads[0, _SETTINGS]), levels)
 
-    numbers = heads.view(np.float64)
-    some = heads[:, _SAMPLES] > 0
-    least, lowest = (float(numbers[some, at].min(initial=np.inf)) for at in (_LEAST, _LOWEST))
-    greatest, highest = (float(numbers[some, at].max(initial=-np.inf)) for at in (_GREATEST, _HIGHEST))
-    largest, heaviest = (float(numbers[:, at].max()) for at in (_LARGEST, _HEAVIEST))
+    every = heads.view(np.float64).tolist()
+    some = [numbers for numbers, count in zip(every, heads[:, _SAMPLES].tolist(), strict=True) if count]
+    least, lowest = (min((numbers[at] for numbers in some), default=0.0) for at in (_LEAST, _LOWEST))
+    greatest, highest = (max((numbers[at] for numbers in some), default=0.0) for at in (_GREATEST, _HIGHEST))
+    largest, heaviest = (max(numbers[at] for numbers in every) for at in (_LARGEST, _HEAVIEST))
     bottoms = (_FIRST_BOTTOM, _FIRST_BOTTOM)
     moderate = all(1.0 / _MODERATE <= size <= _MODERATE for size in (largest * heaviest or 1.0, heaviest or 1.0))
     if not moderate:
         bottoms = bottom_below(largest * heaviest), bottom_below(heaviest)
 
-    place = place_of(part.cells.levels, _kinds(part.cells.levels), levels)
-    assert place is not None  # the union has the labels of every rank
-    cell, size, layout = moved(part.cells.cell, place), _size(levels), _Layout(rules, part)
-    if expected and moderate and (heads[:, _GUESS] != 0).all():
+    size, layout = _size(levels), _Layout(rules, part)
+    if draft is not None and draft.levels == levels:
+        cell, share = draft.cell, draft.share
+    else:
+        place = place_of(part.cells.levels, _kinds(part.cells.levels), levels)
+        assert place is not None  # the union has the labels of every rank
+        cell, share = _placed(part, place)
+    guesses = set(heads[:, _GUESS].tolist())
+    if moderate and draft is not None and draft.levels == levels and len(guesses) == 1:
         body = sent[: size * layout.width].reshape(size, layout.width)
     else:
-        body = ranks.total(layout.fill(part, cell, size, bottoms))
+        body = ranks.total(layout.fill(part, cell, share, size, bottoms))
 
     count = body[:, 0].astype(np.float64)
     weight = count if part.weights is None else layout.totals(body, "weight")[0]
@@ -183,7 +202,7 @@ def _agreed(ranks: Ranks, rules: ConstraintSet, part: Part, heads: np.ndarray, s
     plan = cell_plan(rules, part.groupings, part.keys, levels, size)
     return Whole(
         bind_plan(plan, rules, cell, count, weight, part.weights, part.targets, targets),
-        make_share(part.z, cell, part.weights, part.box, part.discrepancy, part.compiled),
+        share,
         part.box,
         part.compiled,
         heads[:, _SAMPLES].tolist(),
@@ -198,6 +217,12 @@ def _agreed(ranks: Ranks, rules: ConstraintSet, part: Part, heads: np.ndarray, s
         largest,
         heaviest,
     )
+
+
+def _placed(part: Part, place: np.ndarray) -> tuple[Any, Share]:
+    """The samples of a rank in the cells of the whole batch."""
+    cell = moved(part.cells.cell, place)
+    return cell, make_share(part.z, cell, part.weights, part.box, part.discrepancy, part.compiled)
 
 
 def make_share(
@@ -234,13 +259,12 @@ class _Layout:
         """The words of one kind."""
         return body[:, self.at[name]]
 
-    def fill(self, part: Part, cell: Any, size: int, bottoms: tuple[int, int]) -> np.ndarray:
+    def fill(self, part: Part, cell: Any, share: Share, size: int, bottoms: tuple[int, int]) -> np.ndarray:
         """(size, width) what a rank sends of its samples, whose cells are numbered as in the whole batch."""
         index = as_numpy(cell).astype(np.int32, copy=False)
         body = np.zeros((size, self.width), dtype=np.int64)
         body[:, 0] = np.bincount(index, minlength=size)
-        share = make_share(part.z, cell, part.weights, part.box, part.discrepancy, part.compiled)
-        windows, _ = share.sums(np.zeros(size), *bottoms, False)
+        windows = share.sums(np.zeros(size), bottoms, False, True)
         self.of(body, "sums")[:] = windows.transpose(1, 0, 2).reshape(size, 3 * WIDTH)
         weights = _NONE if part.weights is None else part.weights
         if "weight" in self.at:

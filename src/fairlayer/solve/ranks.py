@@ -22,12 +22,12 @@ from fairlayer.errors import FairlayerError, InputError, RankError
 from fairlayer.solve import Task, is_compiled, solve
 from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, WRITE, begin, proceed
 from fairlayer.solve.loops import MOST_SUM
-from fairlayer.solve.newton import COUNT, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, statistics
 from fairlayer.solve.newton import ABSOLUTE as CELL_ABSOLUTE
+from fairlayer.solve.newton import COUNT, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, statistics
 from fairlayer.solve.opening import Whole, make_share
 from fairlayer.solve.result import Result
 from fairlayer.solve.shares import ABSOLUTE, OUTPUT_SLOPES, OUTPUTS, SLOPES, WRITTEN, Share
-from fairlayer.solve.windows import DEPTH, WIDTH, bottom_below, carry, sum_errors, window_sums
+from fairlayer.solve.windows import bottom_below, carry, sum_errors, window_sums
 
 _SMALLEST, _LARGEST = 1e-120, 1e120  # beyond, the batch is solved in other units
 _GRADIENT_BOTTOM = -250  # of the windows of a gradient, good for numbers from 2^-150 to 2^80
@@ -67,22 +67,18 @@ class RankPasses:
                 of_cell[ERROR] += 1.01 * UNIT * self.taken[ABSOLUTE]
 
     def _take(self, shift: np.ndarray) -> None:
+        # Outputs move by no more than the shift.
         largest = 2.0 * (self.whole.largest + float(np.abs(shift).max(initial=0.0))) * self.whole.heaviest
         self.bottoms = bottom_below(largest), bottom_below(self.whole.heaviest)
-        while True:
-            windows, left_out = self.share.sums(shift, *self.bottoms, self.both)
-            found = self.ranks.total(np.append(windows.reshape(-1), left_out))
-            if found[-1] == 0:
-                break
-            self.bottoms = self.bottoms[0] + DEPTH // 2, self.bottoms[1] + DEPTH // 2
-        self.taken = self._as_floats(found[:-1].reshape(-1, self.G, WIDTH), self.bottoms)
+        windows = self.share.sums(shift, self.bottoms, self.both, self.weighted)
+        self.taken = self._as_floats(self.ranks.total(windows), self.bottoms)
         self.at = shift.copy()
 
     def _as_floats(self, windows: np.ndarray, bottoms: tuple[int, int]) -> np.ndarray:
         """(5, G) sums; those before rounding are the same where nothing is rounded."""
         sums = np.empty((5, self.G))
-        for k, limbs in enumerate(windows):
-            window_sums(limbs, bottoms[k in (SLOPES, OUTPUT_SLOPES)], sums[k])
+        outputs, slopes = bottoms
+        window_sums(windows, np.array([outputs, slopes, outputs, outputs, slopes]), sums)
         if len(windows) == OUTPUTS:
             sums[OUTPUTS], sums[OUTPUT_SLOPES] = sums[WRITTEN], sums[SLOPES]
         return sums
@@ -172,9 +168,11 @@ def _solve_gathered(task: Task, whole: Whole, relax: bool) -> tuple[Result, floa
 def _solved_in(task: Task, columns: dict[str, np.ndarray], relax: bool, order: np.ndarray) -> tuple[Result, float]:
     """Solve all samples in the order given; the outputs are returned in the order they had before."""
     z = torch.from_numpy(columns["z"]).to(task.z.dtype)
-    sides = {name: columns[name].astype(getattr(task.box, name).dtype) for name in ("lo", "hi") if name in columns}
-    box = replace(task.box, **sides)
-    box = replace(box, lowest=float(box.lo.min()), highest=float(box.hi.max()))
+    lo, hi = (
+        columns[name].astype(side.dtype) if name in columns else side
+        for name, side in (("lo", task.box.lo), ("hi", task.box.hi))
+    )
+    box = replace(task.box, lo=lo, hi=hi, lowest=float(lo.min()), highest=float(hi.max()))
     system = task.system._replace(
         cell=columns["cell"].astype(np.int32),
         weights=columns.get("weights", _NO_START),
@@ -200,9 +198,9 @@ def gradient_sums(task: Task, shift: np.ndarray, z: Tensor, gradient: Tensor) ->
         if bottom != _GRADIENT_BOTTOM or largest == 0.0 or _LEAST_GRADIENT <= largest <= _MOST_GRADIENT:
             break
         bottom = bottom_below(largest)
-    sums = np.empty(len(shift))
-    window_sums(found, bottom, sums)
-    return sums
+    sums = np.empty((1, len(shift)))
+    window_sums(found[None], np.array([bottom]), sums)
+    return sums[0]
 
 
 def _gradient_windows(

@@ -6,7 +6,6 @@ sum is a window (`windows`), of each cell.
 
 from __future__ import annotations
 
-import math
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +15,9 @@ from torch import Tensor
 from fairlayer.binding.bounds import Box
 from fairlayer.compiled import compiled
 from fairlayer.solve.discrepancy import Discrepancy
-from fairlayer.solve.windows import ROOM, WIDTH, add_tensor, add_value, carry
+from fairlayer.solve.windows import WIDTH, add_tensor, add_value, carry
+
+Bottoms = tuple[int, int]  # of the windows of outputs, and of those of slopes
 
 # Places of windows: of the outputs as they are written, their slopes and absolute values; and of the outputs and slopes
 # before they are rounded, where they are.
@@ -26,10 +27,10 @@ WRITTEN, SLOPES, ABSOLUTE, OUTPUTS, OUTPUT_SLOPES = range(5)
 class Share(Protocol):
     """Samples of a rank, in the cells of the whole batch."""
 
-    def sums(self, shift: np.ndarray, bottom: int, slope_bottom: int, both: bool) -> tuple[np.ndarray, int]:
-        """(3 or 5, G, WIDTH) windows at the shifts, and how many values were too large for them.
+    def sums(self, shift: np.ndarray, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
+        """(3 or 5, G, WIDTH) windows at the shifts.
 
-        both: of the outputs before they are rounded, too.
+        both: of the outputs before they are rounded, too; absolute: whether those of absolute values are wanted.
         """
 
     def write(self, shift: np.ndarray) -> Tensor:
@@ -46,12 +47,12 @@ class LoopShare:
         self.z, self.cell, self.weights = z.numpy(), cell, weights
         self.lo, self.hi = box.lo, box.hi
 
-    def sums(self, shift: np.ndarray, bottom: int, slope_bottom: int, both: bool) -> tuple[np.ndarray, int]:
+    def sums(self, shift: np.ndarray, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
         """As in `Share`."""
         limbs = np.zeros((5 if both else 3, len(shift), WIDTH), dtype=np.int64)
-        _add_sums(self.z, self.cell, self.weights, self.lo, self.hi, shift, bottom, slope_bottom, limbs)
+        _add_sums(self.z, self.cell, self.weights, self.lo, self.hi, shift, *bottoms, absolute, limbs)
         carry(limbs.reshape(-1, WIDTH))
-        return limbs, 0  # outputs move by no more than the shift: who knows the largest of them chose the window
+        return limbs
 
     def write(self, shift: np.ndarray) -> Tensor:
         """As in `Share`."""
@@ -97,9 +98,9 @@ class TensorShare:
     def _weighted(self, values: Tensor) -> Tensor:
         return values if self.weights is None else values * self.weights
 
-    def sums(self, shift: np.ndarray, bottom: int, slope_bottom: int, both: bool) -> tuple[np.ndarray, int]:
+    def sums(self, shift: np.ndarray, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
         """As in `Share`."""
-        s = self._shift_of(shift)
+        s, (bottom, slope_bottom) = self._shift_of(shift), bottoms
         y = self.discrepancy.response(self.exact, s, self.lo, self.hi)
         slope = self._weighted(self.discrepancy.slope(self.exact, s, self.lo, self.hi))
         written = self._weighted(self._written(y).double())
@@ -109,9 +110,7 @@ class TensorShare:
         limbs = [add_tensor(values, self.cell, len(shift), lowest) for values, lowest in listed]
         found = torch.stack(limbs).cpu().numpy()
         carry(found.reshape(-1, WIDTH))
-        ends = [math.ldexp(1.0, lowest + ROOM) if lowest + ROOM < 1024 else math.inf for _, lowest in listed]
-        left_out = sum(int((values.abs() >= end).sum()) for (values, _), end in zip(listed, ends, strict=True))
-        return found, left_out
+        return found
 
     def write(self, shift: np.ndarray) -> Tensor:
         """As in `Share`."""
@@ -133,25 +132,36 @@ def _one(side, i):
 
 
 @compiled
-def _add_sums(z, cell, weight, lo, hi, shift, bottom, slope_bottom, limbs):
+def _add_sums(z, cell, weight, lo, hi, shift, bottom, slope_bottom, absolute, limbs):
     dtype = z.dtype.type
-    both = limbs.shape[0] > OUTPUTS
+    both, weighted = limbs.shape[0] > OUTPUTS, weight.size > 0
+    free = np.zeros((2, shift.size), dtype=np.int64)  # samples of weight 1 that no bound holds
     for i in range(z.size):
         c = cell[i]
-        w = weight[i] if weight.size > 0 else 1.0
+        w = weight[i] if weighted else 1.0
         exact = float(z[i]) - shift[c]
         raw = dtype(exact)
         y = min(max(raw, _one(lo, i)), _one(hi, i))
         value = w * float(y)
         add_value(limbs[WRITTEN, c], value, bottom)
-        add_value(limbs[ABSOLUTE, c], abs(value), bottom)
-        if y == raw:
+        if absolute:
+            add_value(limbs[ABSOLUTE, c], abs(value), bottom)
+        if not weighted:
+            free[0, c] += y == raw
+        elif y == raw:
             add_value(limbs[SLOPES, c], w, slope_bottom)
         if both:
             before = min(max(exact, float(_one(lo, i))), float(_one(hi, i)))
             add_value(limbs[OUTPUTS, c], w * before, bottom)
-            if before == exact:
+            if not weighted:
+                free[1, c] += before == exact
+            elif before == exact:
                 add_value(limbs[OUTPUT_SLOPES, c], w, slope_bottom)
+    if not weighted:
+        for c in range(shift.size):
+            add_value(limbs[SLOPES, c], float(free[0, c]), slope_bottom)
+            if both:
+                add_value(limbs[OUTPUT_SLOPES, c], float(free[1, c]), slope_bottom)
 
 
 @compiled

@@ -2,7 +2,7 @@
 
 A window is a long whole number, in limbs of 32 bits, that counts units of 2^bottom. Every value is cut off below that
 unit, by itself, and added without rounding: so a sum depends on which values there are, not on where or in what order.
-With the bottom far below the largest value of all, what is cut off is nothing beside the rounding of the sum to float64.
+With the bottom far below the largest value, what is cut off is nothing beside the rounding of the sum to float64.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from fairlayer.compiled import compiled
 WIDTH = 12  # limbs of a window, the uppermost of which is left to carries
 DEPTH = 330  # bits from the largest value down to the bottom
 _LAST_PLACE = 32 * (WIDTH - 3) + 31  # of a value's lowest bit, for its highest to be within the window
-ROOM = _LAST_PLACE + 53  # bits from the bottom within which a value is added whatever it is
 _LOW = np.int64(0xFFFFFFFF)
 
 
@@ -43,7 +42,7 @@ def add_value(limbs, value, bottom):
 
 @compiled
 def carry(limbs):
-    """Bring every limb of windows, (m, WIDTH), below 2^32, so that as many ranks may add theirs. The last has a sign."""
+    """Bring every limb but the last below 2^32, so that 2^31 ranks may add theirs; limbs: (m, any number)."""
     for j in range(limbs.shape[0]):
         over = np.int64(0)
         for k in range(limbs.shape[1] - 1):
@@ -54,11 +53,12 @@ def carry(limbs):
 
 
 @compiled
-def window_sums(limbs, bottom, sums):
-    """Windows as floats, each rounded once."""
-    for j in range(limbs.shape[0]):
-        high, low = rounded(limbs[j], bottom)
-        sums[j] = high + low
+def window_sums(limbs, bottoms, sums):
+    """Windows, (m, G, WIDTH), as floats, (m, G), each rounded once; the bottom is another for each of m."""
+    for k in range(limbs.shape[0]):
+        for j in range(limbs.shape[1]):
+            high, low = rounded(limbs[k, j], bottoms[k])
+            sums[k, j] = high + low
 
 
 def sum_errors(sums: np.ndarray, count: np.ndarray, bottom: int) -> np.ndarray:
