@@ -12,7 +12,14 @@ from built import ROOT, read
 
 EXAMPLES = ROOT / "examples"
 RUN_HERE = ("audit_predictions", "boosting_through_the_layer", "frozen_onnx", "soft_groups", "stream_sqlite", "table")
-RUN_ELSEWHERE = ("lightning_module", "plain_loop", "portfolio", "resource_allocation", "robot_control", "torchrun_layer")
+RUN_ELSEWHERE = (
+    "lightning_module",
+    "plain_loop",
+    "portfolio",
+    "resource_allocation",
+    "robot_control",
+    "torchrun_layer",
+)
 NEEDS = {
     "audit_predictions": "jinja2",
     "boosting_through_the_layer": "xgboost",

@@ -112,9 +112,7 @@ def make_plan(
     return RowPlan(families, size, rules.matrix_at)
 
 
-def cell_plan(
-    rules: ConstraintSet, groupings: Groupings, keys: tuple[Key, ...], levels: Levels, size: int
-) -> RowPlan:
+def cell_plan(rules: ConstraintSet, groupings: Groupings, keys: tuple[Key, ...], levels: Levels, size: int) -> RowPlan:
     """The plan over `size` cells of these levels, kept for the next batch unless there are too many."""
     if size > MOST_KEPT:
         return _cell_plan(rules, groupings, keys, levels)

@@ -45,7 +45,9 @@ def per_sample(bounds: Any) -> tuple[bool, bool]:
     """Whether each bound is one number per sample, however many there are."""
     if bounds is None:
         return False, False
-    low, high = (side is not None and np.ndim(side.detach() if isinstance(side, Tensor) else side) > 0 for side in bounds)
+    low, high = (
+        side is not None and np.ndim(side.detach() if isinstance(side, Tensor) else side) > 0 for side in bounds
+    )
     return low, high
 
 
