@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 from fairlayer import MeanParity, ResidualMean, audit
-from fairlayer.audit.intervals import cautious_means, quantile_of, welch, wilson
+from fairlayer.audit.intervals import wilson
+from fairlayer.intervals import cautious_means, quantile_of, welch
 
 LARGE = 300  # samples of the other group
 DRAWS = 5000

@@ -11,13 +11,13 @@ SOURCE = Path(__file__).parents[1] / "src" / "fairlayer"
 
 # Rooms on one line do not import each other; a room is a folder or a module of `fairlayer`.
 FLOW = [
-    ("errors", "extras", "compiled", "arrays", "eager", "frames", "nearest"),
+    ("errors", "extras", "compiled", "arrays", "eager", "frames", "intervals", "nearest"),
     ("constraints",),
     ("binding",),
     ("solution", "metrics"),
     ("solve",),
     ("decisions",),
-    ("gaps", "gradient"),
+    ("gaps", "gradient", "margin"),
     ("projection",),
     ("layer", "model"),
     ("training", "stream", "frozen"),

@@ -11,8 +11,9 @@ import pytest
 
 from fairlayer import MeanParity, audit
 from fairlayer.audit import Audit
-from fairlayer.audit.intervals import quantile_of, wilson
+from fairlayer.audit.intervals import wilson
 from fairlayer.audit.selection import fisher, ratio_interval, shortfall, standard_deviations
+from fairlayer.intervals import quantile_of
 from fairlayer.report.bias_audit import bias_audit, is_decision
 from fairlayer.report.summary import summarize
 

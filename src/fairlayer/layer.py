@@ -23,8 +23,9 @@ class FairLayer(nn.Module):
     Takes the arguments of `project`; the data come at the call. `solution` holds what is known about the last batch:
     status, gaps, multipliers (not its graph).
 
-    With a process group the samples of all its ranks are one batch: constraints hold for all of them together, and
-    gradients are those of the sum of the ranks' losses.
+    With a process group the samples of all its ranks are one batch: constraints hold for all of them together.
+    Gradients are those of the sum of the ranks' losses. confidence: in evaluation mode only, as a batch of training is
+    not what a promise about the population is made of.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class FairLayer(nn.Module):
         surrogate: Surrogate = None,
         temperature: float = 0.1,
         process_group: Group = None,
+        confidence: float | None = None,
     ):
         super().__init__()
         self.solution: Solution | None = None
@@ -53,6 +55,7 @@ class FairLayer(nn.Module):
         self.surrogate: Surrogate = surrogate
         self.temperature = temperature
         self.process_group: Group = process_group
+        self.confidence = confidence
 
     def forward(
         self, z: Tensor, groups: Any = None, targets: Any = None, features: Any = None, weights: Any = None
@@ -74,9 +77,10 @@ class FairLayer(nn.Module):
             surrogate=self.surrogate,
             temperature=self.temperature,
             process_group=self.process_group,
+            confidence=None if self.training else self.confidence,
         )
         # Past nn.Module's own bookkeeping of attributes, which takes longer than a small solve.
-        object.__setattr__(self, "solution", Solution(solution.value.detach(), solution.facts))
+        object.__setattr__(self, "solution", Solution(solution.value.detach(), solution.facts, solution.margin))
         return solution.value
 
     def extra_repr(self) -> str:

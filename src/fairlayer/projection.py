@@ -29,7 +29,9 @@ from fairlayer.decisions.project import project_decisions, read_threshold
 from fairlayer.decisions.surrogate import check_surrogate
 from fairlayer.eager import eager
 from fairlayer.errors import AbsentGroupError, InputError
+from fairlayer.gaps import bind_batch
 from fairlayer.gradient import Solved, attach_gradient, in_forward_mode, project_batch, refuse_tangents, stacked
+from fairlayer.margin import settle
 from fairlayer.solution import BatchFacts, ConicFacts, Facts, Solution
 from fairlayer.solve import Task, is_compiled, solve
 from fairlayer.solve.conic import Conic
@@ -71,6 +73,7 @@ def project(
     surrogate: Surrogate = None,
     temperature: float = 0.1,
     process_group: Group = None,
+    confidence: float | None = None,
 ) -> Solution:
     """Project outputs onto constraints.
 
@@ -87,10 +90,29 @@ def project(
     process_group: ranks whose samples are one batch with these: a group of torch.distributed, "default" for all ranks,
     or None for these samples alone. Every rank of it must make the same calls, if need be with an empty batch.
 
+    confidence: aim at tighter tolerances, so that intervals at this confidence say that the population, from which the
+    samples were drawn, keeps the stated ones. `solution.margin` says what was aimed at, and what the data are too few
+    for.
+
     The value has z's type, dtype, device and shape; gradients flow to z, targets, tolerances and bounds (of an output
     that had to be relaxed, to z alone).
     """
     rules = constraints if isinstance(constraints, ConstraintSet) else ConstraintSet(constraints)
+    if confidence is not None:
+        if rules.matrices or process_group is not None:
+            raise InputError("confidence is about groups of samples in one process: leave it out.")
+        given = (groups, targets, features, weights)
+        choices = {"levels": levels, "absent": absent, "infeasible": infeasible, "path": path}
+        choices |= {"surrogate": surrogate, "temperature": temperature}
+        n = z.numel() if isinstance(z, Tensor) else np.size(z)
+        return settle(
+            rules,
+            confidence,
+            bind_batch(rules, n, *given, levels),
+            targets,
+            _span(bounds),
+            lambda tighter: project(z, groups, tighter, bounds, *given[1:], discrepancy, **choices),
+        )
     if rules.needs_targets is None:  # whoever has them passes them; what nobody looks at must not slow the rest
         targets = None
     if not rules.needs_features:
@@ -113,6 +135,14 @@ def project(
 
 def _read_discrepancy(discrepancy: Any) -> Any:
     return discrepancy if isinstance(discrepancy, Conic) else find_discrepancy(discrepancy)
+
+
+def _span(bounds: Any) -> tuple[float, float]:
+    """The range of outputs within bounds that are numbers; infinite where they are not."""
+    if bounds is not None and any(np.ndim(as_numpy(side)) for side in bounds):
+        return -np.inf, np.inf
+    box = read_bounds(bounds, 2, np.float64)
+    return box.lowest, box.highest
 
 
 class ProjectOptions(NamedTuple):

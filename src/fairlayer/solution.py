@@ -205,12 +205,14 @@ class BatchFacts:
 class Solution:
     """A projected batch. Everything but the value is worked out when it is asked for.
 
-    value: the output, with the type, dtype, device and shape of the input.
+    value: the output, with the type, dtype, device and shape of the input. margin: what was aimed at for the
+    population, where a confidence was asked for; see `fairlayer.margin.Margin`.
     """
 
-    def __init__(self, value: Any, facts: Facts | RecordedFacts | BatchFacts):
+    def __init__(self, value: Any, facts: Facts | RecordedFacts | BatchFacts, margin: Any = None):
         self.value = value
         self.facts = facts
+        self.margin = margin
 
     @cached_property
     def gaps(self) -> Any:

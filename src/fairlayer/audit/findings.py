@@ -11,14 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.audit.intervals import (
-    cautious_means,
-    effective_count,
-    log_ratio,
-    possible_outputs,
-    possible_residuals,
-    welch,
-)
+from fairlayer.audit.intervals import possible_outputs, possible_residuals
 from fairlayer.audit.result import Finding, Interval, Verdict
 from fairlayer.audit.tally import MOST_GROUPS, CellTally, Range
 from fairlayer.binding.constraint_set import ConstraintSet
@@ -26,6 +19,7 @@ from fairlayer.binding.row_plan import PresentRows
 from fairlayer.binding.system import make_plan
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
+from fairlayer.intervals import cautious_means, effective_count, log_ratio, welch
 
 LETTERS = {"output": "y", "residual": "r", "decision": "d"}  # of the tally's sums
 ROUNDING = 2.0**-48  # times the largest output: what rounding may do to a mean in float64

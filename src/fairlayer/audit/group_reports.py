@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fairlayer.audit.intervals import cautious_means, effective_count, possible_outputs, quantile_of, welch, wilson
+from fairlayer.audit.intervals import possible_outputs, wilson
 from fairlayer.audit.result import CalibrationBin, Change, GroupReport, Histogram, Interval, Rate
 from fairlayer.audit.tally import BINS, CLASS, OUTPUT_SUMS, TARGET_SUMS, CellTally, Range
 from fairlayer.binding.conditions import Key
 from fairlayer.constraints.plain_data import Label
+from fairlayer.intervals import cautious_means, effective_count, quantile_of, welch
 
 HISTOGRAM_BINS = 40
 CALIBRATION_BINS = 10

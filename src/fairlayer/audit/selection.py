@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fairlayer.audit.intervals import effective_count, quantile_of, wilson
+from fairlayer.audit.intervals import wilson
 from fairlayer.audit.result import Interval, Rate, Selection
 from fairlayer.audit.tally import CellTally
 from fairlayer.binding.conditions import Key
+from fairlayer.intervals import effective_count, quantile_of
 from fairlayer.tables.duckdb_table import MISSING
 
 FOUR_FIFTHS = 0.8  # the impact ratio below which the four-fifths rule sees adverse impact

@@ -121,6 +121,15 @@ def fit(
             "from, under the constraints. Output, report and card say which.",
         ),
     ] = ModelName.NETWORK,
+    confidence: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P",
+            rich_help_panel=TRAINING,
+            help="Aim at tighter tolerances, so that the population that the rows are drawn from keeps the stated ones "
+            "at this confidence, such as 0.95. The output says what was aimed at, or how many rows it would take.",
+        ),
+    ] = None,
     method: Annotated[
         MethodName | None,
         typer.Option(
@@ -238,7 +247,16 @@ def fit(
     _check_regions(constraints, schema, frame, wanted)
     kind = _choose_kind(model, method, constraints, classify, max_minutes)
     chosen = _choose(method, kind, constraints)
-    setting = Setting(constraints, classify, box, seed, epochs, max_minutes=max_minutes, verbose=sys.stderr.isatty())
+    setting = Setting(
+        constraints,
+        classify,
+        box,
+        seed,
+        epochs,
+        max_minutes=max_minutes,
+        verbose=sys.stderr.isatty(),
+        confidence=confidence,
+    )
     answers = target_values(frame[target], schema.task, schema.positive)
     whole = Part(schema.inputs(frame), answers, schema.groups(frame))
     train, held = split(whole, test, seed)

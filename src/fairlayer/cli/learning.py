@@ -65,12 +65,14 @@ class Setting:
     max_minutes: float | None = None
     verbose: bool = False
     model: str = "network"
+    confidence: float | None = None
 
     def estimator(self, method: Any, X: Any) -> FairEstimator:
         """An estimator for tables like X, not yet fitted."""
         options: dict[str, Any] = {
             "method": method,
             "random_state": self.seed,
+            "confidence": self.confidence if method in ("layer", "projection") else None,
             "estimator": make_estimator(self.model, X, self.classify, self.seed),
         }
         if self.model == "network":

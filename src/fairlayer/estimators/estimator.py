@@ -63,7 +63,8 @@ class FairEstimator(BaseEstimator, ABC):
     pipeline with scikit-learn's interface; a copy of it is fitted in `fit` (`estimator_`), unless it is a
     `sklearn.frozen.FrozenEstimator`, which is fitted already. None: a network of our own.
     sensitive_columns: names (positions, where X is an array) of columns of X that are the sensitive features, so that
-    nobody has to pass them. serving: "batch", or "frozen" for shifts learned in `fit`.
+    nobody has to pass them. serving: "batch", or "frozen" for shifts learned in `fit`. confidence: of a promise about
+    the population: predictions in batches aim at tighter tolerances, so that the population keeps the stated ones.
 
     method: "layer" trains the network through the projection; "projection" (only after training), "penalty",
     "lagrangian", "unconstrained", or a callable that takes constraints and bounds, for comparison. An estimator is
@@ -88,6 +89,7 @@ class FairEstimator(BaseEstimator, ABC):
         sensitive_columns: Sequence[Any] | str | None = None,
         method: str | Callable[..., nn.Module] = "layer",
         serving: Literal["batch", "frozen"] = "batch",
+        confidence: float | None = None,
         hidden: tuple[int, ...] = (64, 64),
         module: Any = None,
         learning_rate: float = 1e-3,
@@ -104,6 +106,7 @@ class FairEstimator(BaseEstimator, ABC):
         self.sensitive_columns = sensitive_columns
         self.method = method
         self.serving = serving
+        self.confidence = confidence
         self.hidden = hidden
         self.module = module
         self.learning_rate = learning_rate
@@ -251,6 +254,11 @@ class FairEstimator(BaseEstimator, ABC):
                 "outputs cannot be projected onto it. Use the network (estimator=None) with method='lagrangian', which "
                 "is trained towards it."
             )
+        if self.confidence is not None:
+            projection = _projection(layer)
+            if projection is None:
+                raise InputError("confidence is about projected outputs: use method='layer' or 'projection'.")
+            projection.confidence = self.confidence
         return layer
 
     def calibrate(

@@ -41,7 +41,7 @@ TENSORS, FACTS, INNER = "model.safetensors", "model.json", "estimator.skops"
 _METHODS = {"layer": FairLayer, "projection": Projection, "penalty": Penalty, "lagrangian": AugmentedLagrangian}
 _ESTIMATORS: dict[str, type[FairEstimator]] = {"FairClassifier": FairClassifier, "FairRegressor": FairRegressor}
 _SETTINGS = (
-    *("serving", "hidden", "learning_rate", "batch_size", "max_epochs", "patience", "max_minutes"),
+    *("serving", "confidence", "hidden", "learning_rate", "batch_size", "max_epochs", "patience", "max_minutes"),
     "validation_fraction",
 )
 
@@ -277,14 +277,20 @@ def _layer_data(layer: FairLayer) -> dict[str, Any]:
         raise InputError(f"A layer with discrepancy {layer.discrepancy!r} cannot be saved; one of the library's can.")
     levels = layer.levels
     known = None if levels is None else [[_scalar(name), _list_of(labels)] for name, labels in levels.items()]
-    data = {"absent": layer.absent, "infeasible": layer.infeasible, "levels": known}
+    data = {"absent": layer.absent, "infeasible": layer.infeasible, "levels": known, "confidence": layer.confidence}
     return data if discrepancy == "squared" else {**data, "discrepancy": discrepancy}
 
 
 def _layer_options(data: dict[str, Any]) -> dict[str, Any]:
     levels = None if data["levels"] is None else {name: tuple(labels) for name, labels in data["levels"]}
     discrepancy = data.get("discrepancy", "squared")
-    return {"absent": data["absent"], "infeasible": data["infeasible"], "levels": levels, "discrepancy": discrepancy}
+    return {
+        "absent": data["absent"],
+        "infeasible": data["infeasible"],
+        "levels": levels,
+        "discrepancy": discrepancy,
+        "confidence": data.get("confidence"),
+    }
 
 
 def _constraint_data(constraint: Constraint) -> dict[str, Any]:

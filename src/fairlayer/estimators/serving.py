@@ -55,7 +55,7 @@ class Batch(Serving):
         """(n,) outputs that satisfy the constraints; by shifts where these look at targets, which nobody has yet."""
         if self.layer.rules.needs_targets:
             return Shifts(self.layer, self.frozen).serve(rows)
-        value = self.layer(torch.from_numpy(rows.raw), rows.groups, features=rows.features).numpy()
+        value = self.layer.eval()(torch.from_numpy(rows.raw), rows.groups, features=rows.features).numpy()
         solution = self.layer.solution
         if solution is not None and solution.status is Status.VACUOUS:
             warnings.warn(
