@@ -102,7 +102,7 @@ def project(
         if rules.matrices or process_group is not None:
             raise InputError("confidence is about groups of samples in one process: leave it out.")
         given = (groups, targets, features, weights)
-        choices = {"levels": levels, "absent": absent, "infeasible": infeasible, "path": path}
+        choices: dict[str, Any] = {"levels": levels, "absent": absent, "infeasible": infeasible, "path": path}
         choices |= {"surrogate": surrogate, "temperature": temperature}
         n = z.numel() if isinstance(z, Tensor) else np.size(z)
         return settle(
