@@ -185,11 +185,24 @@ def audit() -> str:
     return table(header, ([f"{int(row['n']):,}", *(number(row[name]) for name in names)] for row in rows))
 
 
+def rates() -> str:
+    """Three ways to train for equal rates of decisions."""
+    rows = read_csv(RESULTS / "rates_training.csv")
+    keys = ("accuracy", "rate_gap", "raw_accuracy", "raw_rate_gap", "moved")
+    header = ("trained", "accuracy", "gap of rates", "accuracy before", "gap before", "scores moved")
+    lines: list[list[Any]] = []
+    for method in dict.fromkeys(row["method"] for row in rows):
+        mine = [row for row in rows if row["method"] == method]
+        lines.append([method, *(number(mean(float(row[key]) for row in mine)) for key in keys)])
+    return table(header, lines)
+
+
 FIGURES: dict[str, Callable[[], str]] = {
     "adult": adult,
     "audit": audit,
     "freeze": freeze,
     "measured": measured,
     "peers": peers,
+    "rates": rates,
     "stream": stream,
 }
