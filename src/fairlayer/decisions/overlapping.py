@@ -283,7 +283,7 @@ class _Model:
                 integrality=np.concatenate([np.ones(U), np.zeros(U)]),
                 options={"mip_rel_gap": 0.0, "node_limit": branches},
             )
-            if answer.status != _SOLVE_ERROR:
+            if answer.status != _SOLVE_ERROR or answer.x is not None:  # so it also calls an end by branches
                 break
             self.unit *= 0.01  # numbers of very different sizes are what it fails at
         if answer.x is None:
