@@ -246,6 +246,18 @@ def replicas() -> str:
     return f"{table(header, lines)}\n\n{note}"
 
 
+def rates() -> str:
+    """Three ways to train for equal rates of decisions."""
+    rows = read_csv(RESULTS / "rates_training.csv")
+    keys = ("accuracy", "rate_gap", "raw_accuracy", "raw_rate_gap", "moved")
+    header = ("trained", "accuracy", "gap of rates", "accuracy before", "gap before", "scores moved")
+    lines: list[list[Any]] = []
+    for method in dict.fromkeys(row["method"] for row in rows):
+        mine = [row for row in rows if row["method"] == method]
+        lines.append([method, *(number(mean(float(row[key]) for row in mine)) for key in keys)])
+    return table(header, lines)
+
+
 FIGURES: dict[str, Callable[[], str]] = {
     "adult": adult,
     "audit": audit,
@@ -256,5 +268,6 @@ FIGURES: dict[str, Callable[[], str]] = {
     "peers": peers,
     "probabilities": probabilities,
     "replicas": replicas,
+    "rates": rates,
     "stream": stream,
 }

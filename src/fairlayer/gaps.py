@@ -15,6 +15,7 @@ from fairlayer.binding.exact_sums import exact_sums
 from fairlayer.binding.rows import dense
 from fairlayer.binding.system import System, bind
 from fairlayer.constraints.plain_data import Label, Name
+from fairlayer.decisions.project import read_threshold
 from fairlayer.solve.certify import shortfalls
 from fairlayer.solve.exact import exact_shortfalls
 from fairlayer.solve.newton import statistics
@@ -89,7 +90,10 @@ def measure(
     levels: Levels = None,
 ) -> Gaps:
     """Measure every row of the constraints at outputs y."""
-    values = as_numpy(y).reshape(-1).astype(np.float64)
+    outputs = as_numpy(y).reshape(-1)
+    values = outputs.astype(np.float64)
+    if rules.about_decisions:  # of which the rates are measured, as outputs of 0 and 1
+        values = (outputs >= outputs.dtype.type(read_threshold(rules))).astype(np.float64)
     system = bind_batch(rules, len(values), groups, targets, features, weights, levels)
     view = system.view
     q, missed = exact_statistics(values, system)

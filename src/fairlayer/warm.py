@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from fairlayer.constraints import Affine, MeanParity
+from fairlayer.constraints import Affine, MeanParity, RateParity
 from fairlayer.projection import project
 from fairlayer.stream.ready import prepare
 
@@ -22,5 +22,6 @@ def warm_up() -> None:
         z = torch.tensor([0.1, 0.9, 0.4, 0.6], dtype=dtype, requires_grad=True)
         for form in (groups, words):
             project(z, form, MeanParity(0.01), (0.0, 1.0)).value.sum().backward()
+            project(z, form, RateParity(0.01), weights=[1.0, 2.0, 1.0, 1.0]).value.sum().backward()
         project(z.reshape(2, 2), None, Affine([[1.0, 1.0]], 0.5, 0.6)).value.sum().backward()
     prepare()

@@ -11,6 +11,9 @@ import torch
 from brute import keeps, least_cost, least_cost_of_counts, rates
 
 from fairlayer import FairLayer, InfeasibleError, InputError, MeanParity, RateParity, SoftGroup, Status, project
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.gaps import measure
+from fairlayer.training.methods import Penalty
 
 TOLERANCES = (0.0, 0.1, 0.25, 0.3, 0.5)
 RATIOS = (0.5, 0.8, 0.9, 1.0)
@@ -212,6 +215,18 @@ def test_overlapping_bounds_that_forbid_it():
     relaxed = project(z, groups, RateParity(0.3), bounds, infeasible="relax")
     assert relaxed.status is Status.RELAXED
     assert relaxed.excess == pytest.approx(0.7, abs=1e-5)
+
+
+def test_rates_are_measured_and_penalties_refused():
+    z, groups = population(300)
+    rules = ConstraintSet(RateParity(0.05))
+    each = [float(rate) for rate in rates(z >= 0.5, groups["a0"])]
+    found = measure(z, rules, groups)
+    assert found.largest == pytest.approx(max(each) - min(each))
+    assert not found.satisfied
+    assert measure(project(z, groups, RateParity(0.05)).value, rules, groups).satisfied
+    with pytest.raises(InputError, match="Penalty prices means of outputs"):
+        Penalty([RateParity(0.05)])(torch.tensor(z), groups=groups)
 
 
 def test_the_same_batch_has_the_same_answer():

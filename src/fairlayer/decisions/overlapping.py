@@ -28,7 +28,7 @@ _CLOSE = 1e-9  # of the cost: an answer this near to the bound is the best
 _NOTHING = 1e-24  # of the dearest number of yeses: less than rounding a score costs
 _MOST_ROUNDS = 60
 _NEAR = 3  # whole numbers to either side of the fractional solution
-_FEW_BRANCHES, _MOST_BRANCHES = 200, 24_000  # the second over the number of cells
+_FEW_BRANCHES, _MOST_BRANCHES = 100, 256_000  # the second over the square of the number of cells
 _MOST_TANGENTS = 4_000
 _MOST_PAIRS = 5_000
 _SIMPLE = 10**6  # largest denominator of a fraction that a ratio is taken to stand for
@@ -63,7 +63,7 @@ def overlapping_counts(
     if cost - least > close and costs.whole:
         low, high = model.worth_a_look(pull, cost - least)
         if (high - low).sum() <= _MOST_TANGENTS:
-            better, bound = model.whole(low, high, place, _MOST_BRANCHES // len(low))
+            better, bound = model.whole(low, high, place, _MOST_BRANCHES // len(low) ** 2 + 1)
             if better is not None and costs.of(better).sum() < cost:
                 found, cost = better, float(costs.of(better).sum())
             least = max(least, min(bound, cost))
@@ -283,7 +283,7 @@ class _Model:
                 integrality=np.concatenate([np.ones(U), np.zeros(U)]),
                 options={"mip_rel_gap": 0.0, "node_limit": branches},
             )
-            if answer.status != _SOLVE_ERROR:
+            if answer.status != _SOLVE_ERROR or answer.x is not None:  # so it also calls an end by branches
                 break
             self.unit *= 0.01  # numbers of very different sizes are what it fails at
         if answer.x is None:

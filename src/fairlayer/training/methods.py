@@ -60,6 +60,11 @@ class Method(nn.Module):
         return z if bounds is None else torch.clamp(z, *(_side(side, z) for side in bounds))
 
     def _bind(self, z: Tensor, groups: Any, targets: Any, features: Any, weights: Any) -> System:
+        if self.rules.about_decisions:
+            raise InputError(
+                f"{type(self).__name__} prices means of outputs, and decisions have no gradient: train through "
+                'FairLayer([RateParity(...)], surrogate="sigmoid") instead.'
+            )
         return bind_batch(self.rules, z.numel(), groups, targets, features, weights, self.levels)
 
     def __getstate__(self) -> dict[str, Any]:
