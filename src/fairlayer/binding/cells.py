@@ -22,6 +22,7 @@ from fairlayer.constraints.plain_data import Label
 
 MOST_DIRECT = 1024  # combinations, empty ones included, up to which cells are numbered directly
 _MOST_CODES = 2.0**62
+_GLANCE = 256  # samples that are looked at to learn which labels there are
 _NONE = np.empty(0)
 
 
@@ -60,20 +61,26 @@ def assign_cells(columns: Sequence[Column], n: int, weights: np.ndarray | None =
         return _finish(np.zeros(n, dtype=np.int32), np.full(int(not columns), float(n)), Levels(labels, b""), weights)
     if any(isinstance(column.values, torch.Tensor) for column in columns):
         return _on_device(columns, weights)
-    ranges = [column_range(column.values) if column.labels is None else (0, len(column.labels)) for column in columns]
-    size = 1.0
-    for _, width in ranges:
-        size *= width
-    if size <= MOST_DIRECT:
-        index = np.zeros(n, dtype=np.int32)
-        for column, (start, width) in zip(columns, ranges, strict=True):
-            add_digits(column.values, start, width, index)
-        count = count_cells(index, int(size))
-        labels = tuple(
-            column.labels if column.labels is not None else _range_labels(j, ranges, count)
-            for j, column in enumerate(columns)
-        )
-        return _finish(index, count, Levels(labels, None), weights)
+    # As a rule the first samples have all labels that there are; whether they have is seen while cells are numbered.
+    for seen in (min(n, _GLANCE), n):
+        ranges = [
+            column_range(column.values[:seen]) if column.labels is None else (0, len(column.labels))
+            for column in columns
+        ]
+        size = 1.0
+        for _, width in ranges:
+            size *= width
+        if size <= MOST_DIRECT:
+            index, within = np.zeros(n, dtype=np.int32), True
+            for column, (start, width) in zip(columns, ranges, strict=True):
+                within = within and add_digits(column.values, start, width, index)
+            if within:
+                count = count_cells(index, int(size))
+                labels = tuple(
+                    column.labels if column.labels is not None else _range_labels(j, ranges, count)
+                    for j, column in enumerate(columns)
+                )
+                return _finish(index, count, Levels(labels, None), weights)
     if size > _MOST_CODES:
         columns, ranges = _narrowed(columns)
     code = np.zeros(n, dtype=np.int64)
@@ -166,21 +173,25 @@ def _extremes(values):
 
 @compiled
 def add_digits(values, start, width, code):
-    """code = code * width + (values - start), sample by sample."""
+    """code = code * width + (values - start), sample by sample; whether all values are among those `width` ones."""
+    largest = np.uint64(0)  # negative ones are the largest of all
     for i in range(values.size):
-        code[i] = code[i] * width + (values[i] - start)
+        digit = values[i] - start
+        code[i] = code[i] * width + digit
+        largest = max(largest, np.uint64(digit))
+    return largest < np.uint64(width)
 
 
 @compiled
 def count_cells(index, G):
     """Samples of each cell. Four counters in turn, so that samples of one cell need not wait for each other."""
-    bank = np.zeros((4, G), np.int64)
-    whole = index.size - index.size % 4
+    bank, at = np.zeros((4, G), np.int64), index.view(np.uint32)
+    whole = at.size - at.size % 4
     for i in range(0, whole, 4):
         for k in range(4):
-            bank[k, index[i + k]] += 1
-    for i in range(whole, index.size):
-        bank[0, index[i]] += 1
+            bank[k, at[i + k]] += 1
+    for i in range(whole, at.size):
+        bank[0, at[i]] += 1
     count = np.empty(G)
     for c in range(G):
         count[c] = bank[0, c] + bank[1, c] + bank[2, c] + bank[3, c]

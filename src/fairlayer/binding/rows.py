@@ -68,4 +68,5 @@ def cell_totals(rows: Rows, of_cell: np.ndarray, absolute: bool = False) -> np.n
     """(K,) sum over cells of M (or |M|) times a number of each."""
     value = np.abs(rows.value) if absolute else rows.value
     weights = value * np.repeat(of_cell, np.diff(rows.start))
-    return np.bincount(rows.statistic, weights=weights, minlength=len(rows.offset))
+    # Of no entries at all numpy makes integers, for which everything would be compiled anew.
+    return np.bincount(rows.statistic, weights=weights, minlength=len(rows.offset)).astype(np.float64, copy=False)

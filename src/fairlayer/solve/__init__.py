@@ -36,7 +36,14 @@ from fairlayer.solve.tensors import solve_tensors
 _COMPILED = (torch.float32, torch.float64)
 _NO_START = np.zeros(0)
 _SMALLEST, _LARGEST = 1e-120, 1e120  # numbers beyond which squares of them are not to be had
+_ROUNDING = 1e-9  # of the numbers that a row is made of: nothing that says that it cannot hold
+_NEARLY = 1e-6  # relative: an excess beyond the least that is still worth having where no better is found
+_MOST_WEIGHTS = 1e6  # times the least weight
+_MOST_SPREAD = 8  # rows by way of which one row makes the outputs of another move
 _MOST_EXACT = 100_000  # samples, up to which it is worth while to take every sum exactly
+
+
+Extremes = tuple[np.ndarray, np.ndarray]
 
 
 class Task(NamedTuple):
@@ -82,25 +89,56 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
         if result.outcome == DONE:
             return _settled(task, result), 0.0
     rows, extremes = task.system.rows, cell_extremes(task.system, task.inside)
-    if task.discrepancy.name == "squared":
-        start = interior_multipliers(as_numpy(task.z).astype(np.float64), task.system, rows, task.box)
-        if start is not None:
-            again = _attempt(task, rows, unit, start)
-            return _settled(task, again if again.outcome == DONE else _as_found(task, result, start)), 0.0
-    scale = statistic_scale(rows, result.absolute)
+    scale = statistic_scale(rows, result.absolute, task.system.weight, extremes)
+    start = _interior(task, rows)
+    if start is not None:
+        again = _attempt(task, rows, unit, start)
+        result = again if again.outcome == DONE else _as_found(task, result, start)
+        of_family = np.maximum.reduceat(scale, rows.first[:-1])
+        if again.outcome == DONE or (result.missed <= _ROUNDING * of_family).all():
+            return _settled(task, result), 0.0
     excess, push = least_excess(rows, *extremes, scale)
     if not np.isfinite(excess):
-        raise FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
-    contradiction = excess > 1e-9 * scale[push != 0].max(initial=0.0)
+        raise _unsolved(task)
+    contradiction = excess > _ROUNDING * scale[push != 0].max(initial=0.0)
     if contradiction and not relax:
         raise infeasible(task.system.view, rows, excess, push)
+    best, exceeded = None, excess * (1.0 + _NEARLY)
     for _, wide in widened(rows, excess, scale):
         result = _attempt(task, wide, 0.0, np.zeros(len(scale)))
+        if result.outcome != DONE:
+            start = _interior(task, wide)
+            result = result if start is None else _attempt(task, wide, 0.0, start)
+            if start is not None and result.outcome != DONE:
+                near = _as_found(task, result, start)
+                beyond = float(largest_excess(rows, near.statistics))
+                if contradiction and beyond < exceeded:
+                    best, exceeded = near, beyond
         if result.outcome == DONE:
             if contradiction:
                 return result, max(float(largest_excess(rows, result.statistics)), excess)
             return _settled(task, result), 0.0
-    raise FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
+    if best is not None:
+        return best, max(exceeded, excess)
+    raise _unsolved(task)
+
+
+def _unsolved(task: Task) -> FairlayerError:
+    """What to say of a problem that no method ends on."""
+    weight = task.system.weights[task.system.weights > 0]
+    if len(weight) and weight.max() > _MOST_WEIGHTS * weight.min():
+        return FairlayerError(
+            f"The solver did not converge: weights from {weight.min():.0e} to {weight.max():.0e} lie further apart "
+            "than float64 can resolve under these constraints. Bring them closer together."
+        )
+    return FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
+
+
+def _interior(task: Task, rows: Rows) -> np.ndarray | None:
+    """Multipliers by another method, where the search over cell sums does not end; None where it has none either."""
+    if task.discrepancy.name != "squared":
+        return None
+    return interior_multipliers(as_numpy(task.z).astype(np.float64), task.system, rows, task.box)
 
 
 def _power(task: Task) -> int:
@@ -146,11 +184,28 @@ def infeasible(view: PresentRows, rows: Rows, excess: float, push: np.ndarray) -
     return InfeasibleError(names, excess, half + excess)
 
 
-def statistic_scale(rows: Rows, absolute: np.ndarray) -> np.ndarray:
-    """(K,) the size of the numbers that each statistic is made of and compared with."""
+def statistic_scale(rows: Rows, absolute: np.ndarray, weight: np.ndarray, extremes: Extremes) -> np.ndarray:
+    """(K,) the size of the numbers that each statistic is made of and compared with.
+
+    absolute, weight: (G,) sums of |y| and of weights by cell; extremes: what the sums of cells can be. To satisfy one
+    row the outputs of its cells may have to move by as much as it says, so what other rows make of these cells is of
+    that size too, as far as the bounds let outputs go.
+    """
     bounds = [np.where(np.isfinite(side), np.abs(side), 0.0) for side in (rows.lower, rows.upper)]
     own = np.repeat(np.maximum(*bounds), np.diff(rows.first))
     scale = np.maximum(scales(rows, absolute), own)
+    cell, size = np.repeat(np.arange(len(weight)), np.diff(rows.start)), np.abs(rows.value)
+    total = np.bincount(rows.statistic, weights=size * weight[cell], minlength=len(scale))
+    apart = np.where(weight > 0, extremes[1] - extremes[0], 0.0) / np.where(weight > 0, weight, 1.0)
+    for _ in range(_MOST_SPREAD):
+        of_output = (scale / np.where(total > 0, total, 1.0))[rows.statistic]
+        reach = np.zeros(len(weight))
+        np.maximum.at(reach, cell, np.where(size > 0, of_output, 0.0))
+        reach = np.minimum(reach, apart) * weight
+        wider = np.bincount(rows.statistic, weights=size * reach[cell], minlength=len(scale))
+        if (wider <= 2.0 * scale).all():
+            break
+        scale = np.maximum(scale, wider)
     return np.maximum(scale, max(1e-13 * float(scale.max(initial=0.0)), 1e-300))
 
 

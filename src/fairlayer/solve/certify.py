@@ -55,22 +55,18 @@ def room(rows, f, scale):
 
 
 @compiled(inline=True)
-def first_margins(rows, absolute, square, unit, tolerance, margins):
+def first_margins(rows, absolute, unit, tolerance, margins):
     """Fill `margins`, how far inside its bounds each family is aimed: what rounding the output is likely to move it.
 
-    absolute, square: (G,) cell sums of |y| and of y^2; unit: relative rounding error of the output's dtype. Roundings
-    of many samples cancel: three standard deviations of their sum, or three quarters of the most it can be.
+    absolute: (G,) cell sums of |y|; unit: relative rounding error of the output's dtype. Roundings do not cancel,
+    however many samples there are: those of one cell are moved by the same shift, and what is left of it on the grid of
+    the dtype is the same for all outputs between two powers of 2. On average they are three quarters of the most.
     """
-    K = rows.offset.size
-    scale, variance = scales(rows, absolute), np.zeros(K)
-    for c in range(square.size):
-        for e in range(rows.start[c], rows.start[c + 1]):
-            variance[rows.statistic[e]] += rows.value[e] * rows.value[e] * square[c]
+    scale = scales(rows, absolute)
     for f in range(margins.size):
         worst, largest = 0.0, 0.0
         for k in range(rows.first[f], rows.first[f + 1]):
-            rounding = unit * min(np.sqrt(3.0 * variance[k]), 0.75 * scale[k])
-            worst = max(worst, rounding + 12.0 * UNIT * scale[k] + tolerance[k])
+            worst = max(worst, (0.75 * unit + 12.0 * UNIT) * scale[k] + tolerance[k])
             largest = max(largest, scale[k])
         margin = worst if rows.family[KIND, f] == EACH else 2.0 * worst
         margins[f] = min(margin, 0.25 * room(rows, f, largest))
@@ -123,6 +119,20 @@ def shortfalls(rows, S, error, missed):
             missed[f] = -np.inf
         else:
             missed[f] = greatest - least - rows.family[UPPER, f] + 2.0 * UNIT * (abs(greatest) + abs(least))
+
+
+@compiled(inline=True)
+def in_doubt(rows, S, error, missed):
+    """Whether every row that may be missed may also hold, were the sums known without error.
+
+    missed: as `shortfalls` gave it, with the error that the sums have.
+    """
+    surely = np.empty(missed.size)
+    shortfalls(rows, S, np.zeros(S.size), surely)
+    for f in range(missed.size):
+        if missed[f] > 0.0 and surely[f] > missed[f] - surely[f]:
+            return False
+    return True
 
 
 @compiled(inline=True)

@@ -79,7 +79,7 @@ class Conic:
             raise _explained(system, box, z, str(error)) from error
         value = value.to(dtype=z.dtype, device=z.device)
         q, missed = _measured(value.detach(), system)
-        if not missed.max(initial=-np.inf) <= _LOST * _scale(system, z).max(initial=0.0):
+        if not missed.max(initial=-np.inf) <= _LOST * _scale(system, box, z).max(initial=0.0):
             raise _explained(system, box, z, f"it ended with rows missed by {missed.max():.3g}")
         return value, q, missed
 
@@ -113,14 +113,15 @@ def _measured(value: Tensor, system: System) -> tuple[np.ndarray, np.ndarray]:
     return statistics(rows, sums), missed
 
 
-def _scale(system: System, z: Tensor) -> np.ndarray:
+def _scale(system: System, box: Box, z: Tensor) -> np.ndarray:
     size = np.abs(as_numpy(z.detach().double()))
-    return statistic_scale(system.rows, np.bincount(as_numpy(system.cell), size, minlength=len(system.weight)))
+    sums = np.bincount(as_numpy(system.cell), size, minlength=len(system.weight))
+    return statistic_scale(system.rows, sums, system.weight, cell_extremes(system, box))
 
 
 def _explained(system: System, box: Box, z: Tensor, what: str) -> FairlayerError:
     """Why a solver failed: rows that contradict each other or the bounds, or itself."""
-    scale = _scale(system, z)
+    scale = _scale(system, box, z)
     excess, push = least_excess(system.rows, *cell_extremes(system, box), scale)
     if excess > 1e-9 * scale[push != 0].max(initial=0.0):
         return infeasible(system.view, system.rows, excess, push)

@@ -18,7 +18,7 @@ import numpy as np
 from fairlayer.binding.exact_sums import TINY, UNIT
 from fairlayer.binding.rows import LOWER, UPPER, Rows
 from fairlayer.compiled import compiled
-from fairlayer.solve.certify import all_hold, first_margins, newton_tolerance, shortfalls, widen_margins
+from fairlayer.solve.certify import all_hold, first_margins, in_doubt, newton_tolerance, shortfalls, widen_margins
 from fairlayer.solve.newton import (
     ABSOLUTE,
     COUNT,
@@ -29,7 +29,6 @@ from fairlayer.solve.newton import (
     MOST,
     NUMBERS,
     REACH,
-    SQUARE,
     TOLERANCE,
     TRIAL,
     WEIGHT,
@@ -163,10 +162,14 @@ def proceed(solve):
             place_at(rows, solve.search, statistic[_BEST])
             request = WRITE
         else:
-            first_margins(rows, cell[ABSOLUTE], cell[SQUARE], number[_UNIT], statistic[TOLERANCE], solve.family[MARGIN])
+            first_margins(rows, cell[ABSOLUTE], number[_UNIT], statistic[TOLERANCE], solve.family[MARGIN])
             _aim(solve)
             request, searches = SUMS, not placed
-    elif request == WRITE and not all_hold(solve.family[MISSED]):
+    elif (
+        request == WRITE
+        and not all_hold(solve.family[MISSED])
+        and in_doubt(rows, cell[S], cell[ERROR], solve.family[MISSED])
+    ):
         request = EXACT
     elif not searches:
         request = _judge(solve)

@@ -15,6 +15,9 @@ from scipy.sparse import csr_array, hstack, vstack
 
 from fairlayer.binding.rows import EACH, Rows
 
+_DECADES = 1e-6  # between two levels of excess that are looked for in turn
+_NOTHING = 1e-7  # of a level: an excess that is rounding alone, or belongs to a lower level
+
 
 def least_excess(
     rows: Rows, least: np.ndarray, most: np.ndarray, scale: np.ndarray, gives: np.ndarray | None = None
@@ -24,18 +27,40 @@ def least_excess(
     scale: (K,) the size of the numbers that each statistic is made of; gives: (F,) the families that may give way, all
     if None. The second is (K,): positive for statistics that would have to be lower, negative for those that would have
     to be higher.
+
+    A linear programme is exact to some nine digits of its largest numbers. So an excess is looked for among the largest
+    statistics first, and where there is none to speak of, some decades further down.
     """
-    G, K, F = len(least), len(rows.offset), len(rows.kind)
+    F = len(rows.kind)
     family = np.repeat(np.arange(F), np.diff(rows.first))
     unit = np.maximum.reduceat(scale, rows.first[:-1])[family]  # every family in units of its own numbers
-    excess_unit = float(unit[rows.present].min(initial=unit.max(initial=1.0)))
-    # Every cell sum from the nearer of its bounds, in units of what lies between them.
+    here = unit[rows.present]
+    level, lowest = float(here.max(initial=0.0)) or 1.0, float(here.min(initial=np.inf))
+    found: tuple[float, np.ndarray] = (np.inf, np.zeros(len(family)))
+    while True:
+        answer = _excess_at(rows, least, most, np.maximum(unit, 10.0 * _DECADES * level), level, gives)
+        if answer is None:  # what was found further up is as near as can be
+            return found
+        found = answer
+        if found[0] > _NOTHING * level or level * _DECADES < lowest * _DECADES**0.5:
+            return found
+        level *= _DECADES
+
+
+def _excess_at(
+    rows: Rows, least: np.ndarray, most: np.ndarray, unit: np.ndarray, level: float, gives: np.ndarray | None
+) -> tuple[float, np.ndarray] | None:
+    """The same by one linear programme; unit: (K,) what each statistic is measured in, level: what the excess is."""
+    G, K, F = len(least), len(rows.offset), len(rows.kind)
+    family = np.repeat(np.arange(F), np.diff(rows.first))
+    # Every cell sum from the nearer of its bounds, in units in which its largest entry is 1, or of what lies between.
     origin = np.where(np.isfinite(least), least, np.where(np.isfinite(most), most, 0.0))
-    reach = np.where(np.isfinite(most - least), most - least, 0.0)
+    reach = np.where(np.isfinite(most - least), most - least, np.inf)
     cell = np.repeat(np.arange(G), np.diff(rows.start))
     largest = np.zeros(G)
     np.maximum.at(largest, cell, np.abs(rows.value) / unit[rows.statistic])
-    width = np.where(reach > 0, reach, 1.0 / np.where(largest > 0, largest, 1.0))
+    width = 1.0 / np.where(largest > 0, largest, 1.0)
+    width = np.where(reach > 0, np.minimum(width, reach), width)
     entries = csr_array(
         (rows.value * width[cell] / unit[rows.statistic], (rows.statistic, cell)), shape=(K, G), dtype=np.float64
     )
@@ -47,7 +72,7 @@ def least_excess(
     middle = csr_array((np.where(kind == EACH, 0.0, 1.0), (np.arange(K), family)), shape=(K, F))
     above = np.flatnonzero(rows.present & np.isfinite(upper))
     below = np.flatnonzero(rows.present & np.isfinite(lower))
-    soft = (np.ones(K) if gives is None else gives[family].astype(np.float64)) * excess_unit / unit
+    soft = (np.ones(K) if gives is None else gives[family].astype(np.float64)) * level / unit
     inequality = vstack(
         [
             hstack([(entries * up[:, None])[above], -middle[above], csr_array(-soft[above, None])]),
@@ -67,14 +92,14 @@ def least_excess(
         method="highs",
         options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
-    push = np.zeros(K)
     if answer.x is None:
-        return np.inf, push
+        return None
+    push = np.zeros(K)
     price = np.abs(answer.ineqlin.marginals)
     price[price <= 1e-9] = 0.0
     np.add.at(push, above, price[: len(above)])
     np.subtract.at(push, below, price[len(above) :])
-    return max(float(answer.x[-1]) * excess_unit, 0.0), push
+    return max(float(answer.x[-1]) * level, 0.0), push
 
 
 def widened(

@@ -61,7 +61,7 @@ def project_chunks(chunks: Chunks, system: System, bounds: Any = None) -> Shifts
         passes.answer(request, of_cell)
         request = proceed(solve)
     if solve.search.number[OUTCOME] != DONE:
-        scale = statistic_scale(rows, of_cell[ABSOLUTE])
+        scale = statistic_scale(rows, of_cell[ABSOLUTE], system.weight, extremes)
         excess, push = least_excess(rows, *extremes, scale)
         if excess > 1e-9 * scale[push != 0].max(initial=0.0):
             raise infeasible(system.view, rows, excess, push)

@@ -37,11 +37,27 @@ def interior_multipliers(z: np.ndarray, system: System, rows: Rows, box: Box) ->
     constant = np.clip(z, lo, hi)[~free] @ held[~free]
     R, E, b = _inequalities(rows, rows.offset - constant)
     A = R @ held[free].T
-    size = np.maximum(np.abs(A) @ np.abs(np.clip(z, lo, hi))[free], np.abs(b))
+    outputs = np.abs(np.clip(z, lo, hi))[free]
+    size = np.maximum(np.abs(A) @ outputs, np.abs(b))
     size = np.where(size > 0, size, 1.0)
+    if not free.any() or not len(b):
+        return None
+    # The method knows no other scale than 1: outputs in units of the largest that rows or bounds make of them.
+    entries = np.abs(A).sum(axis=1)
+    needed = np.abs(b)[entries > 0] / entries[entries > 0]
+    unit = max(float(outputs.max()), float(needed.max(initial=0.0))) or 1.0
+    heaviest = float(weight[free].max())
     with np.errstate(all="ignore"):
-        v = _interior(z[free], weight[free], A / size[:, None], E / size[:, None], b / size, lo[free], hi[free])
-    return None if v is None else R.T @ (v / size)
+        v = _interior(
+            z[free] / unit,
+            weight[free] / heaviest,
+            A * (unit / size)[:, None],
+            E / size[:, None],
+            b / size,
+            lo[free] / unit,
+            hi[free] / unit,
+        )
+    return None if v is None else R.T @ (v / size) * (heaviest * unit**2)
 
 
 def _inequalities(rows: Rows, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

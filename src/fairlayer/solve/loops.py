@@ -13,11 +13,13 @@ import numpy as np
 
 from fairlayer.binding.exact_sums import TINY, UNIT, exact_sums
 from fairlayer.compiled import compiled
-from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, begin, proceed
+from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, proceed
+from fairlayer.solve.driver import begin as begin_solve
 from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, shifts, solve_active, statistics
 from fairlayer.solve.smooth import KL, SQUARED, extent, smooth_pull_back, smooth_sums, smooth_write
 
 NOT_FINITE, TOO_LARGE, OUTSIDE = 8, 9, 10  # ends of a solve before its start
+_BLOCK = 256  # samples that are taken at a time, where something of their cells is looked up
 MOST_SUM = 1e300  # of |z|: the rest of float64's range is left to differences and error bounds
 
 
@@ -28,14 +30,14 @@ def largest_magnitude(z):
     Without its sign bit a float orders as the integer of the same bits, and integers are compared many at a time.
     """
     if z.itemsize == 4:
-        narrow = np.zeros(1, dtype=np.int32)
-        for bits in z.view(np.int32):
-            narrow[0] = max(narrow[0], bits & np.int32(0x7FFFFFFF))
-        return float(narrow.view(np.float32)[0])
-    wide = np.zeros(1, dtype=np.int64)
-    for bits in z.view(np.int64):
-        wide[0] = max(wide[0], bits & np.int64(0x7FFFFFFFFFFFFFFF))
-    return wide.view(np.float64)[0]
+        narrow, most = z.view(np.int32), np.int32(0)
+        for i in range(narrow.size):
+            most = max(most, narrow[i] & np.int32(0x7FFFFFFF))
+        return float(np.full(1, most, dtype=np.int32).view(np.float32)[0])
+    wide, greatest = z.view(np.int64), np.int64(0)
+    for i in range(wide.size):
+        greatest = max(greatest, wide[i] & np.int64(0x7FFFFFFFFFFFFFFF))
+    return np.full(1, greatest, dtype=np.int64).view(np.float64)[0]
 
 
 @compiled(inline=True)
@@ -46,6 +48,14 @@ def _bound(side, i):
 @compiled(inline=True)
 def _weight(weight, i):
     return weight[i] if weight.size > 0 else 1.0
+
+
+@compiled(inline=True)
+def _look_up(of_cell, cell, begin, of_sample):
+    """What the cells of a block of samples have, sample by sample: loops over what is looked up first have no gaps."""
+    at = cell[begin : begin + _BLOCK].view(np.uint32)
+    for i in range(at.size):
+        of_sample[i] = of_cell[at[i]]
 
 
 class Samples(NamedTuple):
@@ -70,12 +80,17 @@ def gather(kind, z, cell, weight, lo, hi, count, single):
         return Samples(kind, z, cell, weight, lo, hi, np.empty(0, dtype=z.dtype), start, single)
     for c in range(count.size):
         start[c + 1] = start[c] + int(count[c])
-    place = start.copy()
+    # Every other sample from the end of its cell: those that go the same way wait for each other.
+    at, up, down = cell.view(np.uint32), start.astype(np.uint64), start[1:].astype(np.uint64)
     ordered = np.empty(z.size, dtype=z.dtype)
-    for i in range(z.size):
-        c = cell[i]
-        ordered[place[c]] = z[i]
-        place[c] += 1
+    for i in range(0, z.size - 1, 2):
+        c, d = at[i], at[i + 1]
+        first, second = up[c], down[d] - np.uint64(1)
+        up[c], down[d] = first + np.uint64(1), second
+        ordered[first] = z[i]
+        ordered[second] = z[i + 1]
+    if z.size % 2 == 1:
+        ordered[up[at[z.size - 1]]] = z[z.size - 1]
     return Samples(kind, z, cell, weight, lo, hi, ordered, start, single)
 
 
@@ -112,7 +127,7 @@ def start_solve(samples, rows, count, cell_weight, start, unit):
         reach = 2.0 * max(largest - low, high + largest, 0.0)
     if slope != 1.0:
         cell_weight = slope * cell_weight
-    solve = begin(rows, count, cell_weight, least, most, reach, start, unit)
+    solve = begin_solve(rows, count, cell_weight, least, most, reach, start, unit)
     if not np.isfinite(largest):
         solve.search.number[OUTCOME] = NOT_FINITE
     elif not fits:
@@ -125,9 +140,9 @@ def start_solve(samples, rows, count, cell_weight, start, unit):
 @compiled(reorder=True, inner=True)
 def _stretch(z, start, stop, shift, low, high):
     """Sum of outputs and slopes over a stretch of samples with the same shift."""
-    total, inside = 0.0, 0
-    for i in range(start, stop):
-        raw = z[i] - shift
+    total, inside, some = 0.0, 0, z[start:stop]
+    for i in range(some.size):
+        raw = some[i] - shift
         y = min(max(raw, low), high)
         total += y
         inside += 1 if y == raw else 0
@@ -138,9 +153,9 @@ def _stretch(z, start, stop, shift, low, high):
 def _rounded_stretch(z, start, stop, shift, low, high):
     """The same, each output rounded to z's dtype as it will be written; and the sum of absolute values."""
     rounded = z.dtype.type
-    total, absolute, inside = 0.0, 0.0, 0
-    for i in range(start, stop):
-        raw = rounded(z[i] - shift)
+    total, absolute, inside, some = 0.0, 0.0, 0, z[start:stop]
+    for i in range(some.size):
+        raw = rounded(some[i] - shift)
         y = min(max(raw, low), high)
         total += y
         absolute += abs(y)
@@ -151,9 +166,9 @@ def _rounded_stretch(z, start, stop, shift, low, high):
 @compiled(reorder=True, inner=True)
 def _measured_stretch(z, start, stop, low, high):
     """Without a shift: sums of outputs, slopes, absolute values and squares."""
-    total, absolute, square, inside = 0.0, 0.0, 0.0, 0
-    for i in range(start, stop):
-        raw = float(z[i])
+    total, absolute, square, inside, some = 0.0, 0.0, 0.0, 0, z[start:stop]
+    for i in range(some.size):
+        raw = float(some[i])
         y = min(max(raw, low), high)
         total += y
         absolute += abs(y)
@@ -220,10 +235,13 @@ def write(samples, shift, out, S, D, error):
     if samples.kind != SQUARED:
         smooth_write(samples, shift, out, S, D, error)
     elif samples.ordered.size > 0 and not samples.single:
-        low, high = lo[0], hi[0]
-        for i in range(z.size):
-            raw = rounded(z[i] - shift[cell[i]])
-            out[i] = min(max(raw, low), high)
+        low, high, of_sample = lo[0], hi[0], np.empty(_BLOCK)
+        for begin in range(0, z.size, _BLOCK):
+            some, target = z[begin : begin + _BLOCK], out[begin : begin + _BLOCK]
+            _look_up(shift, cell, begin, of_sample)
+            for i in range(some.size):
+                raw = rounded(some[i] - of_sample[i])
+                target[i] = min(max(raw, low), high)
         for c in range(S.size):
             S[c], error[c], D[c] = _rounded_stretch(samples.ordered, start[c], start[c + 1], shift[c], low, high)
     else:
@@ -292,14 +310,23 @@ def pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, 
     bank = np.zeros((4, shift.size))  # four in turn, so that samples of one cell need not wait for each other
     plain = weight.size == 0 and lo.size == 1 and hi.size == 1
     low, high = lo[0], hi[0]
-    whole = n - n % 4 if plain else 0
-    for i in range(0, whole, 4):
-        for k in range(4):
-            c, g = cell[i + k], gradient[i + k]
-            raw = rounded(z[i + k] - shift[c])
+    of_sample, free, inside = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(n if plain else 0, dtype=np.uint8)
+    for begin in range(0, n if plain else 0, _BLOCK):
+        some, given = z[begin : begin + _BLOCK], gradient[begin : begin + _BLOCK]
+        at, moves = cell[begin : begin + _BLOCK].view(np.uint32), inside[begin : begin + _BLOCK]
+        _look_up(shift, cell, begin, of_sample)
+        for i in range(some.size):
+            raw = rounded(some[i] - of_sample[i])
             y = min(max(raw, low), high)
-            bank[k, c] += g if y == raw else zero
-    for i in range(whole, n):
+            moves[i] = 1 if y == raw else 0
+            free[i] = given[i] if y == raw else zero
+        whole = some.size - some.size % 4
+        for i in range(0, whole, 4):
+            for k in range(4):
+                bank[k, at[i + k]] += free[i + k]
+        for i in range(whole, some.size):
+            bank[0, at[i]] += free[i]
+    for i in range(n if not plain else 0):
         c, g = cell[i], gradient[i]
         raw = rounded(z[i] - shift[c])
         y = min(max(raw, _bound(lo, i)), _bound(hi, i))
@@ -309,12 +336,13 @@ def pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, 
         bank[0, c] = (bank[0, c] + bank[1, c]) + (bank[2, c] + bank[3, c])
     shifts(rows, solve_active(rows, nu, slopes, bank[0]), correction)
     if plain:
-        for i in range(n):
-            c = cell[i]
-            raw = rounded(z[i] - shift[c])
-            y = min(max(raw, low), high)
-            g = rounded(gradient[i] - correction[c])
-            out[i] = g if y == raw else zero
+        for begin in range(0, n, _BLOCK):
+            given, target = gradient[begin : begin + _BLOCK], out[begin : begin + _BLOCK]
+            moves = inside[begin : begin + _BLOCK]
+            _look_up(correction, cell, begin, of_sample)
+            for i in range(given.size):
+                g = rounded(given[i] - of_sample[i])
+                target[i] = g if moves[i] else zero
     else:
         for i in range(n):
             c = cell[i]

@@ -43,6 +43,7 @@ EVALUATE, DONE, INFEASIBLE, STALLED = 0, 1, 2, 3
 _LEAST_DAMPING, _FIRST_DAMPING, _MOST_DAMPING = 1e-10, 1e-2, 1.0
 _MOST_EVALUATIONS = 2000
 _NEAR = 1e5  # times the tolerance: slopes are rounding alone, and steps are taken without looking at them
+_FAR_APART = 1e4  # of the heaviest cell to the lightest
 _NEGLIGIBLE = 300.0  # times the tolerance: good enough once rounding stops progress
 
 # Places in Search.number: of the line search, and counters.
@@ -196,11 +197,37 @@ def _place(rows, search, alpha):
 
 
 @compiled(inline=True)
-def _aim(H, b, rows, tolerance, start, target):
-    """The optimum of the quadratic model."""
-    if b.size > FEW and guess_sides(H, b, rows, tolerance, start, target):
-        return SOLVED
-    return solve_small(H, b, rows, tolerance, target)
+def _far_apart(weight):
+    """Whether cells differ in weight by decades."""
+    least, most = np.inf, 0.0
+    for c in range(weight.size):
+        if weight[c] > 0.0:
+            least, most = min(least, weight[c]), max(most, weight[c])
+    return most > _FAR_APART * least
+
+
+@compiled(inline=True)
+def _aim(H, b, rows, tolerance, start, weight, target):
+    """The optimum of the quadratic model.
+
+    Where weights differ by decades, the active-set method compares the light with the heavy, whose differences lose
+    their digits: it may be far off, or see a conflict where there is none. Guesses of sides do not compare them.
+    """
+    if b.size > FEW:
+        outcome = SOLVED if guess_sides(H, b, rows, tolerance, start, target) else CONFLICT
+        if outcome == CONFLICT:
+            outcome = solve_small(H, b, rows, tolerance, target)
+    else:
+        outcome = solve_small(H, b, rows, tolerance, target)
+        if outcome != SOLVED or _far_apart(weight):
+            found, first = target.copy(), np.zeros(b.size)
+            if outcome == SOLVED:
+                first[:] = found
+            if guess_sides(H, b, rows, tolerance, first, target):
+                outcome = SOLVED
+            else:
+                target[:] = found
+    return outcome
 
 
 @compiled(inner=True)
@@ -233,7 +260,7 @@ def _next_direction(rows, search, q):
                 if nu[i] != 0.0:
                     b[k] += H[k, i] * nu[i]
             precision[k] = max(tolerance[k], 1e-15 * abs(b[k]))
-        outcome = _aim(H, b, rows, precision, nu, target)
+        outcome = _aim(H, b, rows, precision, nu, cell[WEIGHT], target)
         if outcome == CONFLICT:
             for k in range(K):
                 trial[k] = target[k]

@@ -87,8 +87,8 @@ def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
     if outcome == DONE:
         return Outcome(out.astype(raw.dtype), nu, Status.ROUNDED)
     # Whatever else must give way, what can always be kept is.
-    scale = statistic_scale(rows, absolute)
     least, most = (count * float(side[0]) for side in (inside.lo, inside.hi))
+    scale = statistic_scale(rows, absolute, count, (least, most))
     excess, push = least_excess(rows, least, most, scale, ~promised)
     for wider, wide in widened(rows, excess, scale, ~promised):
         outcome, nu, _, _, missed, _, _ = attempt(wide, unit)
