@@ -316,6 +316,8 @@ def check_domain(z: Any, discrepancy: Discrepancy) -> None:
 def check_interval(box: Box, discrepancy: Discrepancy) -> None:
     """Refuse bounds that no output of a discrepancy can meet."""
     low, high = interval_of(discrepancy)
+    if (low, high) == _ANYTHING:
+        return
     if box.lo.max(initial=low) >= high > low or box.hi.min(initial=high) <= low < high:
         raise InputError(
             f"bounds {box.lowest:g} to {box.highest:g} cannot be met: outputs of the {discrepancy.name!r} discrepancy "

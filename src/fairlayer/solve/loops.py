@@ -13,7 +13,8 @@ import numpy as np
 
 from fairlayer.binding.exact_sums import TINY, UNIT, exact_sums
 from fairlayer.compiled import compiled
-from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, begin, proceed
+from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, proceed
+from fairlayer.solve.driver import begin as begin_solve
 from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, shifts, solve_active, statistics
 from fairlayer.solve.smooth import KL, SQUARED, extent, smooth_pull_back, smooth_sums, smooth_write
 
@@ -126,7 +127,7 @@ def start_solve(samples, rows, count, cell_weight, start, unit):
         reach = 2.0 * max(largest - low, high + largest, 0.0)
     if slope != 1.0:
         cell_weight = slope * cell_weight
-    solve = begin(rows, count, cell_weight, least, most, reach, start, unit)
+    solve = begin_solve(rows, count, cell_weight, least, most, reach, start, unit)
     if not np.isfinite(largest):
         solve.search.number[OUTCOME] = NOT_FINITE
     elif not fits:
