@@ -77,7 +77,7 @@ def warm_up(group: Any, own: None) -> None:
     for dtype, path in product((torch.float64, torch.float32), ("compiled", "tensor")):
         for weights in (None, torch.ones(4)):
             z = torch.tensor([0.1, 0.9, 0.4, 0.3], dtype=dtype)
-            constraints = [MeanParity(0.1), EqualizedResiduals(0.1)]
+            constraints = [MeanParity(0.1), EqualizedResiduals(0.5)]
             arguments = {"z": z, "upstream": z, "groups": torch.tensor([0, 1, 0, 1]), "targets": z, "weights": weights}
             project_share(group, {**arguments, "constraints": constraints, "path": path})
             project(z, torch.tensor([0, 1, 0, 1]), constraints, targets=z, weights=weights, path=path)
