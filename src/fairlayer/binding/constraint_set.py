@@ -40,6 +40,7 @@ class ConstraintSet:
         self.matrices = list(self.matrix_at.values())
         self.only_matrices = bool(listed) and len(self.matrices) == len(listed)
         self.needs_groups = len(self.matrices) < len(listed)
+        self.conditioned = [constraint for constraint in listed if constraint.conditions]
         self.needs_targets = next((type(c).__name__ for c in listed if c.needs_targets), None)
         self.needs_features = any(constraint.needs_features for constraint in listed)
         self.key = tuple((type(constraint), constraint.key) for constraint in listed)
@@ -74,10 +75,11 @@ class ConstraintSet:
         tolerances = self.tolerances()
         if self.matrices or any(isinstance(tolerance, torch.Tensor) for tolerance in tolerances):
             return self._mixed_limits(plan, tolerances)
-        if self._limits[0] is not plan or self._limits[1] != tolerances:
+        kept = self._limits  # another thread may be at work on another plan
+        if kept[0] is not plan or kept[1] != tolerances:
             upper = np.array(tolerances, dtype=np.float64)[plan.owner]
-            self._limits = (plan, tolerances, (-upper, upper, None, None))
-        return self._limits[2]
+            self._limits = kept = (plan, tolerances, (-upper, upper, None, None))
+        return kept[2]
 
     def _mixed_limits(self, plan: RowPlan, tolerances: tuple[Any, ...]) -> Limits:
         sides: list[list[torch.Tensor]] = [[torch.zeros(0)], [torch.zeros(0)]]

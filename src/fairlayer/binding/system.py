@@ -60,7 +60,7 @@ def bind(
     attributes = read_groups(groups, n, levels) if rules.needs_groups else {}
     groupings, used = rules.groupings(tuple(attributes))
     columns: dict[Key, Column | SoftGroup] = {("group", name): attributes[name] for name in used}
-    for constraint in rules.constraints:
+    for constraint in rules.conditioned:
         columns.update(condition_columns(constraint, features, targets))
     check_lengths(rules, columns, n)
     if rules.matrices or any(type(column) is SoftGroup for column in columns.values()):  # every sample is its own cell
@@ -71,7 +71,7 @@ def bind(
         index, count, weight, levels_met = assign_cells(list(columns.values()), n, weights)  # type: ignore[arg-type]
         keys = tuple(columns)
         if len(count) <= MOST_KEPT:
-            kinds = tuple(tuple(map(type, labels)) for labels in levels_met.labels)
+            kinds = tuple(None if c.labels is None else tuple(map(type, c.labels)) for c in columns.values())
             plan = _kept_plan(rules, groupings, keys, levels_met, kinds)
         else:
             plan = _cell_plan(rules, groupings, keys, levels_met)
@@ -115,9 +115,9 @@ def _kept_plan(
     groupings: Groupings,
     keys: tuple[Key, ...],
     levels: Levels,
-    kinds: tuple[tuple[type, ...], ...],
+    kinds: tuple[tuple[type, ...] | None, ...],
 ) -> RowPlan:
-    """The same, kept. kinds: types of the labels, as 0, 0.0 and False are equal but differ."""
+    """The same, kept. kinds: types of labels that are not the integers themselves: 0, 0.0 and False are equal."""
     return _cell_plan(rules, groupings, keys, levels)
 
 

@@ -29,7 +29,6 @@ from fairlayer.solve.newton import (
     MOST,
     NUMBERS,
     REACH,
-    SQUARE,
     TOLERANCE,
     TRIAL,
     WEIGHT,

@@ -15,7 +15,6 @@ from scipy.sparse import csr_array, hstack, vstack
 
 from fairlayer.binding.rows import EACH, Rows
 
-
 _DECADES = 1e-6  # between two levels of excess that are looked for in turn
 _NOTHING = 1e-7  # of a level: an excess that is rounding alone, or belongs to a lower level
 
