@@ -9,6 +9,7 @@ function `project` here, and the module `FairLayer` in layer.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -162,6 +163,9 @@ class ProjectOptions(NamedTuple):
 _CHOICES = {"absent": ("vacuous", "raise"), "infeasible": ("raise", "relax"), "path": ("auto", "compiled", "tensor")}
 
 
+_CHOSEN = set(product(*_CHOICES.values()))
+
+
 def _check(z: Tensor, rules: ConstraintSet, targets: Any, options: ProjectOptions) -> None:
     """Refuse what cannot be projected, before any work."""
     if z.dtype not in _DTYPES:
@@ -182,9 +186,10 @@ def _check(z: Tensor, rules: ConstraintSet, targets: Any, options: ProjectOption
     if in_forward_mode():
         limits = [getattr(c, name, None) for c in rules.constraints for name in ("tolerance", "lower", "upper")]
         refuse_tangents(z=z, targets=targets, bounds=options.bounds, constraints=limits)
-    for name, known in _CHOICES.items():
-        if getattr(options, name) not in known:
-            raise InputError(f"{name} must be one of {known}; got {getattr(options, name)!r}.")
+    if options[3:6] not in _CHOSEN:
+        for name, known in _CHOICES.items():
+            if getattr(options, name) not in known:
+                raise InputError(f"{name} must be one of {known}; got {getattr(options, name)!r}.")
 
 
 def _project(

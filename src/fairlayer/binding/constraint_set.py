@@ -41,6 +41,7 @@ class ConstraintSet:
         self.matrices = list(self.matrix_at.values())
         self.only_matrices = bool(listed) and len(self.matrices) == len(listed)
         self.needs_groups = len(self.matrices) < len(listed)
+        self.conditioned = [constraint for constraint in listed if constraint.conditions]
         self.needs_targets = next((type(c).__name__ for c in listed if c.needs_targets), None)
         self.needs_positive = next(
             (type(c).__name__ for c in listed if c.quantity == "output" and getattr(c, "comparison", "") == "ratio"),
@@ -93,11 +94,12 @@ class ConstraintSet:
         tolerances = self.tolerances()
         if self.matrices or any(isinstance(tolerance, torch.Tensor) for tolerance in tolerances):
             return self._mixed_limits(plan, tolerances)
-        if self._limits[0] is not plan or self._limits[1] != tolerances:
+        kept = self._limits  # another thread may be at work on another plan
+        if kept[0] is not plan or kept[1] != tolerances:
             upper = np.array(tolerances, dtype=np.float64)[plan.owner]
             lower = np.where(plan.kind == RATIO, -np.inf, -upper)
-            self._limits = (plan, tolerances, (lower, upper, None, None))
-        return self._limits[2]
+            self._limits = kept = (plan, tolerances, (lower, upper, None, None))
+        return kept[2]
 
     def _mixed_limits(self, plan: RowPlan, tolerances: tuple[Any, ...]) -> Limits:
         sides: list[list[torch.Tensor]] = [[torch.zeros(0)], [torch.zeros(0)]]

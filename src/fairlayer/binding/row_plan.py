@@ -17,7 +17,10 @@ import torch
 from fairlayer.binding.exact_sums import exact_sums
 from fairlayer.binding.families import Family
 from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, RATIO, UPPER, Rows
+from fairlayer.compiled import compiled
 from fairlayer.constraints.affine import Affine
+
+_MOST_WHOLE = 2.0**40  # of which many add up without rounding
 
 
 class RowPlan:
@@ -52,6 +55,8 @@ class RowPlan:
         self.ratio = np.array(coefficient, dtype=np.float64)
         self.no_offset = np.zeros(len(self.residual))
         self._views: dict[bytes, PresentRows] = {}
+        # Bounds of families, and the families with them.
+        self._limits: tuple[np.ndarray, np.ndarray, np.ndarray] = (self.no_offset,) * 3
 
     @cached_property
     def labels(self) -> list[str]:
@@ -76,6 +81,10 @@ class RowPlan:
 
     def means(self, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Entries of M that make means of cell sums, and which statistics have any weight."""
+        if self.whole and not self.matrices:
+            value, total = np.empty(len(self.statistic)), np.zeros(len(self.residual))
+            if _means_of_counts(self.start, self.statistic, weight, total, value):
+                return value, total > 0
         total = self.totals(weight)
         present = total > 0
         if not self.matrices:
@@ -90,9 +99,12 @@ class RowPlan:
         self, value: np.ndarray, present: np.ndarray, offset: np.ndarray, lower: np.ndarray, upper: np.ndarray
     ) -> Rows:
         """Rows with these entries, offsets and bounds."""
-        family = np.empty((4, len(lower)))
-        family[KIND], family[COEFFICIENT], family[LOWER], family[UPPER] = self.kind, self.ratio, lower, upper
-        return Rows(self.start, self.statistic, value, offset, present, self.first, family)
+        kept = self._limits
+        if kept[0] is not lower or kept[1] is not upper:  # as a rule they are those of the last batch
+            family = np.empty((4, len(lower)))
+            family[KIND], family[COEFFICIENT], family[LOWER], family[UPPER] = self.kind, self.ratio, lower, upper
+            self._limits = kept = (lower, upper, family)
+        return Rows(self.start, self.statistic, value, offset, present, self.first, kept[2])
 
     def view(self, present: np.ndarray) -> PresentRows:
         """The rows between statistics that are `present`."""
@@ -102,6 +114,19 @@ class RowPlan:
                 self._views.clear()
             self._views[key] = PresentRows(self, present)
         return self._views[key]
+
+
+@compiled
+def _means_of_counts(start, statistic, weight, total, value):
+    """Entries of M that make means of cell sums; False where weights are not whole, and their sums not exact."""
+    for c in range(weight.size):
+        if weight[c] != np.floor(weight[c]) or weight[c] > _MOST_WHOLE:
+            return False
+        for e in range(start[c], start[c + 1]):
+            total[statistic[e]] += weight[c]
+    for e in range(value.size):
+        value[e] = 1.0 / max(total[statistic[e]], 1.0)
+    return True
 
 
 def _matrix_family(position: int, constraint: Affine) -> Family:

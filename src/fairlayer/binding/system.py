@@ -25,6 +25,7 @@ from fairlayer.binding.rows import EACH, Rows, cell_totals
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
 
+Kinds = tuple[tuple[type, ...] | None, ...]  # types of the labels of each column; None where they are integers
 MOST_KEPT = 4096  # cells of a plan that is worth keeping for the next batch
 
 
@@ -64,7 +65,8 @@ def bind(
         plan = make_plan(rules, groupings, {key: _sample_column(c) for key, c in columns.items()}, n)
     else:
         index, count, weight, levels_met = assign_cells(list(columns.values()), n, weights)  # type: ignore[arg-type]
-        plan = cell_plan(rules, groupings, tuple(columns), levels_met, len(count))
+        kinds = tuple(None if c.labels is None else tuple(map(type, c.labels)) for c in columns.values())
+        plan = cell_plan(rules, groupings, tuple(columns), levels_met, len(count), kinds)
     return bind_plan(plan, rules, index, count, weight, weights, targets)
 
 
@@ -81,7 +83,7 @@ def read_columns(
     attributes = read_groups(groups, n, levels) if rules.needs_groups else {}
     groupings, used = rules.groupings(tuple(attributes))
     columns: dict[Key, Column | SoftGroup] = {("group", name): attributes[name] for name in used}
-    for constraint in rules.constraints:
+    for constraint in rules.conditioned:
         columns.update(condition_columns(constraint, features, targets))
     check_lengths(rules, columns, n)
     return groupings, columns
@@ -112,11 +114,12 @@ def make_plan(
     return RowPlan(families, size, rules.matrix_at)
 
 
-def cell_plan(rules: ConstraintSet, groupings: Groupings, keys: tuple[Key, ...], levels: Levels, size: int) -> RowPlan:
+def cell_plan(
+    rules: ConstraintSet, groupings: Groupings, keys: tuple[Key, ...], levels: Levels, size: int, kinds: Kinds
+) -> RowPlan:
     """The plan over `size` cells of these levels, kept for the next batch unless there are too many."""
     if size > MOST_KEPT:
         return _cell_plan(rules, groupings, keys, levels)
-    kinds = tuple(tuple(map(type, labels)) for labels in levels.labels)
     return _kept_plan(rules, groupings, keys, levels, kinds)
 
 
@@ -132,9 +135,9 @@ def _kept_plan(
     groupings: Groupings,
     keys: tuple[Key, ...],
     levels: Levels,
-    kinds: tuple[tuple[type, ...], ...],
+    kinds: Kinds,
 ) -> RowPlan:
-    """The same, kept. kinds: types of the labels, as 0, 0.0 and False are equal but differ."""
+    """The same, kept. kinds: types of labels that are not the integers themselves: 0, 0.0 and False are equal."""
     return _cell_plan(rules, groupings, keys, levels)
 
 

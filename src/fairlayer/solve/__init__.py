@@ -130,7 +130,7 @@ def _unsolved(task: Task) -> FairlayerError:
     weight = task.system.weights[task.system.weights > 0]
     if len(weight) and weight.max() > _MOST_WEIGHTS * weight.min():
         return FairlayerError(
-            f"The solver did not converge: weights from {weight.min():.0e} to {weight.max():.0e} lie further apart "
+            f"The solver did not converge: weights from {weight.min():.0e} to {weight.max():.0e} are further apart "
             "than float64 can resolve under these constraints. Bring them closer together."
         )
     return FairlayerError("The solver did not converge on this problem; please report it with the inputs.")

@@ -51,9 +51,9 @@ def _weight(weight, i):
 
 
 @compiled(inline=True)
-def _look_up(of_cell, cell, begin, of_sample):
+def _look_up(of_cell, cell, first, of_sample):
     """What the cells of a block of samples have, sample by sample: loops over what is looked up first have no gaps."""
-    at = cell[begin : begin + _BLOCK].view(np.uint32)
+    at = cell[first : first + _BLOCK].view(np.uint32)
     for i in range(at.size):
         of_sample[i] = of_cell[at[i]]
 
@@ -236,9 +236,9 @@ def write(samples, shift, out, S, D, error):
         smooth_write(samples, shift, out, S, D, error)
     elif samples.ordered.size > 0 and not samples.single:
         low, high, of_sample = lo[0], hi[0], np.empty(_BLOCK)
-        for begin in range(0, z.size, _BLOCK):
-            some, target = z[begin : begin + _BLOCK], out[begin : begin + _BLOCK]
-            _look_up(shift, cell, begin, of_sample)
+        for first in range(0, z.size, _BLOCK):
+            some, target = z[first : first + _BLOCK], out[first : first + _BLOCK]
+            _look_up(shift, cell, first, of_sample)
             for i in range(some.size):
                 raw = rounded(some[i] - of_sample[i])
                 target[i] = min(max(raw, low), high)
@@ -311,10 +311,10 @@ def pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, 
     plain = weight.size == 0 and lo.size == 1 and hi.size == 1
     low, high = lo[0], hi[0]
     of_sample, free, inside = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(n if plain else 0, dtype=np.uint8)
-    for begin in range(0, n if plain else 0, _BLOCK):
-        some, given = z[begin : begin + _BLOCK], gradient[begin : begin + _BLOCK]
-        at, moves = cell[begin : begin + _BLOCK].view(np.uint32), inside[begin : begin + _BLOCK]
-        _look_up(shift, cell, begin, of_sample)
+    for first in range(0, n if plain else 0, _BLOCK):
+        some, given = z[first : first + _BLOCK], gradient[first : first + _BLOCK]
+        at, moves = cell[first : first + _BLOCK].view(np.uint32), inside[first : first + _BLOCK]
+        _look_up(shift, cell, first, of_sample)
         for i in range(some.size):
             raw = rounded(some[i] - of_sample[i])
             y = min(max(raw, low), high)
@@ -336,10 +336,10 @@ def pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, 
         bank[0, c] = (bank[0, c] + bank[1, c]) + (bank[2, c] + bank[3, c])
     shifts(rows, solve_active(rows, nu, slopes, bank[0]), correction)
     if plain:
-        for begin in range(0, n, _BLOCK):
-            given, target = gradient[begin : begin + _BLOCK], out[begin : begin + _BLOCK]
-            moves = inside[begin : begin + _BLOCK]
-            _look_up(correction, cell, begin, of_sample)
+        for first in range(0, n, _BLOCK):
+            given, target = gradient[first : first + _BLOCK], out[first : first + _BLOCK]
+            moves = inside[first : first + _BLOCK]
+            _look_up(correction, cell, first, of_sample)
             for i in range(given.size):
                 g = rounded(given[i] - of_sample[i])
                 target[i] = g if moves[i] else zero

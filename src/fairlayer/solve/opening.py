@@ -199,7 +199,8 @@ def _agreed(
     count = body[:, 0].astype(np.float64)
     weight = count if part.weights is None else layout.totals(body, "weight")[0]
     targets = layout.totals(body, "targets") if "targets" in layout.at else None
-    plan = cell_plan(rules, part.groupings, part.keys, levels, size)
+    kinds = tuple(tuple(map(type, labels)) for labels in levels.labels)
+    plan = cell_plan(rules, part.groupings, part.keys, levels, size, kinds)
     return Whole(
         bind_plan(plan, rules, cell, count, weight, part.weights, part.targets, targets),
         share,
