@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import time
 from contextlib import contextmanager
@@ -109,7 +110,8 @@ def double_backward(group: Any, own: dict[str, Any]) -> str:
 def die(group: Any, own: dict[str, Any]) -> Any:
     """Project, but for one rank that ends without a word, or hangs, at a moment of its own."""
     arguments = dict(own)
-    fate = arguments.pop("fate", None)
+    fate, seconds = arguments.pop("fate", None), arguments.pop("seconds")
+    group = dist.new_group(timeout=datetime.timedelta(seconds=seconds))
     if fate in ("dies", "hangs"):
         real = dist.all_reduce
         calls = []
