@@ -49,16 +49,6 @@ def test_first_steps_run(capsys, monkeypatch):
     assert "ledger" in capsys.readouterr().out
 
 
-def test_demo_runs(monkeypatch, tmp_path):
-    demo = pytest.importorskip("fairlayer.cli.demo", exc_type=ImportError)
-    monkeypatch.setattr(demo, "TRAINING_ROWS", 600)
-    monkeypatch.setattr(demo, "TEST_ROWS", 400)
-    monkeypatch.setattr("fairlayer.cli.learning.STRENGTHS", (1.0, 3.0))  # some of those that are tried
-    monkeypatch.chdir(tmp_path)
-    assert demo.demo() == 0
-    assert (tmp_path / "demo" / "report.html").exists()
-
-
 def test_no_script_is_left_out():
     assert {script.stem for script in EXAMPLES.glob("*.py")} == {"first_steps", *RUN_HERE, *RUN_ELSEWHERE}
 
