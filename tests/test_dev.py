@@ -72,7 +72,7 @@ def test_the_demo_installs_the_command_line_and_the_tests_add_the_rest(checkout:
     assert asked[-1] == "python -m fairlayer demo -o elsewhere"
     assert checkout.run("demo") == ""
     assert installed(checkout.asked()) == []
-    assert "2.4 GB" in checkout.run("test", "tests/cli")
+    assert "3.4 GB" in checkout.run("test", "tests/cli")
     asked = checkout.asked()
     assert installed(asked) == ["torch", ".[dev]"]
     assert asked[-1].endswith(" tests/cli")

@@ -189,7 +189,11 @@ class BatchFacts:
         self.rows = parts[0].rows if parts else ()
         self.vacuous = ()
         self.excess = max((part.excess for part in parts), default=0.0)
-        self.multipliers = np.stack([part.multipliers for part in parts]) if parts else np.zeros((0, 0))
+
+    @property
+    def multipliers(self) -> np.ndarray:
+        """Multiplier of each row, problem by problem."""
+        return np.stack([part.multipliers for part in self.parts]) if self.parts else np.zeros((0, 0))
 
     @property
     def gaps(self) -> np.ndarray:

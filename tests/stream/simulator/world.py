@@ -16,7 +16,7 @@ from fairlayer.errors import StoreError, UncertainError
 from fairlayer.stream import group, log, sql, stream
 from fairlayer.stream.ready import prepare
 from simulator.judge import TOLERANCE, BrokenError, Row, judge, read
-from simulator.scheduler import Scheduler, Stuck
+from simulator.scheduler import Scheduler
 from simulator.server import Server, SimulatedPostgres
 
 MOST_STEPS = 20_000
@@ -233,7 +233,7 @@ class World:
             faults = process.faults
             try:
                 if batch.unsure is not None:
-                    counted = self.ask(process.stream, batch)
+                    counted = self.ask(process, batch)
                     if counted is None:
                         self.scheduler.sleep(0.05)
                         continue
@@ -256,14 +256,16 @@ class World:
                 self.told(process, batch, decided.value.tobytes())
                 caller.next += 1
 
-    def ask(self, opened: Stream, batch: Batch) -> bool | None:
+    def ask(self, process: Process, batch: Batch) -> bool | None:
         """As the message says: whether an entry is in the log; None where that cannot be said now."""
-        found = opened.verify(hash=batch.unsure)
+        assert process.stream is not None
+        faults, bad = process.faults, self.bad is not None
+        found = process.stream.verify(hash=batch.unsure)
         if found:
             return True
         if len(found.problems) == 1 and f"the hash {batch.unsure} is of no entry" in found.problems[0]:
             return False
-        if self.bad is None:
+        if not bad and process.faults == faults:
             raise BrokenError(str(found))
         return None
 
@@ -360,7 +362,7 @@ class World:
                 scheduler.run(self.done, self.look, MOST_STEPS)
                 scheduler.start("auditor", self.finish, Process("auditor", []))
                 scheduler.run(lambda: self.finished, self.look, MOST_STEPS)
-            except (BrokenError, Stuck) as error:
+            except Exception as error:  # whatever it is, it should not have come to this
                 broken = f"{type(error).__name__}: {error}"
             finally:
                 scheduler.end(lambda task: True)
