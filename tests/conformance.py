@@ -161,6 +161,8 @@ CASES: dict[str, Callable[[np.random.Generator, int], Data]] = {
         "groups": {"rare": np.where(np.arange(n) < 3, np.arange(n), 3)},
     },
 }
+# Cases whose rows are listed as multipliers are; a ratio of two groups is two rows, and has one multiplier.
+BY_ROW = [name for name in CASES if "ratio" not in name]
 
 BOUNDS: dict[str, Callable[[np.random.Generator, int], Any]] = {
     "no bounds": lambda rng, n: None,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from conformance import CASES, assert_close, assert_holds, make_problem, reference
+from conformance import BY_ROW, CASES, assert_close, assert_holds, make_problem, reference
 from discrepancies import COMPILED, KINDS, PATHS, Scaled, kind_of, problem_for
 from entropy_oracle import project_entropic
 from fairlayer import FairLayer, InfeasibleError, InputError, MeanParity, ResidualMean, WeightedSquared, project
@@ -18,12 +18,13 @@ BOUNDS = ("no bounds", "box", "per sample")
 every_path = pytest.mark.parametrize(("kind", "path"), PATHS)
 VARIANTS = [(*one, torch.float64) for one in PATHS] + [(*one, torch.float32) for one in PATHS if one[0] in COMPILED]
 every_case = pytest.mark.parametrize("case", CASES)
+every_case_by_row = pytest.mark.parametrize("case", BY_ROW)
 every_bound = pytest.mark.parametrize("bounds", BOUNDS)
 every_weight = pytest.mark.parametrize("weights", ["unweighted", "weighted"])
 
 
 @pytest.mark.parametrize(("kind", "path", "dtype"), VARIANTS)
-@every_case
+@every_case_by_row
 @every_bound
 @every_weight
 def test_is_feasible_and_optimal(kind, path, case, bounds, weights, dtype):

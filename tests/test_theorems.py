@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from conformance import BOUNDS, CASES, make_problem, rounding, solve
+from conformance import BOUNDS, BY_ROW, CASES, make_problem, rounding, solve
 from fairlayer import project
 from formulas import Problem
 from oracle import matrix_form
 
 every_case = pytest.mark.parametrize("case", CASES)
+every_case_by_row = pytest.mark.parametrize("case", BY_ROW)
 
 
 def jacobian(problem: Problem) -> np.ndarray:
@@ -47,7 +48,7 @@ def test_the_gradient_never_grows(case, bounds):
     assert np.linalg.norm(jacobian(make_problem(case, bounds, n=24)), 2) <= 1 + 1e-9
 
 
-@every_case
+@every_case_by_row
 def test_the_jacobian_is_an_orthogonal_projector(case):
     """Theorem 4.4: symmetric, every eigenvalue 0 or 1, as many zeros as independent active rows."""
     problem = make_problem(case, n=24)
@@ -59,7 +60,7 @@ def test_the_jacobian_is_an_orthogonal_projector(case):
     assert (eigenvalues < 0.5).sum() == np.linalg.matrix_rank(A) > 0
 
 
-@every_case
+@every_case_by_row
 @pytest.mark.parametrize("bounds", BOUNDS)
 def test_normals_are_suppressed(case, bounds):
     """Theorem 4.4: no gradient moves the outputs across an active row, with bounds or without."""
@@ -69,7 +70,7 @@ def test_normals_are_suppressed(case, bounds):
     assert np.abs(A @ jacobian(problem)).max() < 1e-9 * np.abs(A).max()
 
 
-@every_case
+@every_case_by_row
 def test_is_affine_on_a_region(case):
     """Theorem 4.3: g(z) = P z + c, with P and c from the active rows alone; linear between points of one region."""
     problem = make_problem(case)

@@ -231,7 +231,7 @@ def test_predict_with_a_warm_start(run, classifier, tmp_path):
     assert certificates[0].mean_change != certificates[1].mean_change
     again = run(*arguments, "--state", tmp_path / "warm.db", "--warm-start", past)
     assert again.exit_code == 0
-    assert "was not used" in again.stderr
+    assert "was ignored" in again.stderr
     alone = run("predict", classifier, new, "-o", tmp_path / "out.csv", "--warm-start", past)
     assert alone.exit_code == 2
     assert "--mode stream" in alone.stderr
