@@ -203,7 +203,6 @@ def fit(
         constraint=constraint or (),
         over=over or (),
     )
-    wanted.check_threshold()
     box = options.read_bounds(bounds)
     if not 0.0 < test < 1.0:
         raise InputError(f"--test: the share must lie between 0 and 1; got {test:g}.")
@@ -246,11 +245,7 @@ def fit(
         raise InputError("--bounds: probabilities lie between 0 and 1; leave the option out for classes.")
     classes = {schema.positive: 1, schema.negative: 0} if classify else None
     constraints = wanted.constraints(FrameColumns(source, frame), attributes, classes)
-    if any(constraint.quantity == "decision" for constraint in constraints) and not classify:
-        raise InputError(
-            f"--rate and --rate-ratio are about classes, and {schema.target} holds numbers: compare means with --parity "
-            "or --ratio, or make classes of the target."
-        )
+    wanted.check_threshold(required=None if classify else schema.target)
     _check_regions(constraints, schema, frame, wanted)
     kind = _choose_kind(model, method, constraints, classify, max_minutes)
     chosen = _choose(method, kind, constraints)

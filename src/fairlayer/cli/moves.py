@@ -63,7 +63,11 @@ class ByShifts(Moves):
 
     def __init__(self, system: System, constraints: Sequence[Constraint], bounds: Any):
         super().__init__(system, constraints, bounds)
-        self.rules.check_bounds(read_bounds(bounds, 1, np.float64).lowest)
+        if self.rules.needs_positive and not read_bounds(bounds, 1, np.float64).lowest >= 0.0:
+            raise InputError(
+                "--ratio: a share of a mean says nothing of scores that may be negative: add --bounds 0 1, or another "
+                "lower end of at least 0; or compare differences, with --parity."
+            )
         self.shifts: Shifts | None = None
 
     def solve(self, chunks: Chunks) -> tuple[Facts, Change]:

@@ -287,10 +287,13 @@ class Wanted:
         if options and target is None:
             raise InputError(f"{options[0]} compares {what} with the actual outcomes: add --target COLUMN.")
 
-    def check_threshold(self) -> None:
-        """Refuse a threshold that nothing would be decided by."""
-        if self.threshold is not None and (self.rate, self.rate_ratio) == (None, None):
+    def check_threshold(self, required: str | None = None) -> None:
+        """Refuse a threshold that nothing would be decided by. required: a target that holds numbers, if it does."""
+        decides = (self.rate, self.rate_ratio) != (None, None)
+        if self.threshold is not None and not decides:
             raise InputError("--threshold is for rates of decisions: add --rate or --rate-ratio, or leave it out.")
+        if self.threshold is None and decides and required is not None:
+            raise InputError(f"--rate: {required} holds numbers: add --threshold P, from which on an output is a yes.")
 
     def option_of(self, condition: Condition) -> str:
         """The option that names a feature."""
@@ -324,7 +327,8 @@ class Wanted:
                 except InputError as error:
                     raise InputError(f"{option}: {error}") from error
 
-        decided = {"threshold": 0.5 if self.threshold is None else self.threshold, "given": _read_class(self.given, classes)}
+        threshold = 0.5 if self.threshold is None else self.threshold
+        decided = {"threshold": threshold, "given": _read_class(self.given, classes)}
 
         add(MeanParity, self.parity, "--parity")
         add(RatioParity, self.ratio, "--ratio")

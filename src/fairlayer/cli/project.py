@@ -70,8 +70,9 @@ def project(
     """Move scores as little as possible so that the constraints hold over the whole table, in exact arithmetic.
 
     All other columns and the order of the rows are kept. The table is read in passes, a part at a time, so it may be
-    larger than memory; scores and groups are kept on disk beside the output meanwhile, 12 bytes per row. With --rate and
-    --rate-ratio the scores, but not the table, have to fit in memory. What was written is read again and checked. From CSV to Parquet, columns of numbers and dates get their types.
+    larger than memory; scores and groups are kept on disk beside the output meanwhile, 12 bytes per row. With --rate
+    and --rate-ratio the scores, but not the table, have to fit in memory. What was written is read again and checked.
+    From CSV to Parquet, columns of numbers and dates get their types.
 
     `fairlayer project scores.parquet --score p --protected sex --parity 0.02 --bounds 0 1 -o fair.parquet`
     """

@@ -116,12 +116,12 @@ class ScoredRows:
 
     def beside_sql(self, keep_raw: str | None, table: str, column: str) -> str:
         """The table with the score replaced by a column of another table, row by row."""
-        beside = f"(SELECT * FROM {self.source.relation}) AS own POSITIONAL JOIN {table}"
-        return self._copy_sql(f"{table}.{column}", keep_raw, beside, "own.")
+        beside = f"(SELECT * FROM {self.source.relation}) AS data POSITIONAL JOIN {table}"
+        return self._copy_sql(f"{table}.{column}", keep_raw, beside)
 
-    def _copy_sql(self, score: str, keep_raw: str | None, relation: str, own: str = "") -> str:
-        raw = "" if keep_raw is None else f", {own}{quote(self.score)} AS {named(keep_raw)}"
-        return f"SELECT {own}* REPLACE ({score} AS {named(self.score)}){raw} FROM {relation}"
+    def _copy_sql(self, score: str, keep_raw: str | None, relation: str) -> str:
+        raw = "" if keep_raw is None else f", {quote(self.score)} AS {named(keep_raw)}"
+        return f"SELECT data.* REPLACE ({score} AS {named(self.score)}){raw} FROM {relation}"
 
 
 def _with_targets(system: System, limbs: np.ndarray) -> System:
