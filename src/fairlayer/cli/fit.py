@@ -72,7 +72,7 @@ def fit(
     residuals: options.Residuals = None,
     residual_mean: options.ResidualMean = None,
     conditional: options.Conditional = None,
-    threshold: options.Threshold = 0.5,
+    threshold: options.Threshold = None,
     constraint: options.Constraints = None,
     over: options.Over = None,
     bounds: options.Bounds = None,
@@ -243,7 +243,9 @@ def fit(
     classify = schema.task == "classification"
     if classify and box not in (None, (0.0, 1.0)):
         raise InputError("--bounds: probabilities lie between 0 and 1; leave the option out for classes.")
-    constraints = wanted.constraints(FrameColumns(source, frame), attributes)
+    classes = {schema.positive: 1, schema.negative: 0} if classify else None
+    constraints = wanted.constraints(FrameColumns(source, frame), attributes, classes)
+    wanted.check_threshold(required=None if classify else schema.target)
     _check_regions(constraints, schema, frame, wanted)
     kind = _choose_kind(model, method, constraints, classify, max_minutes)
     chosen = _choose(method, kind, constraints)
@@ -371,6 +373,12 @@ def _introduce(inferred: Inferred, rows: int, constraints: Sequence[GroupConstra
             "  Residuals are known only once targets are. New predictions are moved by the shift that training found "
             "for their groups: over many rows like these, gaps are near their tolerances, but nothing is promised for "
             "a single file."
+        )
+    if any(constraint.quantity == "decision" and constraint.needs_targets for constraint in constraints):
+        note(
+            "  Who is compared is known only once targets are. New rows are decided by the thresholds that training "
+            "found for their groups: over many rows like these, gaps are near their tolerances, but nothing is "
+            "promised for a single file."
         )
 
 

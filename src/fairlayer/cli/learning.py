@@ -92,6 +92,11 @@ class Setting:
         return self.estimator(method, part.X).fit(part.X, y, sensitive_features=part.groups)
 
     @property
+    def threshold(self) -> float:
+        """The probability from which on a prediction is a yes."""
+        return next((float(c.threshold) for c in self.constraints if c.quantity == "decision"), 0.5)  # type: ignore[attr-defined]
+
+    @property
     def methods(self) -> list[str]:
         """The methods that can make such a model fair, from the plainest on."""
         afterwards = ("unconstrained", "projection")
@@ -127,7 +132,7 @@ def outputs(model: FairEstimator, X: Any, groups: Any) -> Outputs:
 
 def is_by_target(constraints: Sequence[GroupConstraint]) -> bool:
     """Whether a constraint compares rows of like target, which is unknown when predicting."""
-    return any(condition.source == "target" for constraint in constraints for condition in constraint.conditions)
+    return not all(constraint.serves_unknown_targets for constraint in constraints)
 
 
 def scores(setting: Setting, predicted: np.ndarray, part: Part) -> dict[str, Any]:
@@ -136,7 +141,7 @@ def scores(setting: Setting, predicted: np.ndarray, part: Part) -> dict[str, Any
     error = float(np.sqrt(np.mean((predicted - part.y) ** 2)))
     quality: dict[str, Any] = {"rmse": error}
     if setting.classify:
-        quality = {"accuracy": float(((predicted >= 0.5) == (part.y > 0.5)).mean()), "rmse": error}
+        quality = {"accuracy": float(((predicted >= setting.threshold) == (part.y > 0.5)).mean()), "rmse": error}
     return {**quality, "gap": gaps.largest, "in these data": "satisfied" if gaps.satisfied else "violated"}
 
 

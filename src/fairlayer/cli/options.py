@@ -9,7 +9,7 @@ has no option of its own is written as in Python: `--constraint 'MeanParity(0.02
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -99,8 +99,13 @@ Given = Annotated[
     ),
 ]
 Threshold = Annotated[
-    float,
-    typer.Option("--threshold", metavar="P", help="An output of P or more is a yes. For --rate and --rate-ratio."),
+    float | None,
+    typer.Option(
+        "--threshold",
+        metavar="P",
+        rich_help_panel=CONSTRAINTS,
+        help="An output of P or more is a yes; 0.5 by default. For --rate and --rate-ratio.",
+    ),
 ]
 Odds = Annotated[
     str | None,
@@ -282,12 +287,25 @@ class Wanted:
         if options and target is None:
             raise InputError(f"{options[0]} compares {what} with the actual outcomes: add --target COLUMN.")
 
+    def check_threshold(self, required: str | None = None) -> None:
+        """Refuse a threshold that nothing would be decided by. required: a target that holds numbers, if it does."""
+        decides = (self.rate, self.rate_ratio) != (None, None)
+        if self.threshold is not None and not decides:
+            raise InputError("--threshold is for rates of decisions: add --rate or --rate-ratio, or leave it out.")
+        if self.threshold is None and decides and required is not None:
+            raise InputError(f"--rate: {required} holds numbers: add --threshold P, from which on an output is a yes.")
+
     def option_of(self, condition: Condition) -> str:
         """The option that names a feature."""
         return "--constraint" if any(condition in c.conditions for c in self.written) else "--conditional"
 
-    def constraints(self, table: Any, attributes: Sequence[Attribute]) -> list[GroupConstraint]:
-        """The constraints; `table` has `source`, `is_number(column)` and `values(column, most)` of its columns."""
+    def constraints(
+        self, table: Any, attributes: Sequence[Attribute], classes: Mapping[str | None, int] | None = None
+    ) -> list[GroupConstraint]:
+        """The constraints; `table` has `source`, `is_number(column)` and `values(column, most)` of its columns.
+
+        classes: the numbers that stand for classes of the target, where it is not taken as it is.
+        """
         from fairlayer.constraints import (
             ConditionalParity,
             EqualizedOdds,
@@ -309,7 +327,8 @@ class Wanted:
                 except InputError as error:
                     raise InputError(f"{option}: {error}") from error
 
-        decided = {"threshold": 0.5 if self.threshold is None else self.threshold, "given": _read_class(self.given)}
+        threshold = 0.5 if self.threshold is None else self.threshold
+        decided = {"threshold": threshold, "given": _read_class(self.given, classes)}
 
         add(MeanParity, self.parity, "--parity")
         add(RatioParity, self.ratio, "--ratio")
@@ -365,9 +384,16 @@ def _tolerances(text: str | None, names: Sequence[str], option: str) -> list[tup
     return made
 
 
-def _read_class(text: str | None) -> Any:
-    """A class of the target: a number where it reads as one."""
-    if text is None or not _is_number(text):
+def _read_class(text: str | None, classes: Mapping[str | None, int] | None) -> Any:
+    """A class of the target: the number that stands for it, or itself, a number where it reads as one."""
+    if text in (None, "each"):
+        return text
+    if classes is not None:
+        if text not in classes:
+            known = ", ".join(str(name) for name in classes if name is not None)
+            raise InputError(f"--given: {text!r} is not a class of the target: name one of {known}, or each.")
+        return classes[text]
+    if not _is_number(text):
         return text
     number = float(text)
     return int(number) if number.is_integer() else number

@@ -306,10 +306,11 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
         say(f"The model was trained {aim}. Its outputs are not moved, and nothing is promised for a single file.")
         rules = estimator.layer_.rules
     else:
+        decided = "decided by the threshold" if projection.rules.about_decisions else "moved by the shift"
         say(
-            "Mode: frozen. Each row was moved by the shift that training found for its groups, whatever else is in the "
-            "file. Over many rows like the training data, gaps are near their tolerances; nothing is promised for a "
-            "single file."
+            f"Mode: frozen. Each row was {decided} that training found for its groups, whatever else is in the file. "
+            "Over many rows like the training data, gaps are near their tolerances; nothing is promised for a single "
+            "file."
         )
         rules = projection.rules
     _show_left(fair, rules, rows)
@@ -380,7 +381,7 @@ def _by_stream(
     certificate = stream.certificate()
     stream.close()
     say(str(certificate))
-    return 0 if certificate.satisfied else 1
+    return 0 if certificate.kept else 1
 
 
 def _show_gaps(gaps: dict[str, float]) -> None:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from fairlayer.binding.system import System
+    from fairlayer.cli.moves import Change, Moves
     from fairlayer.constraints import Constraint
     from fairlayer.solution import Facts
-    from fairlayer.solve.files import Shifts
     from fairlayer.tables.columns import FileColumns
     from fairlayer.tables.scored_rows import ScoredRows
 
@@ -58,7 +58,7 @@ def project(
     residuals: options.Residuals = None,
     residual_mean: options.ResidualMean = None,
     conditional: options.Conditional = None,
-    threshold: options.Threshold = 0.5,
+    threshold: options.Threshold = None,
     constraint: options.Constraints = None,
     over: options.Over = None,
     target: options.Target = None,
@@ -70,8 +70,9 @@ def project(
     """Move scores as little as possible so that the constraints hold over the whole table, in exact arithmetic.
 
     All other columns and the order of the rows are kept. The table is read in passes, a part at a time, so it may be
-    larger than memory; scores and groups are kept on disk beside the output meanwhile, 12 bytes per row. What was
-    written is read again and checked. From CSV to Parquet, columns of numbers and dates get their types.
+    larger than memory; scores and groups are kept on disk beside the output meanwhile, 12 bytes per row. With --rate
+    and --rate-ratio the scores, but not the table, have to fit in memory. What was written is read again and checked.
+    From CSV to Parquet, columns of numbers and dates get their types.
 
     `fairlayer project scores.parquet --score p --protected sex --parity 0.02 --bounds 0 1 -o fair.parquet`
     """
@@ -90,6 +91,7 @@ def project(
         over=over or (),
     )
     box = options.read_bounds(bounds)
+    wanted.check_threshold()
     wanted.check_target(target, "scores")
     check_format(output, "-o")
     check_output(output, data)
@@ -101,6 +103,7 @@ def project(
     if keep_raw is not None and keep_raw.lower() in map(str.lower, source.columns):
         raise InputError(f"--keep-raw: {data} has a column {keep_raw!r} already: choose another name.")
 
+    from fairlayer.cli.moves import ByDecisions, ByShifts
     from fairlayer.tables.columns import FileColumns
     from fairlayer.tables.scored_rows import ScoredRows
 
@@ -110,6 +113,7 @@ def project(
         columns.check_number(score, "--score")
         columns.check_groups(attributes)
         _check_numbers(columns, constraints, target, wanted)
+    make = ByDecisions if any(one.quantity == "decision" for one in constraints) else ByShifts
     cells = ScoredRows(source, score, attributes, constraints, target)
     with steps(4, "Reading") as progress:
         with tempfile.TemporaryDirectory(prefix=".fairlayer-", dir=output.absolute().parent) as folder:
@@ -119,15 +123,16 @@ def project(
                 raise InputError(
                     f"{data} has nothing to compare: for every comparison asked for, all rows are in one group."
                 )
-            shifts = kept.solve(system, cells, box, progress)
+            moves = make(system, constraints, box)
+            found, change = kept.solve(moves, cells, progress)
         progress.next("Writing")
         with replacing(output) as temporary:
-            _write(cells, shifts, temporary, keep_raw)
+            _write(cells, moves, temporary, keep_raw)
             progress.next("Checking what was written")
-            facts = _check_written(cells, system, temporary, keep_raw)
-            if facts.missed.max(initial=0.0) > 0.0 >= shifts.facts.missed.max(initial=0.0):
+            facts = _check_written(cells, moves, temporary, keep_raw)
+            if facts.missed.max(initial=0.0) > 0.0 >= found.missed.max(initial=0.0):
                 raise FairlayerError(f"{output} does not hold what was computed; nothing was kept. Please report it.")
-    _show(facts, shifts, system)
+    _show(facts, change, system)
     note(f"Wrote {output}.{points_for_commas(source)}")
     return 0 if facts.missed.max(initial=0.0) <= 0.0 else 1
 
@@ -182,10 +187,8 @@ class _Kept:
             while len(z := np.fromfile(scores, np.float64, count)):
                 yield z, cells.cell_of_code[np.fromfile(codes, np.int32, count)]
 
-    def solve(self, system: System, cells: ScoredRows, bounds: Any, progress: Any) -> Shifts:
-        """The projection, as a shift per cell."""
-        from fairlayer.solve.files import project_chunks
-
+    def solve(self, moves: Moves, cells: ScoredRows, progress: Any) -> tuple[Facts, Change]:
+        """The projection."""
         passes = 0
 
         def start() -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -196,35 +199,30 @@ class _Kept:
 
         progress.next("Solving")
         try:
-            shifts = project_chunks(start, system, bounds)
+            found = moves.solve(start)
         except InfeasibleError as error:
+            how = "Lower the ratios" if error.relative else "Raise the tolerances"
             raise InputError(
-                f"No scores satisfy these constraints together: {'; '.join(error.rows[:5])}. Raise the tolerances by "
+                f"No scores satisfy these constraints together: {'; '.join(error.rows[:5])}. {how} by "
                 f"{error.excess:.4g}, or widen --bounds."
             ) from error
         progress.detail("")
-        return shifts
+        return found
 
 
-def _write(cells: ScoredRows, shifts: Shifts, path: Path, keep_raw: str | None) -> None:
+def _write(cells: ScoredRows, moves: Moves, path: Path, keep_raw: str | None) -> None:
     """Write the table with its scores moved."""
-    parameters = {
-        **cells.parameters,
-        **cells.source.parameters,
-        "shift": shifts.shift[cells.cell_of_code].tolist(),
-        "lo": shifts.lo,
-        "hi": shifts.hi,
-        "target": str(path),
-    }
+    sql, parameters, tables = moves.copy_sql(cells, keep_raw)
+    known = {**parameters, **cells.source.parameters, "target": str(path)}
     with plain_errors(cells.source.path), connect() as connection:
-        connection.execute(f"COPY ({cells.copy_sql(keep_raw)}) TO $target ({copy_options(path)})", parameters)
+        for name, table in tables.items():
+            connection.register(name, table)
+        connection.execute(f"COPY ({sql}) TO $target ({copy_options(path)})", known)
 
 
-def _check_written(cells: ScoredRows, system: System, path: Path, keep_raw: str | None) -> Facts:
+def _check_written(cells: ScoredRows, moves: Moves, path: Path, keep_raw: str | None) -> Facts:
     """The rows of what is in the file."""
     import numpy as np
-
-    from fairlayer.solve.files import certify_chunks
 
     names = [*cells.source.columns, *([] if keep_raw is None else [keep_raw])]
     written = Source(path, dict.fromkeys(names, "VARCHAR"))
@@ -234,19 +232,20 @@ def _check_written(cells: ScoredRows, system: System, path: Path, keep_raw: str 
             code = frame["code"].to_numpy()
             yield np.ascontiguousarray(frame["z"], dtype=np.float64), cells.cell_of_code[code]
 
-    return certify_chunks(chunks, system)
+    return moves.certify(chunks)
 
 
-def _show(facts: Facts, shifts: Shifts, system: System) -> None:
+def _show(facts: Facts, change: Change, system: System) -> None:
     import numpy as np
 
     n = int(system.weight.sum())
     order = np.argsort(-np.abs(facts.gaps))[:MOST_SHOWN]
-    tolerance = system.stated[1][system.view.family]
+    lower, upper = system.view.limits(*system.stated)
+    tolerance = 0.5 * (upper - lower)
     rows = [[facts.rows[j], float(facts.gaps[j]), float(tolerance[j])] for j in order.tolist()]
     show_table(["constraint", "gap", "tolerance"], rows)
     say(facts.status.value)
     say(
-        f"{shifts.changed:,} of {n:,} scores were changed, by {shifts.total_change / n:.4g} on average over all and by "
-        f"{shifts.largest_change:.4g} at most."
+        f"{change.changed:,} of {n:,} scores were changed, by {change.total / n:.4g} on average over all and by "
+        f"{change.largest:.4g} at most."
     )

@@ -93,6 +93,11 @@ class GroupConstraint(Constraint):
         return self.comparison != "each" and self.quantity == "output" and not self.conditions
 
     @property
+    def serves_unknown_targets(self) -> bool:
+        """Whether what it asks for can be kept by a function of groups alone, for samples whose target is unknown."""
+        return not any(condition.source == "target" for condition in self.conditions)
+
+    @property
     def allowed(self) -> float:
         """The largest gap it allows: its tolerance. Of a ratio, whose gaps are shares of the larger mean, 1 - ratio."""
         return float(self.tolerance)

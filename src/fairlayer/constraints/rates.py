@@ -77,6 +77,11 @@ class RateParity(GroupConstraint):
         return self.given is not None
 
     @property
+    def serves_unknown_targets(self) -> bool:
+        """A threshold found within one class of the target serves everyone; one for each class cannot."""
+        return self.given != "each"
+
+    @property
     def conditions(self) -> tuple[Condition, ...]:
         """The target's classes, or the one that is asked for."""
         if self.given is None:

@@ -247,7 +247,7 @@ class FairEstimator(BaseEstimator, ABC):
             raise InputError(f"method must be one of {list(METHODS)} or a callable; got {self.method!r}.")
         rules = ConstraintSet([MeanParity(0.05)] if self.constraints is None else self.constraints)
         layer = make(rules.constraints, bounds)
-        by_target = next((c for c in rules.constraints if any(part.source == "target" for part in c.conditions)), None)
+        by_target = next((c for c in rules.constraints if c.needs_groups and not c.serves_unknown_targets), None)  # type: ignore[attr-defined]
         if by_target is not None and _projection(layer) is not None:
             raise InputError(
                 f"{type(by_target).__name__} compares samples with the same target, which are unknown when predicting: "

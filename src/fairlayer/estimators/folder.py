@@ -29,6 +29,7 @@ from fairlayer.estimators.safe import pack, unpack
 from fairlayer.estimators.wrapped import EstimatorScores
 from fairlayer.extras import MissingExtraError, needs
 from fairlayer.frozen.confidence import Certificate, GapBound, Mean
+from fairlayer.frozen.decisions import unfitted
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
 from fairlayer.model import FairModel
@@ -308,7 +309,7 @@ def _frozen_data(frozen: Frozen) -> dict[str, Any]:
 
 def _frozen(data: dict[str, Any], layer: Any, tensors: dict[str, Any]) -> Frozen:
     projection = layer if isinstance(layer, FairLayer) else layer.projection
-    frozen = Frozen(projection, {name: tuple(labels) for name, labels in data["labels"]})
+    frozen = unfitted(projection, {name: tuple(labels) for name, labels in data["labels"]})
     frozen.shifts.copy_(tensors["frozen.shifts"])
     frozen.seen.copy_(tensors["frozen.seen"])
     kept = data["certificate"]

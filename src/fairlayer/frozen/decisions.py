@@ -82,6 +82,12 @@ class FrozenDecisions(Frozen):
         return torch.where(yes, torch.maximum(inside, at.to(z.dtype)), torch.minimum(inside, below.to(z.dtype)))
 
 
+def unfitted(layer: FairLayer, labels: Any, backbone: nn.Module | None = None) -> Frozen:
+    """What a layer freezes to, without what a fit finds: thresholds for decisions, shifts for all else."""
+    kind = FrozenDecisions if layer.rules.about_decisions else Frozen
+    return kind(layer, labels, backbone)
+
+
 def freeze_decisions(
     layer: FairLayer,
     backbone: nn.Module | None,

@@ -109,12 +109,19 @@ class ScoredRows:
             while len(frame := result.fetch_df_chunk(vectors)):
                 yield frame
 
-    def copy_sql(self, keep_raw: str | None) -> str:
+    def shifted_sql(self, keep_raw: str | None) -> str:
         """The table with the score moved by $shift, a list by code, and kept between $lo and $hi."""
         moved = f"{number(self.score)} - list_extract($shift, {self.code.sql} + 1)"
+        return self._copy_sql(f"least(greatest({moved}, $lo), $hi)", keep_raw, self.source.relation)
+
+    def beside_sql(self, keep_raw: str | None, table: str, column: str) -> str:
+        """The table with the score replaced by a column of another table, row by row."""
+        beside = f"(SELECT * FROM {self.source.relation}) AS data POSITIONAL JOIN {table}"
+        return self._copy_sql(f"{table}.{column}", keep_raw, beside)
+
+    def _copy_sql(self, score: str, keep_raw: str | None, relation: str) -> str:
         raw = "" if keep_raw is None else f", {quote(self.score)} AS {named(keep_raw)}"
-        replaced = f"least(greatest({moved}, $lo), $hi) AS {named(self.score)}"
-        return f"SELECT * REPLACE ({replaced}){raw} FROM {self.source.relation}"
+        return f"SELECT data.* REPLACE ({score} AS {named(self.score)}){raw} FROM {relation}"
 
 
 def _with_targets(system: System, limbs: np.ndarray) -> System:
