@@ -25,10 +25,11 @@ from fairlayer.compiled import compiled
 
 ENTROPY, SQUARED = 0, 1
 SOLVED, UNSOLVED = 0, 1
-_MOST_STEPS, _MOST_INNER, _MOST_HALVINGS = 80, 60, 40
+_MOST_STEPS, _MOST_INNER, _MOST_HALVINGS, _MOST_CORRECTIONS = 80, 60, 40, 8
 _FURTHEST = 600.0  # shifts between classes, beyond which exp(-s) is nothing
 _EQUAL = 1e-15  # half a tolerance, below which means are to be equal
-_RIDGE = 1e-13  # of the largest entry of the Gram matrix: keeps directions that change nothing from being infinite
+_RIDGE = 1e-11  # of the largest entry of the Gram matrix: keeps directions that change nothing from being infinite
+_REACH_ENTROPY, _REACH_SQUARED = 30.0, 4.0  # of shifts in one step
 _NOTHING = 1e-10  # of the largest multiplier
 _STALLED = 5  # steps without progress after which rounding is all that is left
 
@@ -142,7 +143,8 @@ def pull_back(kind, z, cell, weight, share, rows, shift, gram, side, family, gra
     K = family.size
     b = _statistics(start, statistic, entry, total, K).reshape(K * d)
     nu = np.zeros((K, d))
-    _solve_active(gram, b, np.zeros(K * d), family, side, nu.reshape(K * d), np.empty(K * d))
+    for _ in range(2):  # again, for what the ridge has left
+        _solve_active(gram, b, np.zeros(K * d), family, side, nu.reshape(K * d), np.empty(K * d))
     correction = np.zeros((G, d))
     _shifts(start, statistic, entry, nu, correction)
     for i in range(z.shape[0]):
@@ -194,7 +196,7 @@ def _statistics(start, statistic, entry, S, K):
 
 @compiled(inner=True)
 def _gram(start, statistic, entry, D, H):
-    """Fill H = C D C', one row and column for each statistic and class, and a little more on its diagonal."""
+    """Fill H = C D C', one row and column for each statistic and class."""
     d = D.shape[1]
     H[:] = 0.0
     for c in range(D.shape[0]):
@@ -204,81 +206,96 @@ def _gram(start, statistic, entry, D, H):
                 for j in range(d):
                     for k in range(d):
                         H[statistic[e] * d + j, statistic[f] * d + k] += both * D[c, j, k]
-    largest = 1e-300
-    for v in range(H.shape[0]):
-        largest = max(largest, H[v, v])
-    for v in range(H.shape[0]):
-        H[v, v] += _RIDGE * largest
-
 
 @compiled(inner=True)
 def _solve_active(H, b, half, family, side, x, middle):
     """Fill x so that b - H x is at the middle of its family and class plus side * half, wherever a side is not 0.
 
-    x is 0 elsewhere, and adds up to 0 in every family and class; middle: (m,) of the family and class of each.
+    x becomes 0 elsewhere, and adds up to 0 in every family and class. Where that leaves it free, it stays near what it
+    was. middle: (m,) of the family and class of each, nan where none is active.
     """
     m, K = b.size, family.size
     d = m // K
     place = np.full(m, -1)  # of each active one among the unknowns, and behind them of its family and class
     of_middle = np.full((K, d), -1)
-    active = 0
+    active, ridge = 0, 1e-300
     for v in range(m):
+        ridge = max(ridge, _RIDGE * H[v, v])
         if side[v] != 0:
             place[v] = active
             active += 1
+        else:
+            x[v] = 0.0
     size = active
     for v in range(m):
+        middle[v] = np.nan
         if side[v] != 0 and of_middle[family[v // d], v % d] < 0:
             of_middle[family[v // d], v % d] = size
             size += 1
-    x[:], middle[:] = 0.0, np.nan
     if active == 0:
         return
     A, r = np.zeros((size, size)), np.zeros(size)
     for v in range(m):
         if place[v] >= 0:
+            row = place[v]
+            r[row] = b[v] - side[v] * half[v]
             for u in range(m):
                 if place[u] >= 0:
-                    A[place[v], place[u]] = H[v, u]
+                    A[row, place[u]] = H[v, u]
+                    r[row] -= H[v, u] * x[u]
+            A[row, row] += ridge
             at = of_middle[family[v // d], v % d]
-            A[place[v], at] = A[at, place[v]] = 1.0
-            r[place[v]] = b[v] - side[v] * half[v]
-    found = np.linalg.solve(A, r)
+            A[row, at] = A[at, row] = 1.0
+            r[at] -= x[v]
+    move = np.linalg.solve(A, r)
     for v in range(m):
         if place[v] >= 0:
-            x[v] = found[place[v]]
+            x[v] += move[place[v]]
         at = of_middle[family[v // d], v % d]
         if at >= 0:
-            middle[v] = found[at]
+            middle[v] = move[at]
 
 
 @compiled(inner=True)
 def _settle(H, b, half, family, side, x):
-    """Fill x by the active rows; whether it minimises the model, so that these are the right ones."""
+    """Fill x by the active rows, and correct these; whether it then minimises the model."""
     m, K = b.size, family.size
     d = m // K
-    middle = np.empty(m)
-    _solve_active(H, b, half, family, side, x, middle)
-    largest = 0.0
-    for v in range(m):
-        largest = max(largest, abs(x[v]))
-    if not largest < np.inf:
-        return False
-    low, high = np.full((K, d), np.inf), np.full((K, d), -np.inf)
-    for v in range(m):
-        if half[v] > _EQUAL and x[v] * side[v] < -1e-12 * largest:
+    middle, u, given = np.empty(m), np.empty(m), x.copy()
+    for _ in range(_MOST_CORRECTIONS):
+        x[:] = given
+        _solve_active(H, b, half, family, side, x, middle)
+        largest, changed = 0.0, False
+        for v in range(m):
+            largest = max(largest, abs(x[v]))
+        if not largest < np.inf:
             return False
-        u = b[v]
-        for k in range(m):
-            u -= H[v, k] * x[k]
-        allowed = 1e-13 * (1.0 + abs(b[v]))
-        if not np.isnan(middle[v]) and abs(u - middle[v]) > half[v] + allowed:
-            return False
-        f, j = family[v // d], v % d
-        low[f, j], high[f, j] = min(low[f, j], u), max(high[f, j], u)
-        if high[f, j] - low[f, j] > 2.0 * (half[v] + allowed):
-            return False
-    return True
+        low, high = np.full((K, d), -1), np.full((K, d), -1)
+        for v in range(m):
+            u[v] = b[v]
+            for k in range(m):
+                u[v] -= H[v, k] * x[k]
+            f, j = family[v // d], v % d
+            if low[f, j] < 0 or u[v] < u[low[f, j]]:
+                low[f, j] = v
+            if high[f, j] < 0 or u[v] > u[high[f, j]]:
+                high[f, j] = v
+        for v in range(m):
+            allowed = half[v] + 1e-13 + 1e-9 * half[v]
+            f, j = family[v // d], v % d
+            if half[v] <= _EQUAL:
+                continue
+            if side[v] != 0:
+                if x[v] * side[v] < -1e-12 * largest:
+                    side[v], changed = 0, True
+            elif not np.isnan(middle[v]):
+                if abs(u[v] - middle[v]) > allowed:
+                    side[v], changed = (1 if u[v] > middle[v] else -1), True
+            elif u[high[f, j]] - u[low[f, j]] > 2.0 * allowed and (v == high[f, j] or v == low[f, j]):
+                side[v], changed = (1 if v == high[f, j] else -1), True
+        if not changed:
+            return True
+    return False
 
 
 @compiled(inner=True)
@@ -296,13 +313,16 @@ def _interior(H, b, half, family, x, side):
         middle[family[v // d] * d + v % d] += b[v]
         count[family[v // d] * d + v % d] += 1.0
     middle /= count
-    furthest, stiff = 1e-12, 0.0
+    furthest, stiff, ridge = 1e-12, 1e-300, 1e-300
     for v in range(m):
+        ridge = max(ridge, _RIDGE * H[v, v])
         furthest = max(furthest, abs(b[v] - middle[family[v // d] * d + v % d]) + half[v])
         stiff += H[v, v] / m
-    up, down = np.full(m, furthest), np.full(m, furthest)
-    more, less = np.full(m, furthest / stiff), np.full(m, furthest / stiff)
-    aim, first, step = 0.1, furthest * furthest / stiff, 1.0
+    # Slacks that are right for means in the middle, and multipliers large enough for the first step to take them there.
+    scale = 2.0 * furthest / stiff
+    up, down = half.copy(), half.copy()
+    more, less = np.full(m, scale), np.full(m, scale)
+    aim, first, step = 0.1, half.max() * scale, 1.0
     A, r = np.empty((size, size)), np.empty(size)
     beyond, below, u = np.empty(m), np.empty(m), np.empty(m)
     x[:] = 0.0
@@ -320,7 +340,7 @@ def _interior(H, b, half, family, x, side):
                 inequalities += 2
             else:
                 missed = max(missed, abs(u[v]))
-        if missed <= 1e-13 * furthest and slack <= 1e-14 * first * max(inequalities, 1):
+        if missed <= 1e-9 * furthest and slack <= 1e-7 * first * max(inequalities, 1):
             break
         target = aim * slack / max(inequalities, 1)
         A[:], r[:] = 0.0, 0.0
@@ -328,6 +348,7 @@ def _interior(H, b, half, family, x, side):
             at = m + family[v // d] * d + v % d
             for k in range(m):
                 A[v, k] = H[v, k]
+            A[v, v] += ridge
             A[v, at] = A[at, v] = 1.0
             r[at] -= x[v]
             if half[v] > _EQUAL:
@@ -381,9 +402,9 @@ def _interior(H, b, half, family, x, side):
         side[v] = 0
         if half[v] <= _EQUAL:
             side[v] = 1
-        elif more[v] * furthest > up[v] * (furthest / stiff) and more[v] > less[v]:
+        elif more[v] * half[v] > up[v] * scale and more[v] > less[v]:
             side[v] = 1
-        elif less[v] * furthest > down[v] * (furthest / stiff) and less[v] > more[v]:
+        elif less[v] * half[v] > down[v] * scale and less[v] > more[v]:
             side[v] = -1
 
 
@@ -422,6 +443,9 @@ def solve_simplex(kind, z, cell, weight, share, rows, family, half, nu, side, sh
     _shifts(start, statistic, entry, nu, shift)
     value = -measure(kind, z, cell, weight, share, shift, S, D)
     least, stalled, outcome, known, beyond = np.inf, 0, UNSOLVED, False, np.inf
+    lift, scale, reach = 0.0, 0.0, _REACH_ENTROPY if kind == ENTROPY else _REACH_SQUARED
+    for e in range(entry.size):
+        scale = max(scale, abs(entry[e]))
     for _ in range(_MOST_STEPS):
         q = _statistics(start, statistic, entry, S, K).reshape(m)
         low, high = np.full((K, d), np.inf), np.full((K, d), -np.inf)
@@ -444,7 +468,10 @@ def solve_simplex(kind, z, cell, weight, share, rows, family, half, nu, side, sh
         if stalled > _STALLED and distance <= 1e-10:
             outcome = SOLVED
             break
+        for v in range(m):
+            H[v, v] += lift
         b = q + np.dot(H, flat)
+        x[:] = flat
         known = known and _settle(H, b, half, family, side, x)
         if not known:
             _interior(H, b, half, family, x, side)
@@ -458,7 +485,11 @@ def solve_simplex(kind, z, cell, weight, share, rows, family, half, nu, side, sh
             decrease += q[v] * (x[v] - flat[v]) - half[v] * abs(x[v])
         if not decrease > -np.inf:
             break
-        length, before, taken = 1.0, value + norm, False
+        for v in range(m):
+            trial[v // d, v % d] = x[v] - flat[v]
+        _shifts(start, statistic, entry, trial, shift)
+        furthest = max(np.abs(shift).max(), 1e-300)
+        length, before, taken = min(1.0, reach / furthest), value + norm, False
         for _ in range(_MOST_HALVINGS):
             after = 0.0
             for v in range(m):
@@ -474,6 +505,12 @@ def solve_simplex(kind, z, cell, weight, share, rows, family, half, nu, side, sh
         if not taken:
             break
         flat[:] = trial.reshape(m)
+        # Where the model is good for short steps only, make it stiffer, so that the next is short of itself.
+        lift = max(10.0 * lift, 1e-4 * scale) if length < 0.1 else 0.0 if lift < 1e-6 * scale else 0.1 * lift
+    if outcome != SOLVED:  # sums were last taken elsewhere
+        _shifts(start, statistic, entry, nu, shift)
+        measure(kind, z, cell, weight, share, shift, S, D)
+        _gram(start, statistic, entry, D, H)
     # Which rows the derivative holds fast: those whose multipliers are not 0.
     largest = np.abs(flat).max()
     for v in range(m):
