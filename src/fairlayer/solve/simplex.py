@@ -443,9 +443,12 @@ def solve_simplex(kind, z, cell, weight, share, rows, family, half, nu, side, sh
     _shifts(start, statistic, entry, nu, shift)
     value = -measure(kind, z, cell, weight, share, shift, S, D)
     least, stalled, outcome, known, beyond = np.inf, 0, UNSOLVED, False, np.inf
-    lift, scale, reach = 0.0, 0.0, _REACH_ENTROPY if kind == ENTROPY else _REACH_SQUARED
+    scale, reach = 0.0, _REACH_ENTROPY if kind == ENTROPY else _REACH_SQUARED
     for e in range(entry.size):
         scale = max(scale, abs(entry[e]))
+    # A sample at a corner of the simplex has no slope: a little is put in its place.
+    base = 0.0 if kind == ENTROPY else 1e-7 * scale
+    lift = base
     for _ in range(_MOST_STEPS):
         q = _statistics(start, statistic, entry, S, K).reshape(m)
         low, high = np.full((K, d), np.inf), np.full((K, d), -np.inf)
@@ -468,6 +471,11 @@ def solve_simplex(kind, z, cell, weight, share, rows, family, half, nu, side, sh
         if stalled > _STALLED and distance <= 1e-10:
             outcome = SOLVED
             break
+        stiff = 0.0
+        for v in range(m):
+            stiff = max(stiff, H[v, v])
+        if stiff < 1e-6 * scale:
+            lift = max(lift, 1e-3 * scale)
         for v in range(m):
             H[v, v] += lift
         b = q + np.dot(H, flat)
@@ -506,7 +514,7 @@ def solve_simplex(kind, z, cell, weight, share, rows, family, half, nu, side, sh
             break
         flat[:] = trial.reshape(m)
         # Where the model is good for short steps only, make it stiffer, so that the next is short of itself.
-        lift = max(10.0 * lift, 1e-4 * scale) if length < 0.1 else 0.0 if lift < 1e-6 * scale else 0.1 * lift
+        lift = max(10.0 * lift, 1e-4 * scale) if length < 0.1 else base if lift < 1e-6 * scale else 0.1 * lift
     if outcome != SOLVED:  # sums were last taken elsewhere
         _shifts(start, statistic, entry, nu, shift)
         measure(kind, z, cell, weight, share, shift, S, D)
