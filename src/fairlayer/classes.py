@@ -53,6 +53,16 @@ class Found(NamedTuple):
     gram: np.ndarray
 
 
+def check_class_rules(rules: ConstraintSet) -> None:
+    """Refuse constraints that do not compare mean probabilities."""
+    for constraint in rules.constraints:
+        if constraint.quantity != "output" or getattr(constraint, "comparison", "") != "difference":
+            raise InputError(
+                f"{type(constraint).__name__} does not go with simplex=True, which compares differences of mean "
+                "probabilities: use MeanParity, ConditionalParity or EqualizedOdds."
+            )
+
+
 def check_classes(z: Tensor, rules: ConstraintSet, discrepancy: Any) -> None:
     """Refuse what cannot be projected on the simplex."""
     if z.ndim != 2 or z.shape[1] < 2:
@@ -62,12 +72,7 @@ def check_classes(z: Tensor, rules: ConstraintSet, discrepancy: Any) -> None:
             f"discrepancy {discrepancy.name!r} does not go with simplex=True: use 'entropy' or 'squared' (and "
             "softmax for logits)."
         )
-    for constraint in rules.constraints:
-        if constraint.quantity != "output" or getattr(constraint, "comparison", "") != "difference":
-            raise InputError(
-                f"{type(constraint).__name__} does not go with simplex=True, which compares differences of mean "
-                "probabilities: use MeanParity, ConditionalParity or EqualizedOdds."
-            )
+    check_class_rules(rules)
     values = z.detach().double()
     bad = ~torch.isfinite(values)
     if bool(bad.any()):
