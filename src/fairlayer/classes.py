@@ -66,7 +66,9 @@ def check_class_rules(rules: ConstraintSet) -> None:
 def check_classes(z: Tensor, rules: ConstraintSet, discrepancy: Any) -> None:
     """Refuse what cannot be projected on the simplex."""
     if z.ndim != 2 or z.shape[1] < 2:
-        raise InputError(f"simplex=True takes probabilities of two or more classes, shape (n, d); got {tuple(z.shape)}.")
+        raise InputError(
+            f"simplex=True takes probabilities of two or more classes, shape (n, d); got {tuple(z.shape)}."
+        )
     if discrepancy.name not in KINDS:
         raise InputError(
             f"discrepancy {discrepancy.name!r} does not go with simplex=True: use 'entropy' or 'squared' (and "
@@ -88,7 +90,9 @@ def check_classes(z: Tensor, rules: ConstraintSet, discrepancy: Any) -> None:
     allowed = max(_OFF, z.shape[1] * torch.finfo(z.dtype).eps)
     if bool((off > allowed).any()):
         i = int((off > allowed).nonzero()[0])
-        raise InputError(f"z[{i}] adds up to {float(values[i].sum()):.9g}: with simplex=True every row must add up to 1.")
+        raise InputError(
+            f"z[{i}] adds up to {float(values[i].sum()):.9g}: with simplex=True every row must add up to 1."
+        )
 
 
 def project_classes(z: Tensor, system: System, discrepancy: Any) -> Solution:
@@ -148,9 +152,7 @@ def _solve(z: Tensor, problem: Problem, system: System) -> tuple[Tensor, Found, 
     for _ in range(_MOST_REPAIRS):
         if K:
             half = 0.5 * np.maximum(tolerance - margin, 0.0)[problem.family].reshape(-1)
-            outcome, beyond = solve_simplex(
-                *problem[:6], problem.family, half, nu, side, shift, S, D, gram
-            )
+            outcome, beyond = solve_simplex(*problem[:6], problem.family, half, nu, side, shift, S, D, gram)
             if outcome != SOLVED and not beyond <= 1e-6:
                 raise FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
         write(problem.kind, problem.z, problem.cell, shift, out)

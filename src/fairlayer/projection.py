@@ -183,7 +183,9 @@ def _check(z: Tensor, rules: ConstraintSet, targets: Any, options: ProjectOption
     if z.ndim not in (1, 2):
         raise InputError(f"z has shape {tuple(z.shape)}: pass outputs of shape (n,) or (n, d).")
     if options.ranks is not None and (options.simplex or (z.ndim == 2 and z.shape[1] != 1)):
-        raise InputError("Outputs of several columns are not available over a process group: pass shape (n,) or (n, 1).")
+        raise InputError(
+            "Outputs of several columns are not available over a process group: pass shape (n,) or (n, 1)."
+        )
     if options.simplex:
         if options.bounds is not None or options.surrogate is not None or options.path == "tensor":
             raise InputError("simplex=True knows neither bounds, nor a surrogate, nor path='tensor': leave them out.")
@@ -245,7 +247,9 @@ def _project_columns(
     each = [targets] * d
     if targets is not None and np.ndim(targets) == 2 and targets.shape[1] != 1:
         if tuple(targets.shape) != tuple(z.shape):
-            raise InputError(f"targets has shape {tuple(targets.shape)} for z of {tuple(z.shape)}: pass (n,) or (n, d).")
+            raise InputError(
+                f"targets has shape {tuple(targets.shape)} for z of {tuple(z.shape)}: pass (n,) or (n, d)."
+            )
         each = [targets[:, j] for j in range(d)]
     solutions = [_project_one(z[:, j], rules, options, groups, each[j], features, weights) for j in range(d)]
     if not solutions:

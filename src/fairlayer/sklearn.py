@@ -112,7 +112,9 @@ class FairClassifier(ClassifierMixin, FairEstimator):
             raise ValueError(f"y has only one class, {self.classes_.tolist()}: a classifier needs samples of two.")
         several = len(self.classes_) > 2
         if several and self.threshold is not None:
-            raise InputError(f"threshold={self.threshold} is of two classes, and y has {len(self.classes_)}: leave it out.")
+            raise InputError(
+                f"threshold={self.threshold} is of two classes, and y has {len(self.classes_)}: leave it out."
+            )
         if several and self.confidence is not None:
             raise InputError(f"confidence is of two classes, and y has {len(self.classes_)}: leave it out.")
         self._fit(X, y, codes.astype(np.float64), groups, None if several else (0.0, 1.0), options)

@@ -25,7 +25,9 @@ def fitted(estimator, **options):
 
 
 @pytest.mark.parametrize(
-    "estimator", [LogisticRegression(), RandomForestClassifier(20, max_depth=4, random_state=0)], ids=lambda e: str(e)[:6]
+    "estimator",
+    [LogisticRegression(), RandomForestClassifier(20, max_depth=4, random_state=0)],
+    ids=lambda e: str(e)[:6],
 )
 def test_every_class_is_fair_in_a_batch(estimator):
     model = fitted(estimator)

@@ -58,9 +58,7 @@ def test_is_fair_exactly_and_as_near_as_another_solver_gets(kind, notion, weight
     z, groups, feature, target = make(len(notion))
     weights = np.random.default_rng(5).uniform(0.3, 3.0, len(z)) if weighted else None
     constraint, masks = state(notion, groups, feature, target, tolerance)
-    found = project(
-        z, groups, [constraint], None, target, {"x": feature}, weights, discrepancy=kind, simplex=True
-    )
+    found = project(z, groups, [constraint], None, target, {"x": feature}, weights, discrepancy=kind, simplex=True)
     assert found.status in (Status.OPTIMAL, Status.VACUOUS)
     assert np.abs(found.multipliers).max() > 0, "the case should need a change"
     assert largest_gap(found.value, masks, weights) <= Fraction(tolerance)

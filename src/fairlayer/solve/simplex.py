@@ -172,7 +172,8 @@ def _slope_times(kind, y, g, out):
     if kind != ENTROPY:
         mean /= size
     for j in range(y.size):
-        out[j] = (g[j] - mean) * (y[j] if kind == ENTROPY else float(y[j] > 0.0))
+        slope = y[j] if kind == ENTROPY else 1.0 if y[j] > 0.0 else 0.0
+        out[j] = slope * (g[j] - mean)
 
 
 @compiled(inner=True)
@@ -206,6 +207,7 @@ def _gram(start, statistic, entry, D, H):
                 for j in range(d):
                     for k in range(d):
                         H[statistic[e] * d + j, statistic[f] * d + k] += both * D[c, j, k]
+
 
 @compiled(inner=True)
 def _solve_active(H, b, half, family, side, x, middle):
