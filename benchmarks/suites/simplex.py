@@ -1,4 +1,4 @@
-"""Class probabilities: forward + backward of the layer on the simplex over that of the squared layer with one output."""
+"""Class probabilities: forward + backward of the layer on the simplex over that of the squared one with one output."""
 
 from argparse import Namespace
 from collections.abc import Callable

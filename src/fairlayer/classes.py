@@ -1,7 +1,7 @@
 """Class probabilities: outputs (n, d) whose rows lie on the simplex, projected so that every class is fair.
 
-The method is in solve/simplex.py. Here the input is checked, what was written is certified in exact arithmetic, class by
-class and in the output's dtype, and the derivative is attached. Rows of differences can always hold: equal
+The method is in solve/simplex.py. Here the input is checked, what was written is certified in exact arithmetic, class
+by class and in the output's dtype, and the derivative is attached. Rows of differences can always hold: equal
 probabilities for everyone satisfy them all.
 """
 

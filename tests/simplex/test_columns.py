@@ -22,7 +22,8 @@ def test_each_column_is_projected_by_itself(discrepancy):
     assert both.status is Status.OPTIMAL
     np.testing.assert_array_equal(both.value, np.stack([part.value for part in parts], axis=1))
     np.testing.assert_array_equal(both.gaps, np.concatenate([part.gaps for part in parts]))
-    assert both.rows[0].endswith("output 0") and both.rows[-1].endswith("output 2")
+    assert both.rows[0].endswith("output 0")
+    assert both.rows[-1].endswith("output 2")
 
 
 def test_each_column_has_its_own_targets():

@@ -1,4 +1,4 @@
-"""Class probabilities: every class fair in exact arithmetic, the nearest such output, its derivative, what is refused."""
+"""Class probabilities: every class is fair in exact arithmetic; the nearest such output; its derivative; refusals."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-
 from class_oracle import cost, largest_gap, nearest, pair_rows
+
 from fairlayer import (
     ConditionalParity,
     EqualizedOdds,
@@ -62,7 +62,8 @@ def test_is_fair_exactly_and_as_near_as_another_solver_gets(kind, notion, weight
     assert found.status in (Status.OPTIMAL, Status.VACUOUS)
     assert np.abs(found.multipliers).max() > 0, "the case should need a change"
     assert largest_gap(found.value, masks, weights) <= Fraction(tolerance)
-    assert (found.value >= 0).all() and np.abs(found.value.sum(axis=1) - 1).max() <= 1e-15 * z.shape[1]
+    assert (found.value >= 0).all()
+    assert np.abs(found.value.sum(axis=1) - 1).max() <= 1e-15 * z.shape[1]
     w = np.ones(len(z)) if weights is None else weights
     reference = nearest(z, pair_rows(masks, w), tolerance, w, kind)
     assert abs(cost(found.value, z, w, kind) - cost(reference, z, w, kind)) < 1e-7
@@ -79,10 +80,12 @@ def test_every_class_is_fair_in_rational_arithmetic(kind, dtype):
         constraint, masks = state("parity", groups, feature, target, 10.0 ** rng.uniform(-6, -0.5))
         P = torch.softmax(torch.tensor(np.log(z), dtype=dtype), dim=1)
         found = project(P, groups, [constraint], discrepancy=kind, simplex=True)
-        assert found.value.dtype == dtype and found.satisfied
+        assert found.value.dtype == dtype
+        assert found.satisfied
         y = found.value.double().numpy()
         assert largest_gap(y, masks) <= Fraction(constraint.tolerance)
-        assert (y >= 0).all() and np.abs(y.sum(axis=1) - 1).max() <= d * torch.finfo(dtype).eps
+        assert (y >= 0).all()
+        assert np.abs(y.sum(axis=1) - 1).max() <= d * torch.finfo(dtype).eps
         assert kind == "squared" or (y > 0).all()
 
 
@@ -123,11 +126,13 @@ def test_two_classes_are_one_probability():
 def test_one_group_and_fair_probabilities_stay(kind):
     z, groups, _, _ = make(2)
     alone = project(z, np.zeros(len(z), dtype=int), [MeanParity(0.0)], discrepancy=kind, simplex=True)
-    assert alone.status is Status.VACUOUS and not len(alone.gaps)
+    assert alone.status is Status.VACUOUS
+    assert not len(alone.gaps)
     np.testing.assert_allclose(alone.value, z, atol=1e-15)
     wide = project(z, groups, [MeanParity(1.0)], discrepancy=kind, simplex=True)
     np.testing.assert_allclose(wide.value, z, atol=1e-15)
-    assert wide.status is Status.OPTIMAL and not wide.multipliers.any()
+    assert wide.status is Status.OPTIMAL
+    assert not wide.multipliers.any()
 
 
 @every_kind
@@ -156,7 +161,8 @@ def test_certain_classes_can_be_moved(kind):
     z = np.eye(3)[label] if kind == "squared" else (1 - 3e-9) * np.eye(3)[label] + 1e-9
     found = project(z, groups, [MeanParity(0.05)], discrepancy=kind, simplex=True)
     masks = [[groups == 0, groups == 1]]
-    assert found.status is Status.OPTIMAL and largest_gap(found.value, masks) <= Fraction(0.05)
+    assert found.status is Status.OPTIMAL
+    assert largest_gap(found.value, masks) <= Fraction(0.05)
     if kind == "squared":
         reference = nearest(z, pair_rows(masks, np.ones(n)), 0.05, np.ones(n), kind)
         assert abs(cost(found.value, z, np.ones(n), kind) - cost(reference, z, np.ones(n), kind)) < 1e-7
@@ -175,7 +181,8 @@ def test_a_layer_trains_through_it():
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    assert losses[-1] < losses[0] and layer.solution.satisfied
+    assert losses[-1] < losses[0]
+    assert layer.solution.satisfied
 
 
 GOOD = np.full((4, 3), 1 / 3)

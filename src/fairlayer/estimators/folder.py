@@ -64,7 +64,7 @@ def save(estimator: FairEstimator, folder: Any, *, table: Mapping[str, Any] | No
         )
     if len(getattr(estimator, "classes_", ())) > 2:
         raise InputError(
-            f"A folder holds a classifier of two classes, and this one has {len(estimator.classes_)}: keep it with joblib."
+            f"A folder holds a classifier of two classes, this one has {len(estimator.classes_)}: keep it with joblib."
         )
     packed = {TENSORS: _safetensors().save(_tensors(estimator))}
     if estimator.estimator is not None:

@@ -6,7 +6,9 @@ y_i on the simplex, q_kj = sum_c M_ck S_cj the mean of class j in group k. With 
 in every family and class, the inner minimum separates by sample, given the shifts s_c = sum_k M_ck nu_k of its cell:
 
     relative entropy    y_j = z_j exp(-s_j) / sum_l z_l exp(-s_l)         slope  diag(y) - y y'
-    squared             y = the point of the simplex nearest to z - s     slope  diag(1_A) - 1_A 1_A' / |A|, A its support
+    squared             y = the point of the simplex nearest to z - s     slope  diag(1_A) - 1_A 1_A' / |A|
+
+with A the support of y.
 
 The dual is smooth but for the norm sum t |nu|. Each Newton step minimises its quadratic model and that norm together: a
 small quadratic programme, by an interior-point method the first time, and then by the rows found active, while these
@@ -402,9 +404,7 @@ def _interior(H, b, half, family, x, side):
         aim = 0.02 if step > 0.9 else 0.1 if step > 0.5 else 0.4
     for v in range(m):
         side[v] = 0
-        if half[v] <= _EQUAL:
-            side[v] = 1
-        elif more[v] * half[v] > up[v] * scale and more[v] > less[v]:
+        if half[v] <= _EQUAL or (more[v] * half[v] > up[v] * scale and more[v] > less[v]):
             side[v] = 1
         elif less[v] * half[v] > down[v] * scale and less[v] > more[v]:
             side[v] = -1
