@@ -17,7 +17,7 @@ FLOW = [
     ("solution", "metrics"),
     ("solve",),
     ("decisions",),
-    ("gaps", "gradient", "margin"),
+    ("gaps", "gradient", "margin", "classes"),
     ("projection",),
     ("layer", "model"),
     ("training", "stream", "frozen"),

@@ -42,6 +42,7 @@ class FairLayer(nn.Module):
         temperature: float = 0.1,
         process_group: Group = None,
         confidence: float | None = None,
+        simplex: bool = False,
     ):
         super().__init__()
         self.solution: Solution | None = None
@@ -56,11 +57,12 @@ class FairLayer(nn.Module):
         self.temperature = temperature
         self.process_group: Group = process_group
         self.confidence = confidence
+        self.simplex = simplex
 
     def forward(
         self, z: Tensor, groups: Any = None, targets: Any = None, features: Any = None, weights: Any = None
     ) -> Tensor:
-        """Project one batch: z of shape (n,) or (n, 1), and what the constraints look at."""
+        """Project one batch: z of shape (n,) or (n, d), and what the constraints look at."""
         solution = project(
             z,
             groups,
@@ -78,6 +80,7 @@ class FairLayer(nn.Module):
             temperature=self.temperature,
             process_group=self.process_group,
             confidence=None if self.training else self.confidence,
+            simplex=self.simplex,
         )
         # Past nn.Module's own bookkeeping of attributes, which takes longer than a small solve.
         object.__setattr__(self, "solution", Solution(solution.value.detach(), solution.facts, solution.margin))

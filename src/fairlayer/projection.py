@@ -24,6 +24,7 @@ from fairlayer.binding.groups import SoftGroup, is_missing
 from fairlayer.binding.process_group import Group, Ranks, find_ranks
 from fairlayer.binding.row_plan import RowPlan
 from fairlayer.binding.system import System, bind, read_columns
+from fairlayer.classes import check_classes, project_classes
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.decisions.project import project_decisions, read_threshold
@@ -33,7 +34,7 @@ from fairlayer.errors import AbsentGroupError, InputError
 from fairlayer.gaps import bind_batch
 from fairlayer.gradient import Solved, attach_gradient, in_forward_mode, project_batch, refuse_tangents, stacked
 from fairlayer.margin import settle
-from fairlayer.solution import BatchFacts, ConicFacts, Facts, Solution
+from fairlayer.solution import BatchFacts, ColumnFacts, ConicFacts, Facts, Solution
 from fairlayer.solve import Task, is_compiled, solve
 from fairlayer.solve.conic import Conic
 from fairlayer.solve.discrepancy import Discrepancy, check_interval, find_discrepancy
@@ -58,11 +59,11 @@ _LEAST_WEIGHT, _WIDEST_WEIGHTS = 1e-250, 1e100
 
 @eager
 def project(
-    z: Any,  # (n,), (n, 1), or (B, n) with Affine; tensor or numpy array
+    z: Any,  # (n,) or (n, d); (B, n) with Affine alone; tensor or numpy array
     groups: Any = None,
     constraints: Sequence[Constraint] | Constraint | ConstraintSet = (),
     bounds: Any = None,
-    targets: Any = None,  # (n,)
+    targets: Any = None,  # (n,), or (n, d) for outputs of several columns
     features: Any = None,
     weights: Any = None,  # (n,)
     discrepancy: str | Discrepancy | Conic = "squared",
@@ -75,6 +76,7 @@ def project(
     temperature: float = 0.1,
     process_group: Group = None,
     confidence: float | None = None,
+    simplex: bool = False,
 ) -> Solution:
     """Project outputs onto constraints.
 
@@ -95,6 +97,10 @@ def project(
     samples were drawn, keeps the stated ones. `solution.margin` says what was aimed at, and what the data are too few
     for.
 
+    simplex: z holds the probabilities of d classes, shape (n, d), each row adding up to 1; every class satisfies the
+    constraints, and rows stay on the simplex. discrepancy is "entropy" or "squared". Without it the columns of an
+    (n, d) z are independent outputs, each projected by itself; targets may then have shape (n, d) as well.
+
     The value has z's type, dtype, device and shape; gradients flow to z, targets, tolerances and bounds (of an output
     that had to be relaxed, to z alone).
     """
@@ -102,6 +108,8 @@ def project(
     if confidence is not None:
         if rules.matrices or process_group is not None:
             raise InputError("confidence is about groups of samples in one process: leave it out.")
+        if simplex or (np.ndim(z) == 2 and z.shape[1] != 1):
+            raise InputError("confidence is about one output per sample: leave it out for outputs of several columns.")
         given = (groups, targets, features, weights)
         choices: dict[str, Any] = {"levels": levels, "absent": absent, "infeasible": infeasible, "path": path}
         choices |= {"surrogate": surrogate, "temperature": temperature}
@@ -121,7 +129,7 @@ def project(
     if surrogate is not None or rules.about_decisions:
         check_surrogate(surrogate, temperature)
     kind, ranks = _read_discrepancy(discrepancy), find_ranks(process_group)
-    options = ProjectOptions(bounds, kind, levels, absent, infeasible, path, surrogate, temperature, ranks)
+    options = ProjectOptions(bounds, kind, levels, absent, infeasible, path, surrogate, temperature, ranks, simplex)
     if isinstance(z, Tensor):
         return _project(z, rules, options, groups, targets, features, weights)
     array = np.asarray(z)
@@ -158,6 +166,7 @@ class ProjectOptions(NamedTuple):
     surrogate: Surrogate = None
     temperature: float = 0.1
     ranks: Ranks | None = None
+    simplex: bool = False
 
 
 _CHOICES = {"absent": ("vacuous", "raise"), "infeasible": ("raise", "relax"), "path": ("auto", "compiled", "tensor")}
@@ -175,8 +184,16 @@ def _check(z: Tensor, rules: ConstraintSet, targets: Any, options: ProjectOption
             "z is inside a transform of torch.func, such as forward mode, which the solver cannot see: use backward()."
         )
     check_dense(z, "z")
-    if z.ndim > 2 or z.ndim == 0 or (z.ndim == 2 and z.shape[1] != 1 and not rules.only_matrices):
-        raise InputError(f"z has shape {tuple(z.shape)}: pass one output per sample, shape (n,) or (n, 1).")
+    if z.ndim not in (1, 2):
+        raise InputError(f"z has shape {tuple(z.shape)}: pass outputs of shape (n,) or (n, d).")
+    if options.ranks is not None and (options.simplex or (z.ndim == 2 and z.shape[1] != 1)):
+        raise InputError(
+            "Outputs of several columns are not available over a process group: pass shape (n,) or (n, 1)."
+        )
+    if options.simplex:
+        if options.bounds is not None or options.surrogate is not None or options.path == "tensor":
+            raise InputError("simplex=True knows neither bounds, nor a surrogate, nor path='tensor': leave them out.")
+        check_classes(z, rules, options.discrepancy)
     if rules.needs_targets and targets is None:
         raise InputError(f"targets is missing: {rules.needs_targets} compares outputs with them.")
     if rules.about_decisions:
@@ -204,9 +221,46 @@ def _project(
     # One column is a batch of problems only where each has one output.
     if rules.only_matrices and (z.shape[1] != 1 or rules.matrices[0].A.shape[-1] == 1):
         return _project_each(z, rules, options, weights)
+    if options.simplex:
+        return _project_simplex(z, rules, options, groups, targets, features, weights)
+    if z.shape[1] != 1:
+        return _project_columns(z, rules, options, groups, targets, features, weights)
     solution = _project_one(z.reshape(-1), rules, options, groups, targets, features, weights)
     solution.value = solution.value.reshape(z.shape)
     return solution
+
+
+def _project_simplex(
+    z: Tensor, rules: ConstraintSet, options: ProjectOptions, groups: Any, targets: Any, features: Any, weights: Any
+) -> Solution:
+    """Project class probabilities, z of shape (n, d)."""
+    n = len(z)
+    targets = None if targets is None else _read_targets(targets, n)
+    weights = None if weights is None else _read_weights(weights, n)
+    system = bind(rules, n, groups=groups, targets=targets, features=features, weights=weights, levels=options.levels)
+    _refuse_absent(system, options)
+    if n == 0:
+        return _nothing(z, system)
+    return project_classes(z, system, options.discrepancy)
+
+
+def _project_columns(
+    z: Tensor, rules: ConstraintSet, options: ProjectOptions, groups: Any, targets: Any, features: Any, weights: Any
+) -> Solution:
+    """Project independent outputs, z of shape (n, d): one problem per column, with the same groups."""
+    d = z.shape[1]
+    each = [targets] * d
+    if targets is not None and np.ndim(targets) == 2 and targets.shape[1] != 1:
+        if tuple(targets.shape) != tuple(z.shape):
+            raise InputError(
+                f"targets has shape {tuple(targets.shape)} for z of {tuple(z.shape)}: pass (n,) or (n, d)."
+            )
+        each = [targets[:, j] for j in range(d)]
+    solutions = [_project_one(z[:, j], rules, options, groups, each[j], features, weights) for j in range(d)]
+    if not solutions:
+        raise InputError(f"z has shape {tuple(z.shape)}: pass at least one column.")
+    value = torch.stack([solution.value for solution in solutions], dim=1)
+    return Solution(value, ColumnFacts([solution.facts for solution in solutions], "output"))  # type: ignore[misc]
 
 
 def _project_one(

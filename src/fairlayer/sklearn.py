@@ -17,8 +17,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from torch import Tensor, nn
 
+from fairlayer.classes import check_class_rules
 from fairlayer.errors import InputError
-from fairlayer.estimators.estimator import FairEstimator
+from fairlayer.estimators.estimator import FairEstimator, projection_of
 from fairlayer.estimators.network import Probability, Rescaled
 from fairlayer.estimators.scorer import fair_scorer
 from fairlayer.estimators.wrapped import EstimatorScores, fit_classifier, fit_regressor
@@ -33,9 +34,10 @@ __all__ = ["FairClassifier", "FairRegressor", "fair_scorer"]
 
 
 class FairClassifier(ClassifierMixin, FairEstimator):
-    """A binary classifier whose probabilities satisfy group-fairness constraints.
+    """A classifier whose probabilities satisfy group-fairness constraints.
 
-    Constraints are about the probability of the second class, `classes_[1]`, which is kept within [0, 1]. threshold:
+    Constraints are about the probability of the second class, `classes_[1]`, which is kept within [0, 1]. Of three and
+    more classes, which take an `estimator` and batches, every class satisfies them. threshold:
     `predict` says the second class where its probability is at least this; None for that of the constraints on
     decisions, or 0.5 where there are none. The network is trained on the squared error of the probability (Brier
     score), a proper score that stays finite where the projection makes a probability 0 or 1. Other arguments: see
@@ -88,7 +90,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_class = self.estimator is not None
         return tags
 
     def fit(self, X: Any, y: Any, *, sensitive_features: Any = None, **options: Any) -> FairClassifier:
@@ -100,14 +102,32 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         X, y, groups = self._start(X, y, sensitive_features)
         check_classification_targets(y)
         kind = type_of_target(y, input_name="y", raise_unknown=True)
-        if kind != "binary":
-            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
+        if kind != "binary" and (kind != "multiclass" or self.estimator is None):
+            raise ValueError(
+                f"Only binary classification is supported. The type of the target is {kind}. "
+                "Three and more classes take another model: pass estimator=."
+            )
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y has only one class, {self.classes_.tolist()}: a classifier needs samples of two.")
-        self._fit(X, y, codes.astype(np.float64), groups, (0.0, 1.0), options)
+        several = len(self.classes_) > 2
+        if several and self.threshold is not None:
+            raise InputError(
+                f"threshold={self.threshold} is of two classes, and y has {len(self.classes_)}: leave it out."
+            )
+        if several and self.confidence is not None:
+            raise InputError(f"confidence is of two classes, and y has {len(self.classes_)}: leave it out.")
+        self._fit(X, y, codes.astype(np.float64), groups, None if several else (0.0, 1.0), options)
         self.threshold_ = self._find_threshold()
         return self
+
+    def _layer(self, groups: Any, bounds: Any) -> Any:
+        layer = super()._layer(groups, bounds)
+        projection = projection_of(layer)
+        if len(self.classes_) > 2 and projection is not None:
+            check_class_rules(projection.rules)
+            projection.simplex = True
+        return layer
 
     def _find_threshold(self) -> float:
         """From where on a probability is a yes: one place, or predictions would not be the decisions constrained."""
@@ -137,19 +157,26 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         return (np.asarray(y) == self.classes_[1]).astype(np.float64)
 
     def predict_proba(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
-        """(n, 2): probabilities of both classes."""
+        """(n, d): probabilities of the classes."""
         p = self.outputs(X, sensitive_features=sensitive_features).fair
+        if p.ndim == 2:
+            return p
         return np.stack([1.0 - p, p], axis=1)
 
     def decision_function(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
-        """(n,): above 0 where the second class is predicted; the probability less the threshold, but for rounding."""
+        """(n,): above 0 where the second class is predicted; the probability less the threshold, but for rounding.
+
+        Of three and more classes, (n, d): their probabilities.
+        """
         p = self.outputs(X, sensitive_features=sensitive_features).fair
+        if p.ndim == 2:
+            return p
         return p - np.nextafter(self.threshold_, -np.inf)  # a probability right at the threshold is a yes
 
     def predict(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
-        """(n,): the second class where its probability is at least the threshold."""
-        chosen = self.decision_function(X, sensitive_features=sensitive_features) > 0
-        return self.classes_[chosen.astype(np.intp)]
+        """(n,): the second class where its probability is at least the threshold; of three and more, the likeliest."""
+        values = self.decision_function(X, sensitive_features=sensitive_features)
+        return self.classes_[values.argmax(axis=1) if values.ndim == 2 else (values > 0).astype(np.intp)]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, sensitive_features: Any = None) -> float:
         """Accuracy."""

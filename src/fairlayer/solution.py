@@ -206,6 +206,32 @@ class BatchFacts:
         return max((part.status for part in self.parts), key=list(Status).index, default=Status.OPTIMAL)
 
 
+class ColumnFacts:
+    """The same of outputs with several columns, such as classes: every row once for each, and the gravest status."""
+
+    def __init__(self, parts: Sequence[Facts], column: str):
+        """column: what a column is called in the names of its rows."""
+        self.parts = parts
+        self.rows = tuple(f"{row}, {column} {j}" for j, part in enumerate(parts) for row in part.rows)
+        self.vacuous = parts[0].vacuous if parts else ()
+        self.excess = max((part.excess for part in parts), default=0.0)
+
+    @property
+    def gaps(self) -> np.ndarray:
+        """Value of each row."""
+        return np.concatenate([np.zeros(0), *(part.gaps for part in self.parts)])
+
+    @property
+    def multipliers(self) -> np.ndarray:
+        """Multiplier of each row."""
+        return np.concatenate([np.zeros(0), *(part.multipliers for part in self.parts)])
+
+    @property
+    def status(self) -> Status:
+        """The gravest of all."""
+        return max((part.status for part in self.parts), key=list(Status).index, default=Status.OPTIMAL)
+
+
 class Solution:
     """A projected batch. Everything but the value is worked out when it is asked for.
 
@@ -213,7 +239,7 @@ class Solution:
     population, where a confidence was asked for; see `fairlayer.margin.Margin`.
     """
 
-    def __init__(self, value: Any, facts: Facts | RecordedFacts | BatchFacts, margin: Any = None):
+    def __init__(self, value: Any, facts: Facts | RecordedFacts | BatchFacts | ColumnFacts, margin: Any = None):
         self.value = value
         self.facts = facts
         self.margin = margin

@@ -52,8 +52,8 @@ OF_THE_NETWORK = (
 class Outputs(NamedTuple):
     """Outputs of all rows: as the model gives them, and as they are made fair."""
 
-    raw: np.ndarray  # (n,)
-    fair: np.ndarray  # (n,)
+    raw: np.ndarray  # (n,), or (n, d) of three and more classes
+    fair: np.ndarray  # the same
 
 
 class FairEstimator(BaseEstimator, ABC):
@@ -221,7 +221,7 @@ class FairEstimator(BaseEstimator, ABC):
     def _freeze(self, sample: Sample) -> None:
         """Shifts per group from the sample; where there can be none, why."""
         self.frozen_, self.unfrozen_ = None, ""
-        layer = _projection(self.layer_)
+        layer = projection_of(self.layer_)
         if layer is None:
             return
         data = {"targets": sample.targets, "features": sample.features, "weights": sample.weights}
@@ -247,15 +247,20 @@ class FairEstimator(BaseEstimator, ABC):
             raise InputError(f"method must be one of {list(METHODS)} or a callable; got {self.method!r}.")
         rules = ConstraintSet([MeanParity(0.05)] if self.constraints is None else self.constraints)
         layer = make(rules.constraints, bounds)
+<<<<<<< HEAD
         by_target = next((c for c in rules.constraints if c.needs_groups and not c.serves_unknown_targets), None)  # type: ignore[attr-defined]
         if by_target is not None and _projection(layer) is not None:
+=======
+        by_target = next((c for c in rules.constraints if any(part.source == "target" for part in c.conditions)), None)
+        if by_target is not None and projection_of(layer) is not None:
+>>>>>>> simplex
             raise InputError(
                 f"{type(by_target).__name__} compares samples with the same target, which are unknown when predicting: "
                 "outputs cannot be projected onto it. Use the network (estimator=None) with method='lagrangian', which "
                 "is trained towards it."
             )
         if self.confidence is not None:
-            projection = _projection(layer)
+            projection = projection_of(layer)
             if projection is None:
                 raise InputError("confidence is about projected outputs: use method='layer' or 'projection'.")
             projection.confidence = self.confidence
@@ -269,7 +274,7 @@ class FairEstimator(BaseEstimator, ABC):
         The statement is `frozen_.certificate`; options (tighten, certify, seed, ...) are those of `fairlayer.freeze`.
         """
         check_is_fitted(self, "layer_")
-        layer = _projection(self.layer_)
+        layer = projection_of(self.layer_)
         if layer is None:
             raise InputError("There is nothing to calibrate: the model was fitted without a projection.")
         X, groups = self._read(X, sensitive_features)
@@ -288,7 +293,7 @@ class FairEstimator(BaseEstimator, ABC):
         """What the model itself says and what is made of it, in one pass: probabilities for a classifier."""
         check_is_fitted(self, "layer_")
         X, groups = self._read(X, sensitive_features)
-        projection = _projection(self.layer_)
+        projection = projection_of(self.layer_)
         # Who names columns means them as if they were passed; found by chance, they promise nothing for the batch.
         serving = "frozen" if groups is None and self.sensitive_columns is None else self.serving
         if projection is not None and groups is None:
@@ -313,9 +318,11 @@ class FairEstimator(BaseEstimator, ABC):
         Options are those of `fairlayer.Stream`.
         """
         check_is_fitted(self, "layer_")
-        layer = _projection(self.layer_)
+        layer = projection_of(self.layer_)
         if layer is None:
             raise InputError("There is nothing to keep in a stream: the model was fitted without a projection.")
+        if layer.simplex:
+            raise InputError("A stream has one output per row: fit a classifier of two classes for it.")
         return Stream(layer.rules.constraints, self.bounds_, store=store, name=name, **options)
 
     def _raw(self, X: Any) -> np.ndarray:
@@ -370,7 +377,7 @@ def _read_weights(weights: Any, n: int) -> np.ndarray | None:
     return values
 
 
-def _projection(layer: Any) -> FairLayer | None:
+def projection_of(layer: Any) -> FairLayer | None:
     """The projection that outputs pass through when predicting, if any."""
     projection = layer.projection if isinstance(layer, Projection) else layer
     return projection if isinstance(projection, FairLayer) else None

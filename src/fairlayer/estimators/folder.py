@@ -63,6 +63,10 @@ def save(estimator: FairEstimator, folder: Any, *, table: Mapping[str, Any] | No
             "The estimator has a network of its own, module=: a folder holds no code, so it could not be made again. "
             "Keep its weights with torch.save(estimator.model_.state_dict(), ...) and its code beside them."
         )
+    if len(getattr(estimator, "classes_", ())) > 2:
+        raise InputError(
+            f"A folder holds a classifier of two classes, this one has {len(estimator.classes_)}: keep it with joblib."
+        )
     packed = {TENSORS: _safetensors().save(_tensors(estimator))}
     if estimator.estimator is not None:
         packed[INNER] = pack(estimator.estimator_)

@@ -17,21 +17,22 @@ with needs("fairlayer.sklearn", "scikit-learn"):
 
 
 class EstimatorScores:
-    """Raw outputs of a fitted estimator: a column of its probabilities, or its predictions."""
+    """Raw outputs of a fitted estimator: columns of its probabilities, or its predictions."""
 
-    def __init__(self, estimator: Any, column: int | None):
+    def __init__(self, estimator: Any, column: int | list[int] | None):
+        """column: of the probabilities, one of them or several; None for predictions."""
         self.estimator = estimator
         self.column = column
 
     def __call__(self, X: Any) -> np.ndarray:
-        """(n,) float64."""
+        """(n,) float64, or (n, d) of several columns."""
         if self.column is not None:
             found = np.asarray(self.estimator.predict_proba(X))[:, self.column]
         else:
             found = np.asarray(self.estimator.predict(X))
             if found.ndim == 2 and found.shape[1] == 1:
                 found = found[:, 0]
-        if found.ndim != 1:
+        if found.ndim != 1 and not isinstance(self.column, list):
             raise InputError(f"The estimator predicts an array of shape {found.shape}: one number per row is needed.")
         return np.ascontiguousarray(found, dtype=np.float64)
 
@@ -64,14 +65,14 @@ def fit_classifier(
     """Fit a copy; one that is frozen (`FrozenEstimator`) stays as it is.
 
     It gets the labels as they are, so that class weights by label mean what they say. Where it refuses them, as XGBoost
-    does with words, it gets 0 and 1.
+    does with words, it gets 0, 1 and so on. Of two classes the scores are those of the second, otherwise of all.
     """
     fitted, given = clone(estimator), {**options, **_weights(estimator, weights)}
-    codes = (y == classes[1]).astype(np.int64)
+    codes, numbers = np.searchsorted(classes, y).astype(np.int64), list(range(len(classes)))
     try:
         fitted.fit(X, y, **given)
     except (ValueError, TypeError):
-        if np.array_equal(classes, [0, 1]):
+        if np.array_equal(classes, numbers):
             raise
         fitted = clone(estimator)
         try:
@@ -81,10 +82,11 @@ def fit_classifier(
         if fitted is None:
             raise
     known = np.asarray(fitted.classes_).tolist()
-    for names in (classes.tolist(), [0, 1]):
-        if len(known) == 2 and all(name in known for name in names):
-            return EstimatorScores(fitted, known.index(names[1]))
-    raise InputError(f"The estimator knows the classes {known}; y has {classes.tolist()}. Fit it with the same two.")
+    for names in (classes.tolist(), numbers):
+        if len(known) == len(names) and all(name in known for name in names):
+            columns = [known.index(name) for name in names]
+            return EstimatorScores(fitted, columns[1] if len(columns) == 2 else columns)
+    raise InputError(f"The estimator knows the classes {known}; y has {classes.tolist()}. Fit it with the same ones.")
 
 
 def _weights(estimator: Any, weights: Any) -> dict[str, Any]:

@@ -128,6 +128,11 @@ def _check(layer: Any, confidence: float | None, tighten: bool, weights: Any, wi
     """Refuse what cannot be frozen, or cannot be stated."""
     if not isinstance(layer, FairLayer):
         raise InputError(f"freeze needs a FairLayer or a FairModel; got {type(layer).__name__}.")
+    if layer.simplex:
+        raise InputError(
+            "Shifts of class probabilities (simplex=True) cannot be frozen: project them batch by batch, or freeze one "
+            "class against the others."
+        )
     constraints: list[Any] = layer.rules.constraints
     for constraint in constraints:
         if not constraint.needs_groups:
