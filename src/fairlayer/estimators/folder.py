@@ -62,6 +62,8 @@ def save(estimator: FairEstimator, folder: Any, *, table: Mapping[str, Any] | No
             "The estimator has a network of its own, module=: a folder holds no code, so it could not be made again. "
             "Keep its weights with torch.save(estimator.model_.state_dict(), ...) and its code beside them."
         )
+    if estimator.serving == "blind":
+        raise InputError("A model with serving='blind' cannot be saved in a folder yet: keep it in your own way.")
     packed = {TENSORS: _safetensors().save(_tensors(estimator))}
     if estimator.estimator is not None:
         packed[INNER] = pack(estimator.estimator_)
