@@ -109,7 +109,8 @@ class _Search:
         self.matrix, room, self.row_of = sample.limits()
         present = ((self.matrix != 0) <= (total > 0)).all(axis=1)  # groups without samples are not compared
         self.matrix, self.row_of = self.matrix[present], self.row_of[present]
-        self.room = np.where(room > CRUMB * spread, room - CRUMB * spread, room)[present]
+        roomy = sample.allowed[self.row_of] > np.where(sample.relative[self.row_of], CRUMB, CRUMB * spread)
+        self.room = room[present] - CRUMB * spread * roomy
         self.by_sample = self.matrix @ self.share  # (limits, n)
 
     def gaps(self, nu: np.ndarray) -> np.ndarray:
