@@ -79,8 +79,8 @@ def _learn(X: Any, name: Any, labels: np.ndarray, seed: int) -> Any:
     if len(known) < 2 or counts.min() < FEWEST:
         found = ", ".join(f"{count} of {label!r}" for label, count in zip(known.tolist(), counts.tolist(), strict=True))
         raise InputError(
-            f"serving='blind': of {name!r}, the {len(labels)} rows to learn from have {found}. At least two groups, each "
-            f"with {FEWEST} rows, are needed: merge rare groups, or bring more rows."
+            f"serving='blind': of {name!r}, the {len(labels)} rows to learn from have {found}. At least two groups, "
+            f"each with {FEWEST} rows, are needed: merge rare groups, or bring more rows."
         )
     trees = make_estimator("boosting", X, True, seed)
     return CalibratedClassifierCV(trees, method="sigmoid", cv=FOLDS, ensemble=False).fit(X, labels)
