@@ -94,8 +94,8 @@ def _out_of_reach(sample: TrueGaps, worst: tuple[int, float]) -> str:
     return (
         f"No shifts by probabilities of the groups bring {sample.names[row]} to its tolerance on the sample: at best "
         f"it is about {gap:.3g}, and {sample.allowed[row]:.3g} is asked for. What is known when serving says too "
-        "little about the groups (where the two are independent, nothing can be moved). Raise the tolerance, serve with the "
-        "groups themselves, or bring inputs that say more about the groups."
+        "little about the groups (where the two are independent, nothing can be moved). Raise the tolerance, serve "
+        "with the groups themselves, or bring inputs that say more about the groups."
     )
 
 
