@@ -301,13 +301,57 @@ def decisions_compared() -> str:
     return f"{table(header, lines)}\n\n{notes}"
 
 
+def blind() -> str:
+    """True gaps of blind serving, what is stated of them, and what it costs."""
+    rows = read_csv(RESULTS / "blind.csv")
+    columns = {
+        "raw_gap": "gap, raw",
+        "blind_gap": "blind",
+        "aware_gap": "aware",
+        "mean_stated_bound": "stated bound",
+        "mean_audit_interval": "interval of an audit",
+        "raw_accuracy": "accuracy, raw",
+        "blind_accuracy": "blind",
+        "aware_accuracy": "aware",
+        "raw_AUC": "AUC, raw",
+        "blind_AUC": "blind",
+        "aware_AUC": "aware",
+    }
+    lines = []
+    for row in rows:
+        shown = [row[name] if "interval" in name else number(row[name]) for name in columns]
+        made = int(row["draws"]) - int(row["out_of_reach"])
+        lines.append([f"{row['data']}, {row['protected']}", *shown, f"{row['wrong']} of {made}"])
+    return table(["data", *columns.values(), "statements wrong"], lines)
+
+
+def margin() -> str:
+    """How often the population's gap exceeds a tolerance, with and without a margin."""
+    rows = read_csv(RESULTS / "margin.csv")
+    header = ("tolerance", "rows", "settled", "audit satisfied", "exceeded, of those settled", "without a margin")
+    lines = [
+        [
+            row["tolerance"],
+            f"{int(row['rows']):,}",
+            f"{100 * int(row['settled']) / int(row['draws']):.0f} %",
+            f"{100 * int(row['satisfied']) / int(row['draws']):.0f} %",
+            f"{100 * int(row['exceeded']) / int(row['settled']):.1f} %" if int(row["settled"]) else "-",
+            f"{100 * float(row['without']):.0f} %",
+        ]
+        for row in rows
+    ]
+    return table(header, lines)
+
+
 FIGURES: dict[str, Callable[[], str]] = {
     "adult": adult,
     "audit": audit,
+    "blind": blind,
     "decisions": decisions,
     "decisions_compared": decisions_compared,
     "discrepancies": discrepancies,
     "freeze": freeze,
+    "margin": margin,
     "measured": measured,
     "peers": peers,
     "probabilities": probabilities,

@@ -6,7 +6,8 @@
 
 Predictions for a batch with its sensitive features satisfy the constraints exactly, in that batch. With
 serving="frozen", or where the sensitive features are columns of X and not passed, every sample is instead moved by the
-shift of its groups that was learned in `fit`: no batch effect, and a statistical promise, which `calibrate` makes.
+shift of its groups that was learned in `fit`: no batch effect, and a statistical promise, which `calibrate` makes. With
+serving="blind" predictions look at X alone, and the statistical promise is about the true groups.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         sensitive_columns: Sequence[Any] | str | None = None,
         threshold: float | None = None,
         method: str | Callable[..., nn.Module] = "layer",
-        serving: Literal["batch", "frozen"] = "batch",
+        serving: Literal["batch", "frozen", "blind"] = "batch",
         confidence: float | None = None,
         hidden: tuple[int, ...] = (64, 64),
         module: Any = None,
@@ -198,7 +199,7 @@ class FairRegressor(RegressorMixin, FairEstimator):
         sensitive_columns: Sequence[Any] | str | None = None,
         bounds: tuple[float | None, float | None] | None = None,
         method: str | Callable[..., nn.Module] = "layer",
-        serving: Literal["batch", "frozen"] = "batch",
+        serving: Literal["batch", "frozen", "blind"] = "batch",
         confidence: float | None = None,
         hidden: tuple[int, ...] = (64, 64),
         module: Any = None,

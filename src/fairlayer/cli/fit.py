@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FEWEST_ROWS = 40
 COLUMNS, TRAINING = "Columns, where they are not read as you mean them", "Training"
 PAGE, CARD = "report.html", "model-card.md"
-FILES = ("model.safetensors", "model.json", "estimator.skops", PAGE, "report.json", CARD)
+FILES = ("model.safetensors", "model.json", "estimator.skops", "groups.skops", PAGE, "report.json", CARD)
 
 
 class TaskName(StrEnum):
@@ -54,6 +54,13 @@ class MethodName(StrEnum):
     PENALTY = "penalty"
     LAGRANGIAN = "lagrangian"
     UNCONSTRAINED = "unconstrained"
+
+
+class ServingName(StrEnum):
+    """What predictions will look at."""
+
+    BATCH = "batch"
+    BLIND = "blind"
 
 
 def fit(
@@ -130,6 +137,15 @@ def fit(
             "at this confidence, such as 0.95. The output says what was aimed at, or how many rows it would take.",
         ),
     ] = None,
+    serving: Annotated[
+        ServingName,
+        typer.Option(
+            rich_help_panel=TRAINING,
+            help="What new predictions look at. `batch`: the groups of their rows (`fairlayer predict --mode` says "
+            "how). `blind`: no protected attribute. Rows are then moved by how likely their groups are, as a second "
+            "model tells from the features, so that the true groups agree; a statement on the population is printed.",
+        ),
+    ] = ServingName.BATCH,
     method: Annotated[
         MethodName | None,
         typer.Option(
@@ -184,8 +200,8 @@ def fit(
 
     It works out whether the target holds classes or numbers and what each column holds, and prints what it found. The
     model is judged on rows that it has not seen. The folder holds `model.safetensors` and `model.json` (and
-    `estimator.skops` where the model is not a network), `report.html`, `report.json` and `model-card.md`. Ctrl-C ends
-    the command and leaves the folder as it was.
+    `estimator.skops` where the model is not a network, `groups.skops` where it is served blind), `report.html`,
+    `report.json` and `model-card.md`. Ctrl-C ends the command and leaves the folder as it was.
 
     `fairlayer fit people.csv --target income --protected sex,race --parity 0.02 -o model/`
     """
@@ -218,12 +234,14 @@ def fit(
     if target in [attribute.column for attribute in attributes]:
         raise InputError(f"--target: column {target!r} is protected too: it cannot be both.")
 
+    from fairlayer.audit import Verdict
     from fairlayer.cli.learning import Part, Setting, choose_model, split
     from fairlayer.cli.reporting import digest, read_facts, write_reports
     from fairlayer.estimators.folder import save
     from fairlayer.tables.schema import FrameColumns, infer, target_values
 
     interrupts.check()
+    blind = serving is ServingName.BLIND
     told = read_facts(facts)
     inferred = infer(
         read_frame(source),
@@ -232,7 +250,7 @@ def fit(
         attributes=attributes,
         ignore=ignored,
         keep=wanted.conditional_columns(source),
-        hide_protected=hide_protected,
+        hide_protected=hide_protected or blind,
         task=None if task is None else task.value,
         positive=positive,
         merge_rare=merge_rare,
@@ -249,6 +267,11 @@ def fit(
     _check_regions(constraints, schema, frame, wanted)
     kind = _choose_kind(model, method, constraints, classify, max_minutes)
     chosen = _choose(method, kind, constraints)
+    if blind and chosen not in ("layer", "projection"):
+        raise InputError(
+            f"--serving blind moves outputs after training, and --method {chosen} does not: leave --method and --odds "
+            "out."
+        )
     setting = Setting(
         constraints,
         classify,
@@ -258,6 +281,7 @@ def fit(
         max_minutes=max_minutes,
         verbose=sys.stderr.isatty(),
         confidence=confidence,
+        serving=serving.value,
     )
     answers = target_values(frame[target], schema.task, schema.positive)
     whole = Part(schema.inputs(frame), answers, schema.groups(frame))
@@ -275,6 +299,10 @@ def fit(
     audit, fitted = _learn(replace(setting, model=kind), chosen, train, held, compare)
     if choice is not None:
         audit = replace(audit, notes=(*audit.notes, choice.text))
+    if blind:
+        stated = f"Served blind, so that the promise is about the population. {fitted.frozen_.certificate}"
+        audit = replace(audit, notes=(*audit.notes, stated))
+        note(stated)
     with replacing_folder(output) as temporary:
         save(fitted, temporary, table={"schema": schema.to_data(), "data": data.name, "seed": seed, "test": test})
         write_reports(
@@ -289,6 +317,8 @@ def fit(
     if audit.comparison:
         show_table(list(audit.comparison[0]), [list(row.values()) for row in audit.comparison], "On the rows held out")
     note(f"Wrote {output}: {', '.join(name for name in FILES if (output / name).exists())}.")
+    if blind:  # nothing is promised for these rows alone
+        return 1 if audit.verdict is Verdict.VIOLATED else 0
     return 0 if audit.satisfied else 1
 
 

@@ -66,6 +66,7 @@ class Setting:
     verbose: bool = False
     model: str = "network"
     confidence: float | None = None
+    serving: str = "batch"
 
     def estimator(self, method: Any, X: Any) -> FairEstimator:
         """An estimator for tables like X, not yet fitted."""
@@ -73,6 +74,7 @@ class Setting:
             "method": method,
             "random_state": self.seed,
             "confidence": self.confidence if method in ("layer", "projection") else None,
+            "serving": self.serving if method in ("layer", "projection") else "batch",
             "estimator": make_estimator(self.model, X, self.classify, self.seed),
         }
         if self.model == "network":

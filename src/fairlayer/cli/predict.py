@@ -46,6 +46,7 @@ class Mode(StrEnum):
     BATCH = "batch"
     STREAM = "stream"
     FROZEN = "frozen"
+    BLIND = "blind"
 
 
 def predict(
@@ -61,7 +62,8 @@ def predict(
             help="`batch`, the default: the rows of the file satisfy the constraints together, exactly. `stream`: they "
             "do together with all rows of earlier calls, kept in --state. `frozen`: each row is moved by the shift "
             "that training found for its groups, whatever else is in the file; gaps are near the tolerance over many "
-            "rows, and the gap of this file is printed. Constraints on residuals leave only `frozen`."
+            "rows, and the gap of this file is printed. Constraints on residuals leave only `frozen`. `blind`: no "
+            "protected attribute is looked at; the one mode of models fitted with --serving blind."
         ),
     ] = None,
     new_groups: Annotated[
@@ -138,7 +140,8 @@ def predict(
     source = _open(data, schema)
     estimator = folder.load(model)
     projection = _projection(estimator.layer_)
-    _check_columns(source, schema, projection is not None or mode is Mode.STREAM)
+    blind = estimator.serving == Mode.BLIND.value
+    _check_columns(source, schema, not blind and (projection is not None or mode is Mode.STREAM))
     added = [prefix + name for name in ("prediction", "probability", "raw")]
     for name in added:
         if name in source.columns:
@@ -148,7 +151,7 @@ def predict(
     frame = read_frame(source)
     rows = Rows.read(frame, schema)
     chosen = _choose(mode, estimator, projection, rows, data)
-    if rows.groups is not None and (projection is not None or chosen is Mode.STREAM):
+    if rows.groups is not None and not blind and (projection is not None or chosen is Mode.STREAM):
         _check_known(rows.groups, schema, chosen, new_groups)
     with replacing(output) as temporary:
 
@@ -232,6 +235,15 @@ def _check_columns(source: Source, schema: Schema, needs_groups: bool) -> None:
 
 def _choose(mode: Mode | None, estimator: Any, projection: FairLayer | None, rows: Rows, data: Path) -> Mode:
     """The mode asked for, or batch; refused where it could promise nothing."""
+    if estimator.serving == Mode.BLIND.value:
+        if mode not in (None, Mode.BLIND):
+            raise InputError(
+                f"--mode {mode}: the model was fitted with --serving blind, and looks at no protected attribute: leave "
+                "--mode out."
+            )
+        return Mode.BLIND
+    if mode is Mode.BLIND:
+        raise InputError("--mode blind: the model looks at protected attributes: fit one with --serving blind.")
     rules = projection.rules if projection is not None else estimator.layer_.rules
     if rules.needs_targets and (projection is not None or mode is Mode.STREAM):
         if mode not in (None, Mode.FROZEN):
@@ -305,6 +317,13 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
         aim = "without the constraints" if estimator.method == "unconstrained" else "towards the constraints"
         say(f"The model was trained {aim}. Its outputs are not moved, and nothing is promised for a single file.")
         rules = estimator.layer_.rules
+    elif mode is Mode.BLIND:
+        say(
+            "Mode: blind. Each row was moved by how likely its groups are, as its features tell; no protected "
+            "attribute was looked at. The promise is about the population, and nothing is promised for a single file. "
+            f"{estimator.frozen_.certificate}"
+        )
+        rules = projection.rules
     else:
         decided = "decided by the threshold" if projection.rules.about_decisions else "moved by the shift"
         say(

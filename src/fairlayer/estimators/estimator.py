@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import MeanParity
 from fairlayer.errors import InputError
+from fairlayer.estimators.blind import STATED, GroupModel, check_blind, part_rows
 from fairlayer.estimators.inputs import are_columns, columns_of, groups_within, named_groups
 from fairlayer.estimators.network import NetworkScores, train
 from fairlayer.estimators.sample import Sample
@@ -63,8 +64,10 @@ class FairEstimator(BaseEstimator, ABC):
     pipeline with scikit-learn's interface; a copy of it is fitted in `fit` (`estimator_`), unless it is a
     `sklearn.frozen.FrozenEstimator`, which is fitted already. None: a network of our own.
     sensitive_columns: names (positions, where X is an array) of columns of X that are the sensitive features, so that
-    nobody has to pass them. serving: "batch", or "frozen" for shifts learned in `fit`. confidence: of a promise about
-    the population: predictions in batches aim at tighter tolerances, so that the population keeps the stated ones.
+    nobody has to pass them. serving: "batch"; "frozen" for shifts learned in `fit`; "blind" for predictions from X
+    alone, with shifts chosen in `fit` so that the true groups agree, and a statement on the population in
+    `frozen_.certificate`. confidence: of a promise about the population: predictions in batches aim at tighter
+    tolerances, so that the population keeps the stated ones; so do the shifts of blind serving.
 
     method: "layer" trains the network through the projection; "projection" (only after training), "penalty",
     "lagrangian", "unconstrained", or a callable that takes constraints and bounds, for comparison. An estimator is
@@ -88,7 +91,7 @@ class FairEstimator(BaseEstimator, ABC):
         estimator: Any = None,
         sensitive_columns: Sequence[Any] | str | None = None,
         method: str | Callable[..., nn.Module] = "layer",
-        serving: Literal["batch", "frozen"] = "batch",
+        serving: Literal["batch", "frozen", "blind"] = "batch",
         confidence: float | None = None,
         hidden: tuple[int, ...] = (64, 64),
         module: Any = None,
@@ -190,20 +193,32 @@ class FairEstimator(BaseEstimator, ABC):
         self.groups_ = None if groups is None else list(groups)
         self.layer_ = self._layer(groups, bounds)
         features = columns_of(X) if _needs_features(self.layer_) else None
-        sample = Sample(X, targets, groups, features, weights)
+        sample = calibration = Sample(X, targets, groups, features, weights)
+        if self.serving == "blind":
+            told = options if weights is None else {**options, "sample_weight": weights}
+            projection = _projection(self.layer_)
+            check_blind(self, X, groups, bounds, None if projection is None else projection.rules, told)
+            learn, kept = part_rows(sample, self._seed())
+            sample, calibration, y = sample.rows(learn), sample.rows(kept), np.asarray(y)[learn]
         if self.estimator is None:
             if options:
                 raise InputError(f"fit got {list(options)}, which are for an estimator: the network takes none.")
             self._train(sample)
         else:
-            self._know_estimator(self._fit_estimator(X, y, weights, options))
-        self._freeze(sample)
+            self._know_estimator(self._fit_estimator(sample.X, y, weights, options))
+        if self.serving == "blind":
+            assert sample.groups is not None
+            _, compared = self.layer_.rules.groupings(tuple(sample.groups))
+            self.group_model_ = GroupModel.fit(sample.X, sample.groups, compared, self._seed())
+        self._freeze(calibration)
         self.groups_in_X_ = groups is not None and are_columns(groups, X)
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _train(self, sample: Sample) -> None:
         """Raw outputs from the network."""
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        scores, fitted = train(self, sample, self.layer_, self._wrap, self._loss, seed)
+        scores, fitted = train(self, sample, self.layer_, self._wrap, self._loss, self._seed())
         self._scores: NetworkScores | EstimatorScores = scores
         self.preprocessing_, self.model_ = scores.encoder, scores.model
         self.history_ = fitted.history
@@ -225,10 +240,14 @@ class FairEstimator(BaseEstimator, ABC):
         if layer is None:
             return
         data = {"targets": sample.targets, "features": sample.features, "weights": sample.weights}
+        stated: dict[str, Any] = {"confidence": None}
+        if self.serving == "blind":
+            stated = {"confidence": self.confidence or STATED, "tighten": self.confidence is not None}
+            data["proxies"] = self.group_model_(sample.X)
         try:
-            self.frozen_ = freeze(layer, self._raw(sample.X), sample.groups, confidence=None, **data)
+            self.frozen_ = freeze(layer, self._raw(sample.X), sample.groups, **stated, **data)
         except InputError as error:
-            if self.serving == "frozen" or layer.rules.needs_targets:
+            if self.serving != "batch" or layer.rules.needs_targets:
                 raise
             self.unfrozen_ = str(error)
 
@@ -263,7 +282,7 @@ class FairEstimator(BaseEstimator, ABC):
             projection = projection_of(layer)
             if projection is None:
                 raise InputError("confidence is about projected outputs: use method='layer' or 'projection'.")
-            projection.confidence = self.confidence
+            projection.confidence = self.confidence if self.serving != "blind" else None
         return layer
 
     def calibrate(
@@ -282,6 +301,8 @@ class FairEstimator(BaseEstimator, ABC):
             groups = self._groups_in(X)
         features = columns_of(X) if _needs_features(layer) else None
         targets = None if y is None else self._targets(y)
+        if self.serving == "blind":
+            options["proxies"] = self.group_model_(X)
         self.frozen_ = freeze(
             layer, self._raw(X), groups, targets=targets, features=features, confidence=confidence, **options
         )
@@ -292,12 +313,18 @@ class FairEstimator(BaseEstimator, ABC):
     def outputs(self, X: Any, *, sensitive_features: Any = None) -> Outputs:
         """What the model itself says and what is made of it, in one pass: probabilities for a classifier."""
         check_is_fitted(self, "layer_")
+<<<<<<< HEAD
         X, groups = self._read(X, sensitive_features)
         projection = projection_of(self.layer_)
+=======
+        blind = self.serving == "blind"  # whoever passes the groups all the same has them looked at by nobody
+        X, groups = self._read(X, None if blind else sensitive_features)
+        projection = _projection(self.layer_)
+>>>>>>> blind
         # Who names columns means them as if they were passed; found by chance, they promise nothing for the batch.
         serving = "frozen" if groups is None and self.sensitive_columns is None else self.serving
         if projection is not None and groups is None:
-            groups = self._groups_in(X)
+            groups = self.group_model_(X) if blind else self._groups_in(X)
         raw = self._raw(X)
         if projection is None:  # the network itself was trained towards the constraints, or there are none
             free = self.layer_ is None or self.bounds_ is None
@@ -321,8 +348,15 @@ class FairEstimator(BaseEstimator, ABC):
         layer = projection_of(self.layer_)
         if layer is None:
             raise InputError("There is nothing to keep in a stream: the model was fitted without a projection.")
+<<<<<<< HEAD
         if layer.simplex:
             raise InputError("A stream has one output per row: fit a classifier of two classes for it.")
+=======
+        if self.serving == "blind":
+            raise InputError(
+                "A stream keeps the books of the groups of its samples, which serving='blind' must not see."
+            )
+>>>>>>> blind
         return Stream(layer.rules.constraints, self.bounds_, store=store, name=name, **options)
 
     def _raw(self, X: Any) -> np.ndarray:

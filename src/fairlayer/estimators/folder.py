@@ -2,8 +2,9 @@
 
     save(model, "model/");  model = load("model/")
 
-A model that is not our own network, `estimator=`, is in a third file, `estimator.skops`. All are data: loading a folder
-runs no code from it, and the predictions of what is loaded are those of what was saved, to the last bit.
+A model that is not our own network, `estimator=`, is in a third file, `estimator.skops`; what tells groups from X where
+serving is blind in a fourth, `groups.skops`. All are data: loading a folder runs no code from it, and the predictions
+of what is loaded are those of what was saved, to the last bit.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 
 from fairlayer.constraints import Constraint, read_constraint
 from fairlayer.errors import FairlayerError, InputError
+from fairlayer.estimators.blind import GroupModel
 from fairlayer.estimators.encoder import Encoder
 from fairlayer.estimators.estimator import FairEstimator
 from fairlayer.estimators.network import NetworkScores, Probability, Rescaled, network
@@ -38,7 +40,7 @@ from fairlayer.solve.discrepancy import known_name
 from fairlayer.training import AugmentedLagrangian, Penalty, Projection, Unconstrained
 
 FORMAT = 1  # of the folder; raised when an older release could not read it
-TENSORS, FACTS, INNER = "model.safetensors", "model.json", "estimator.skops"
+TENSORS, FACTS, INNER, GROUPS = "model.safetensors", "model.json", "estimator.skops", "groups.skops"
 _METHODS = {"layer": FairLayer, "projection": Projection, "penalty": Penalty, "lagrangian": AugmentedLagrangian}
 _ESTIMATORS: dict[str, type[FairEstimator]] = {"FairClassifier": FairClassifier, "FairRegressor": FairRegressor}
 _SETTINGS = (
@@ -70,15 +72,21 @@ def save(estimator: FairEstimator, folder: Any, *, table: Mapping[str, Any] | No
     packed = {TENSORS: _safetensors().save(_tensors(estimator))}
     if estimator.estimator is not None:
         packed[INNER] = pack(estimator.estimator_)
+    if estimator.serving == "blind":
+        packed[GROUPS] = pack(list(estimator.group_model_.models.values()))
     content = _describe(estimator)
     content["table"] = _as_json_has_it(table)
     content["sha256"] = _sum(packed[TENSORS])
     content["estimator_sha256"] = _sum(packed[INNER]) if INNER in packed else None
+    if GROUPS in packed:
+        names = [_scalar(name) for name in estimator.group_model_.models]
+        content["group_model"] = {"attributes": names, "sha256": _sum(packed[GROUPS])}
     content["digest"] = _digest(content)
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / INNER).unlink(missing_ok=True)  # of a model that was there before
+    for name in (INNER, GROUPS):
+        (folder / name).unlink(missing_ok=True)  # of a model that was there before
     for name, part in packed.items():
         (folder / name).write_bytes(part)
     (folder / FACTS).write_text(text, "utf-8")
@@ -103,9 +111,14 @@ def load(folder: Any) -> FairClassifier | FairRegressor:
     packed = _read_part(folder, TENSORS, content["sha256"])
     inner = content.get("estimator_sha256")
     other = None if inner is None else _read_part(folder, INNER, inner)
+    told = content.get("group_model")
+    apart = None if told is None else _read_part(folder, GROUPS, told["sha256"])
     reader = _safetensors()
     try:
-        return _rebuild(content, reader.load(packed), None if other is None else unpack(other))
+        estimator = _rebuild(content, reader.load(packed), None if other is None else unpack(other))
+        if told is not None and apart is not None:
+            estimator.group_model_ = GroupModel(dict(zip(told["attributes"], unpack(apart), strict=True)))
+        return estimator
     except MissingExtraError:
         raise
     except Exception as error:  # what a forged or foreign file makes its reader raise is not known beforehand

@@ -39,7 +39,7 @@ class Serving(ABC):
 
 
 class Shifts(Serving):
-    """Each row by itself, moved by the shift of its groups."""
+    """Each row by itself, moved by the shift of its groups; by probabilities of them where it is served blind."""
 
     def serve(self, rows: Rows) -> np.ndarray:
         """(n,) outputs, whoever else is in the batch."""
@@ -67,4 +67,4 @@ class Batch(Serving):
         return value
 
 
-SERVINGS: dict[str, type[Serving]] = {"batch": Batch, "frozen": Shifts}
+SERVINGS: dict[str, type[Serving]] = {"batch": Batch, "frozen": Shifts, "blind": Shifts}

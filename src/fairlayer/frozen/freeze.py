@@ -12,8 +12,9 @@ one sample: no batch effect, and a plain module that exports. What was exact for
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,12 +22,14 @@ from torch import Tensor, nn
 
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box, read_bounds
+from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import Attributes, SoftGroup, read_groups
 from fairlayer.binding.row_plan import RowPlan
 from fairlayer.binding.system import bind
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
 from fairlayer.frames import frame_columns
+from fairlayer.frozen.blind import OutOfReachError, TrueGaps, blind_shifts
 from fairlayer.frozen.confidence import (
     Certificate,
     GapBound,
@@ -44,7 +47,7 @@ from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
 from fairlayer.model import FairModel
 from fairlayer.projection import project
-from fairlayer.solve.discrepancy import find_discrepancy, interval_of
+from fairlayer.solve.discrepancy import find_discrepancy, interval_of, known_name
 
 TIGHTENING_STEPS = 20
 
@@ -54,6 +57,7 @@ def freeze(
     inputs: Any,
     groups: Any,
     *,
+    proxies: Any = None,
     confidence: float | None = 0.95,
     tighten: bool = False,
     targets: Any = None,
@@ -70,6 +74,10 @@ def freeze(
     groups, targets, features, weights: as for `project`. With a SoftGroup, group means are those weighted by the
     probabilities, and the shift of a sample is the expected one: exactly what the projection of soft groups does.
 
+    proxies: what stands in for the groups when serving, where these may not be used or are not known: a `SoftGroup` of
+    the same samples for every attribute. The shifts are then those by which such probabilities keep the gaps of the
+    true groups, `groups`, within the tolerances on the sample; serve with `SoftGroup`s from the same source.
+
     confidence: of the certificate. A share `certify` of the sample, drawn at random, is kept for it, so that it is
     independent of the shifts. None: no certificate, and shifts from the whole sample.
     tighten: fit for smaller tolerances, so that the stated ones themselves hold with that confidence; an error names
@@ -82,6 +90,11 @@ def freeze(
     if isinstance(model, FairModel):
         layer, backbone = model.layer, FairModel(model.backbone, None, model.hide)
     if isinstance(layer, FairLayer) and layer.rules.about_decisions:
+        if proxies is not None:
+            raise InputError(
+                "proxies are for constraints on means: thresholds of decisions need the groups themselves. Leave "
+                "proxies out, or constrain the means of the scores."
+            )
         return freeze_decisions(
             layer, backbone, _raw(backbone, inputs), groups, confidence, tighten, targets, weights, certify, seed
         )
@@ -93,7 +106,7 @@ def freeze(
     attributes = {name: attributes[name] for name in used}
     labels = {name: _known_labels(column) for name, column in attributes.items()}
     frozen = Frozen(layer, labels, backbone)
-    sample = _Sample(frozen, layer, z, attributes, targets, features, weights)
+    sample = _Sample(frozen, layer, z, attributes, targets, features, weights, proxies)
     if confidence is None:
         frozen.shifts.copy_(sample.fit(np.arange(n), 1.0))
         return frozen.eval()
@@ -111,7 +124,12 @@ def freeze(
     # the chance that any of them passes wrongly is that of the first that should have failed.
     best: tuple[Tensor, Certificate] | None = None
     for step in range(TIGHTENING_STEPS + 1):
-        frozen.shifts.copy_(sample.fit(fit_on, step / TIGHTENING_STEPS))
+        try:
+            frozen.shifts.copy_(sample.fit(fit_on, step / TIGHTENING_STEPS))
+        except OutOfReachError:  # which the samples to certify with have no part in: the next is the first to test
+            if step == TIGHTENING_STEPS:
+                raise
+            continue
         certificate = statement.make(step / TIGHTENING_STEPS)
         if not certificate.satisfied:
             if best is None:
@@ -185,6 +203,16 @@ def _known_labels(column: Any) -> tuple[Label, ...]:
     return tuple(found) if column.labels is None else tuple(column.labels[code] for code in found)
 
 
+class _Compared(NamedTuple):
+    """The rows of the constraints, by where the frozen layer keeps their groups."""
+
+    plus: np.ndarray  # (m,)
+    minus: np.ndarray  # (m,) -1 for no second group
+    relative: np.ndarray  # (m,) whether the gap is relative to the larger mean
+    tolerances: list[float]  # (m,)
+    names: tuple[str, ...]  # (m,)
+
+
 class _Sample:
     """The calibration sample: raw outputs, and which groups each belongs to."""
 
@@ -197,6 +225,7 @@ class _Sample:
         targets: Any,
         features: Any,
         weights: Any,
+        proxies: Any,
     ):
         self.frozen = frozen
         self.layer = layer
@@ -209,13 +238,31 @@ class _Sample:
         self.codes = frozen.encode(self.columns, features)
         self.member = frozen.membership(self.codes).numpy()
         self.soft = self.codes.is_floating_point()
+        self.blind = proxies is not None
+        self.moved = self._stand_ins(proxies) if self.blind else self.member
+
+    def _stand_ins(self, proxies: Any) -> np.ndarray:
+        """(n, K) how likely each sample belongs to each group, for all that is known when serving."""
+        if self.soft or self.weights is not None or known_name(self.layer.discrepancy) != "squared":
+            raise InputError(
+                "proxies need the true groups as labels, samples that count alike, and discrepancy='squared': pass "
+                "groups without SoftGroup, leave weights out, and leave the discrepancy as it is."
+            )
+        named = proxies if isinstance(proxies, Mapping) else {}
+        for name in self.frozen.labels:
+            if not isinstance(named.get(name), SoftGroup) or len(named[name]) != len(self.z):
+                raise InputError(
+                    f"proxies needs a SoftGroup with {len(self.z)} rows for {name!r}: probabilities of "
+                    f"{list(self.frozen.labels[name])}."
+                )
+        return self.frozen.membership(self.frozen.encode(named, self.features)).numpy()
 
     def _is_soft(self, name: Name) -> bool:
         return isinstance(self.columns[name], SoftGroup)
 
     def outputs(self) -> np.ndarray:
         """What the frozen shifts, as they are now, make of the samples."""
-        shift = torch.from_numpy(self.member) @ self.frozen.shifts
+        shift = torch.from_numpy(self.moved) @ self.frozen.shifts
         lo, hi = self.frozen.limits
         return self.frozen.discrepancy.response(self.z.double(), shift, lo, hi).numpy()
 
@@ -223,6 +270,8 @@ class _Sample:
         """The shifts of the projection of some samples onto `share` of every tolerance."""
         stated: list[Any] = self.layer.rules.constraints
         constraints = [c.allowing(share * c.allowed) for c in stated]
+        if self.blind:
+            return self._fit_blind(rows, ConstraintSet(constraints))
         solution = project(
             self.z[torch.from_numpy(rows)],
             {name: _take(column, rows) for name, column in self.columns.items()},
@@ -243,6 +292,42 @@ class _Sample:
         shifts = np.zeros(len(total))
         shifts[self.places(facts.view.plan)] = facts.nu  # type: ignore[union-attr]
         return torch.from_numpy(np.where(total > 0, shifts / np.where(total > 0, total, 1.0), 0.0))
+
+    def _fit_blind(self, rows: np.ndarray, rules: ConstraintSet) -> Tensor:
+        """The shifts by which the probabilities of some samples keep the gaps of their true groups."""
+        compared, member = self.compared(rules), self.member[rows]
+        self.frozen.seen.copy_(torch.from_numpy(member.sum(axis=0) > 0))
+        offset = np.zeros(member.shape[1])
+        for family in self.frozen.families:
+            offset[family.start :] = 0.0
+            if family.residual and self.targets is not None:
+                part = member[:, family.start :]
+                offset[family.start :] = self.targets[rows] @ part / np.maximum(part.sum(axis=0), 1.0)
+        lo, hi = self.frozen.limits.tolist()
+        allowed = np.array(compared.tolerances)
+        z = self.z[torch.from_numpy(rows)].double().numpy()
+        of_rows = (compared.plus, compared.minus, compared.relative, allowed, compared.names)
+        return torch.from_numpy(blind_shifts(TrueGaps(z, self.moved[rows], member, offset, lo, hi, *of_rows)))
+
+    def compared(self, rules: ConstraintSet) -> _Compared:
+        """Which groups the constraints compare, of the whole sample."""
+        whole = bind(
+            rules,
+            len(self.z),
+            groups=self.columns,
+            targets=self.targets,
+            features=self.features,
+            levels=self.levels or None,
+        ).view
+        places = np.append(self.places(whole.plan), -1)
+        allowed = rules.allowed()
+        return _Compared(
+            places[whole.plus],
+            places[whole.minus],
+            np.zeros(len(whole.names), dtype=bool) if whole.relative is None else whole.relative,
+            [allowed[owner] for owner in whole.owner],
+            tuple(whole.names),
+        )
 
     def places(self, plan: RowPlan) -> np.ndarray:
         """(K,) where the frozen layer keeps the shift of each statistic of a plan."""
@@ -271,21 +356,7 @@ class _Statement:
         self.fit_on = fit_on
         self.certify_on = certify_on
         self.confidence = confidence
-        whole = bind(
-            sample.layer.rules,
-            len(sample.z),
-            groups=sample.columns,
-            targets=sample.targets,
-            features=sample.features,
-            levels=sample.levels or None,
-        )
-        places = np.append(sample.places(whole.view.plan), -1)
-        self.plus, self.minus = places[whole.view.plus], places[whole.view.minus]
-        self.names = whole.view.names
-        allowed = sample.layer.rules.allowed()
-        self.tolerances = [allowed[owner] for owner in whole.view.owner]
-        nothing = np.zeros(len(self.names), dtype=bool)
-        self.relative = nothing if whole.view.relative is None else whole.view.relative
+        self.plus, self.minus, self.relative, self.tolerances, self.names = sample.compared(sample.layer.rules)
         self.groups = np.unique(np.concatenate([self.plus, self.minus[self.minus >= 0]]))
         self.delta = (1.0 - confidence) / max(1, len(self.groups))  # both sides of every mean hold together
         box = _output_range(sample.layer)

@@ -1,0 +1,196 @@
+"""Shifts for groups that are unknown when serving: chosen for the true groups, applied by probabilities of them.
+
+    minimise over nu   mean (y_i - z_i)^2,    y_i = clip(z_i - sum_g q_ig nu_g, lo, hi)
+    subject to         the gaps of y between the true groups, on the sample, within their tolerances.
+
+q_ig: how likely sample i belongs to group g, as far as whoever serves it knows. The means are of the true groups, so a
+poor q costs change, not the promise. There are as many unknowns as groups, and however many samples there are, a step
+needs only sums over them: sequential quadratic programming, from two starts, with a slack that says by how much the
+gaps are out of reach where they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+
+from fairlayer.errors import InputError
+
+MOST_ROWS = 1000  # comparisons of two groups, which the quadratic programs list one by one
+CRUMB = 1e-5  # of the spread of the outputs: how much closer than the tolerance is aimed at, and missed at most
+PRICES = (10.0, 1e3, 1e5)  # of the slack, until nobody wants to pay
+FARTHEST = 30.0  # spreads that a shift may have; beyond, samples differ too little in their probabilities
+
+
+class OutOfReachError(InputError):
+    """No shifts by probabilities of the groups keep the tolerances, or none that are of use."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrueGaps:
+    """A sample whose groups are known, and what its outputs must satisfy."""
+
+    z: np.ndarray  # (n,) raw outputs
+    moved: np.ndarray  # (n, K) probabilities, which the shifts are taken over
+    member: np.ndarray  # (n, K) 1 where the sample belongs to the group
+    offset: np.ndarray  # (K,) what is subtracted from the mean of each group, the targets' for residuals
+    lo: float
+    hi: float
+    plus: np.ndarray  # (m,)
+    minus: np.ndarray  # (m,) -1 for no second group
+    relative: np.ndarray  # (m,) whether the gap is relative to the larger mean
+    allowed: np.ndarray  # (m,)
+    names: tuple[str, ...]  # (m,)
+
+    def outputs(self, nu: np.ndarray) -> np.ndarray:
+        """(n,) what the shifts make of the sample."""
+        return np.clip(self.z - self.moved @ nu, self.lo, self.hi)
+
+    def limits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """C, d and rows with: gaps are allowed where C (means) <= d; each limit belongs to one of the rows."""
+        m, groups = len(self.plus), self.member.shape[1]
+        here = np.arange(m)
+        first, second = np.zeros((m, groups)), np.zeros((m, groups))
+        first[here, self.plus] = 1.0
+        paired = self.minus >= 0
+        second[here[paired], self.minus[paired]] = 1.0
+        keep = np.where(self.relative, 1.0 - self.allowed, 1.0)[:, None]  # a share of the larger is the least
+        room = np.where(self.relative, 0.0, self.allowed)
+        return (
+            np.concatenate([keep * first - second, keep * second - first]),
+            np.concatenate([room, room]),
+            np.concatenate([here, here]),
+        )
+
+
+def blind_shifts(sample: TrueGaps) -> np.ndarray:
+    """(K,) the shifts; an error where none of them bring the gaps of the true groups within their tolerances."""
+    if len(sample.plus) > MOST_ROWS:
+        raise InputError(
+            f"The constraints compare {len(sample.plus)} pairs of groups; shifts by probabilities are chosen for at "
+            f"most {MOST_ROWS}: merge rare groups, or compare fewer."
+        )
+    spread = float(sample.z.std()) or 1.0
+    search = _Search(sample, spread)
+    tries = [search.descend(start) for start in (np.zeros(sample.moved.shape[1]), search.unclipped())]
+    reached = [nu for nu in tries if search.missed(nu) <= CRUMB]
+    if not reached:
+        best = min(tries, key=search.missed)
+        raise OutOfReachError(_out_of_reach(sample, search.worst(best)))
+    nu = min(reached, key=search.change)
+    if search.change(nu) > 1.0:
+        raise OutOfReachError(
+            "The groups can hardly be told apart by what is known when serving: shifts by their probabilities that "
+            "keep the tolerances would change the outputs more than one and the same output for everybody. Raise the "
+            "tolerances, serve with the groups themselves, or bring inputs that say more about the groups."
+        )
+    return nu
+
+
+def _out_of_reach(sample: TrueGaps, worst: tuple[int, float]) -> str:
+    row, gap = worst
+    return (
+        f"No shifts by probabilities of the groups bring {sample.names[row]} to its tolerance on the sample: at best "
+        f"it is about {gap:.3g}, and {sample.allowed[row]:.3g} is asked for. What is known when serving says too "
+        "little about the groups (where the two are independent, nothing can be moved). Raise the tolerance, serve "
+        "with the groups themselves, or bring inputs that say more about the groups."
+    )
+
+
+class _Search:
+    """The problem in units of the outputs' spread."""
+
+    def __init__(self, sample: TrueGaps, spread: float):
+        self.sample, self.spread, self.n = sample, spread, len(sample.z)
+        total = sample.member.sum(axis=0)
+        self.share = (sample.member / np.where(total > 0, total, 1.0)).T  # (K, n): means are share @ y
+        self.matrix, room, self.row_of = sample.limits()
+        present = ((self.matrix != 0) <= (total > 0)).all(axis=1)  # groups without samples are not compared
+        self.matrix, self.row_of = self.matrix[present], self.row_of[present]
+        roomy = sample.allowed[self.row_of] > np.where(sample.relative[self.row_of], CRUMB, CRUMB * spread)
+        self.room = room[present] - CRUMB * spread * roomy
+        self.by_sample = self.matrix @ self.share  # (limits, n)
+
+    def gaps(self, nu: np.ndarray) -> np.ndarray:
+        """By how much each limit is exceeded, in spreads."""
+        means = self.share @ self.sample.outputs(nu) - self.sample.offset
+        return (self.matrix @ means - self.room) / self.spread
+
+    def missed(self, nu: np.ndarray) -> float:
+        """By how much the worst limit is exceeded, in spreads."""
+        return float(self.gaps(nu).max(initial=0.0))
+
+    def worst(self, nu: np.ndarray) -> tuple[int, float]:
+        """The row that exceeds its tolerance most, and its gap."""
+        row = int(self.row_of[int(self.gaps(nu).argmax())])
+        means = self.share @ self.sample.outputs(nu) - self.sample.offset
+        first = float(means[self.sample.plus[row]])
+        second = float(means[self.sample.minus[row]]) if self.sample.minus[row] >= 0 else 0.0
+        gap = abs(first - second)
+        return row, gap / max(first, second) if self.sample.relative[row] and max(first, second) > 0 else gap
+
+    def change(self, nu: np.ndarray) -> float:
+        """Mean squared change; 1 is that of one output for everybody, the mean."""
+        return float(np.mean((self.sample.outputs(nu) - self.sample.z) ** 2)) / self.spread**2
+
+    def _change_and_slope(self, nu: np.ndarray) -> tuple[float, np.ndarray]:
+        y = self.sample.outputs(nu)
+        error, free = (y - self.sample.z) / self.spread, self._free(nu)
+        # A little of nu itself: probabilities add up to 1 in every attribute, so a part of nu may move nobody.
+        slope = -2.0 * (error * free) @ self.sample.moved / (self.n * self.spread) + 2e-9 * nu / self.spread**2
+        return float(np.mean(error**2)) + 1e-9 * float(nu @ nu) / self.spread**2, slope
+
+    def _free(self, nu: np.ndarray) -> np.ndarray:
+        shifted = self.sample.z - self.sample.moved @ nu
+        return ((shifted > self.sample.lo) & (shifted < self.sample.hi)).astype(np.float64)
+
+    def descend(self, start: np.ndarray) -> np.ndarray:
+        """The nearest outputs that the method finds from a start; its unknowns are nu / spread, and the slack."""
+        size, far = len(start), FARTHEST
+
+        def limits(x: np.ndarray) -> np.ndarray:
+            return x[-1] - self.gaps(x[:-1] * self.spread)
+
+        def limits_slope(x: np.ndarray) -> np.ndarray:
+            free = self._free(x[:-1] * self.spread)
+            by_shift = (self.by_sample * free) @ self.sample.moved
+            return np.hstack([by_shift, np.ones((len(self.room), 1))])
+
+        x = np.append(np.clip(start / self.spread, -far, far), 0.0)
+        for price in PRICES:
+
+            def cost(x: np.ndarray, price: float = price) -> tuple[float, np.ndarray]:
+                value, slope = self._change_and_slope(x[:-1] * self.spread)
+                return value + price * x[-1], np.append(slope * self.spread, price)
+
+            x[-1] = self.missed(x[:-1] * self.spread)
+            found = minimize(
+                cost,
+                x,
+                jac=True,
+                method="SLSQP",
+                bounds=[(-far, far)] * size + [(0.0, None)],
+                constraints={"type": "ineq", "fun": limits, "jac": limits_slope},
+                options={"maxiter": 200, "ftol": 1e-10},
+            )
+            if np.isfinite(found.x).all():
+                x = found.x
+            if self.missed(x[:-1] * self.spread) <= CRUMB:
+                break
+        return x[:-1] * self.spread
+
+    def unclipped(self) -> np.ndarray:
+        """The least change if there were no bounds and nothing but equal gaps would do: a start, not an answer."""
+        moved = self.sample.moved
+        size = moved.shape[1]
+        slopes = self.by_sample @ moved
+        now = self.matrix @ (self.share @ self.sample.z - self.sample.offset)
+        over = now > self.room
+        if not over.any():
+            return np.zeros(size)
+        curved = moved.T @ moved / self.n + 1e-6 * np.eye(size)
+        system = np.block([[curved, slopes[over].T], [slopes[over], np.zeros((int(over.sum()),) * 2)]])
+        wanted = np.concatenate([np.zeros(size), (now - self.room)[over]])
+        return np.asarray(np.linalg.lstsq(system, wanted, rcond=None)[0][:size])
