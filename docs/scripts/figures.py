@@ -285,7 +285,7 @@ def decisions_compared() -> str:
         ahead = [float(row["ours_at_that_gap"]) - each for row, each in zip(mine, own, strict=True)]
         gap, seconds = (mean(float(row[name]) for row in mine) for name in ("gap", "fit_seconds"))
         with_errors = [f"{mean(v):{sign}.4f} ± {stdev(v) / len(v) ** 0.5:.4f}" for v, sign in ((own, ""), (ahead, "+"))]
-        shown = with_errors[1] if "fairlayer, batch" != key[1] else "-"
+        shown = with_errors[1] if key[1] != "fairlayer, batch" else "-"
         lines.append([key[0], key[1], key[2] or "-", with_errors[0], f"{gap:.4f}", shown, number(seconds)])
     splits = len({row["seed"] for row in rows})
     broken = sum(row["method"] == "fairlayer, batch" and row["kept"] != "True" for row in rows)

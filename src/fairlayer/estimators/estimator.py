@@ -196,7 +196,7 @@ class FairEstimator(BaseEstimator, ABC):
         sample = calibration = Sample(X, targets, groups, features, weights)
         if self.serving == "blind":
             told = options if weights is None else {**options, "sample_weight": weights}
-            projection = _projection(self.layer_)
+            projection = projection_of(self.layer_)
             check_blind(self, X, groups, bounds, None if projection is None else projection.rules, told)
             learn, kept = part_rows(sample, self._seed())
             sample, calibration, y = sample.rows(learn), sample.rows(kept), np.asarray(y)[learn]
@@ -266,13 +266,8 @@ class FairEstimator(BaseEstimator, ABC):
             raise InputError(f"method must be one of {list(METHODS)} or a callable; got {self.method!r}.")
         rules = ConstraintSet([MeanParity(0.05)] if self.constraints is None else self.constraints)
         layer = make(rules.constraints, bounds)
-<<<<<<< HEAD
         by_target = next((c for c in rules.constraints if c.needs_groups and not c.serves_unknown_targets), None)  # type: ignore[attr-defined]
-        if by_target is not None and _projection(layer) is not None:
-=======
-        by_target = next((c for c in rules.constraints if any(part.source == "target" for part in c.conditions)), None)
         if by_target is not None and projection_of(layer) is not None:
->>>>>>> simplex
             raise InputError(
                 f"{type(by_target).__name__} compares samples with the same target, which are unknown when predicting: "
                 "outputs cannot be projected onto it. Use the network (estimator=None) with method='lagrangian', which "
@@ -313,14 +308,9 @@ class FairEstimator(BaseEstimator, ABC):
     def outputs(self, X: Any, *, sensitive_features: Any = None) -> Outputs:
         """What the model itself says and what is made of it, in one pass: probabilities for a classifier."""
         check_is_fitted(self, "layer_")
-<<<<<<< HEAD
-        X, groups = self._read(X, sensitive_features)
-        projection = projection_of(self.layer_)
-=======
         blind = self.serving == "blind"  # whoever passes the groups all the same has them looked at by nobody
         X, groups = self._read(X, None if blind else sensitive_features)
-        projection = _projection(self.layer_)
->>>>>>> blind
+        projection = projection_of(self.layer_)
         # Who names columns means them as if they were passed; found by chance, they promise nothing for the batch.
         serving = "frozen" if groups is None and self.sensitive_columns is None else self.serving
         if projection is not None and groups is None:
@@ -348,15 +338,12 @@ class FairEstimator(BaseEstimator, ABC):
         layer = projection_of(self.layer_)
         if layer is None:
             raise InputError("There is nothing to keep in a stream: the model was fitted without a projection.")
-<<<<<<< HEAD
         if layer.simplex:
             raise InputError("A stream has one output per row: fit a classifier of two classes for it.")
-=======
         if self.serving == "blind":
             raise InputError(
                 "A stream keeps the books of the groups of its samples, which serving='blind' must not see."
             )
->>>>>>> blind
         return Stream(layer.rules.constraints, self.bounds_, store=store, name=name, **options)
 
     def _raw(self, X: Any) -> np.ndarray:
