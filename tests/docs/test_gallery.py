@@ -11,7 +11,10 @@ import torch
 from built import ROOT, read
 
 EXAMPLES = ROOT / "examples"
-RUN_HERE = ("audit_predictions", "boosting_through_the_layer", "frozen_onnx", "soft_groups", "stream_sqlite", "table")
+RUN_HERE = (
+    *("audit_predictions", "boosting_through_the_layer", "frozen_onnx", "hugging_face_trainer", "mlflow_run"),
+    *("soft_groups", "stream_sqlite", "table"),
+)
 RUN_ELSEWHERE = (
     *("lightning_module", "plain_loop", "portfolio", "resource_allocation", "robot_control"),
     "torchrun_layer",
@@ -20,6 +23,8 @@ NEEDS = {
     "audit_predictions": "jinja2",
     "boosting_through_the_layer": "xgboost",
     "frozen_onnx": "onnxruntime",
+    "hugging_face_trainer": "transformers",
+    "mlflow_run": "mlflow",
     "table": "sklearn",
 }
 

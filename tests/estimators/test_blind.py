@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,18 @@ def test_what_fit_refuses() -> None:
         FairClassifier([MeanParity(0.05)], estimator=trees, serving="blind", confidence=0.95, random_state=0).fit(
             X, y, sensitive_features=sex
         )
+
+
+def test_serving_is_not_changed_after_fit(blind: Any) -> None:
+    model, X, y, groups = blind
+    for served in ("frozen", "batch"):
+        other = copy(model).set_params(serving=served)
+        with pytest.raises(InputError, match="was set after fit"):
+            other.predict_proba(X[:20], sensitive_features={"sex": groups["sex"][:20]})
+    plain = FairClassifier([MeanParity(0.9, over="sex")], estimator=LogisticRegression(), serving="frozen")
+    plain.fit(X[:300], y[:300], sensitive_features={"sex": groups["sex"][:300]}).set_params(serving="blind")
+    with pytest.raises(InputError, match="was set after fit"):
+        plain.predict_proba(X[:20])
 
 
 def test_streams_are_refused(blind: Any) -> None:

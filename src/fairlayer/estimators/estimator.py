@@ -194,6 +194,7 @@ class FairEstimator(BaseEstimator, ABC):
         self.layer_ = self._layer(groups, bounds)
         features = columns_of(X) if _needs_features(self.layer_) else None
         sample = calibration = Sample(X, targets, groups, features, weights)
+        self.group_model_: Any = None
         if self.serving == "blind":
             told = options if weights is None else {**options, "sample_weight": weights}
             projection = projection_of(self.layer_)
@@ -296,7 +297,7 @@ class FairEstimator(BaseEstimator, ABC):
             groups = self._groups_in(X)
         features = columns_of(X) if _needs_features(layer) else None
         targets = None if y is None else self._targets(y)
-        if self.serving == "blind":
+        if self._is_blind():
             options["proxies"] = self.group_model_(X)
         self.frozen_ = freeze(
             layer, self._raw(X), groups, targets=targets, features=features, confidence=confidence, **options
@@ -308,7 +309,7 @@ class FairEstimator(BaseEstimator, ABC):
     def outputs(self, X: Any, *, sensitive_features: Any = None) -> Outputs:
         """What the model itself says and what is made of it, in one pass: probabilities for a classifier."""
         check_is_fitted(self, "layer_")
-        blind = self.serving == "blind"  # whoever passes the groups all the same has them looked at by nobody
+        blind = self._is_blind()  # whoever passes the groups all the same has them looked at by nobody
         X, groups = self._read(X, None if blind else sensitive_features)
         projection = projection_of(self.layer_)
         # Who names columns means them as if they were passed; found by chance, they promise nothing for the batch.
@@ -349,6 +350,16 @@ class FairEstimator(BaseEstimator, ABC):
     def _raw(self, X: Any) -> np.ndarray:
         """The model's own outputs."""
         return self._scores(X)
+
+    def _is_blind(self) -> bool:
+        """Whether predictions look at X alone. `fit` decides that: the shifts for one are not those for the other."""
+        blind = self.serving == "blind"
+        if blind != (getattr(self, "group_model_", None) is not None):
+            raise InputError(
+                f"serving={self.serving!r} was set after fit: shifts for blind serving are chosen in fit, and serve "
+                "nothing else. Fit again."
+            )
+        return blind
 
     def _groups_in(self, X: Any) -> dict[Any, Any]:
         """The protected attributes, where they are columns of X."""
