@@ -39,7 +39,7 @@ def main(n: int = 1500) -> None:
         mlflow.set_tracking_uri(f"sqlite:///{folder}/runs.db" if _has_sql() else Path(folder, "runs").as_uri())
         with mlflow.start_run() as run:
             mlflow.log_params({"constraints": "; ".join(result.settings.constraints), "model": "boosted trees"})
-            mlflow.log_metrics({f"gap {finding.name}".replace(":", ""): finding.gap for finding in result.findings})
+            mlflow.log_metrics({f"gap {finding.name}".replace(",", ""): finding.gap for finding in result.findings})
             mlflow.log_metric("kept", float(result.satisfied))
             save(model, Path(folder, "model"))
             mlflow.log_artifacts(str(Path(folder, "model")), "model")
