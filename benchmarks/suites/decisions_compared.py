@@ -243,16 +243,20 @@ def error_of(values: list[float]) -> float:
 
 def introduction(rows: list[dict[str, Any]]) -> str:
     """What the table shows."""
+    reduced = (
+        f"ExponentiatedGradient trains up to {ROUNDS} models of {TREES} trees on {REDUCED:,} rows at most, and never "
+        "sees groups of test rows: its models are smaller than the others'."
+        if any(row["method"] == GRADIENT for row in rows)
+        else "ExponentiatedGradient was left out of this run."
+    )
     return (
         "# Decisions of nearly equal rates, compared\n\nRates of yes of women and men. Half of the rows "
         f"(of {MOST_ROWS:,} at most, drawn anew for each split) train boosted "
         "trees (scikit-learn's HistGradientBoostingClassifier), a fifth is for thresholds, the others test; means and "
         f"standard errors over {len({row['seed'] for row in rows})} random splits. ThresholdOptimizer and "
         "ExponentiatedGradient are fairlearn's; they draw decisions at random, so accuracy and gap are expected ones. "
-        f"ExponentiatedGradient trains up to {ROUNDS} models of {TREES} trees on {REDUCED:,} rows at most, and never "
-        "sees groups of test rows: its models are smaller than the others'. The last "
-        "column of figures is the accuracy of ours at the very gap that the method has on the test rows, less its "
-        "own. Times are those of a machine that other work ran on: see other_cores in the CSV.\n\n"
+        f"{reduced} The column before the times is the accuracy of ours at the very gap that the method has on the "
+        "test rows, less its own. Times are those of a machine that other work ran on: see other_cores in the CSV.\n\n"
     )
 
 
