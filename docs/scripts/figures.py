@@ -235,22 +235,6 @@ def discrepancies() -> str:
     return table(["n", *shown[:-1], "cvxpylayers, ms"], lines)
 
 
-def simplex() -> str:
-    """What class probabilities cost."""
-    rows = read_csv(RESULTS / "simplex.csv")
-    load = json.loads((RESULTS / "simplex.json").read_text())["load_average"][0]
-    shown = {
-        "one_output_ms": "one output, squared, ms",
-        "entropy_ms": "entropy, ms",
-        "squared_ms": "squared, ms",
-        "entropy / one output": "entropy / one output",
-    }
-    lines = [[f"{int(row['n']):,}", row["classes"], *(number(row[name]) for name in shown)] for row in rows]
-    return (
-        f"{table(['n', 'classes', *shown.values()], lines)}\n\nThe load of the machine of two cores was {number(load)}."
-    )
-
-
 def replicas() -> str:
     """Writers of one stream, with and without group commit."""
     rows = read_csv(RESULTS / "replicas.csv")
@@ -363,6 +347,5 @@ FIGURES: dict[str, Callable[[], str]] = {
     "probabilities": probabilities,
     "replicas": replicas,
     "rates": rates,
-    "simplex": simplex,
     "stream": stream,
 }

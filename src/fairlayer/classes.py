@@ -27,6 +27,9 @@ from fairlayer.solve.simplex import ENTROPY, SOLVED, SQUARED, pull_back, solve_s
 KINDS = {"entropy": ENTROPY, "squared": SQUARED}
 _OFF = 1e-5  # that a row may add up to more or less than 1, as softmax in float32 does
 _MOST_REPAIRS = 12
+_NEARLY = 1e-6  # beyond their bounds, from where repairs can bring rows back
+_FINEST = 1e-6  # half a tolerance, times what follows: the stages on the way to a finer one
+_CONTINUED = (1e5, 1e4, 1e3, 1e2, 1e1, 1.0)
 _MOST_ROWS, _MOST_NUMBERS = 4000, 50_000_000  # groups times classes; cells times classes squared
 
 
@@ -152,8 +155,14 @@ def _solve(z: Tensor, problem: Problem, system: System) -> tuple[Tensor, Found, 
     for _ in range(_MOST_REPAIRS):
         if K:
             half = 0.5 * np.maximum(tolerance - margin, 0.0)[problem.family].reshape(-1)
-            outcome, beyond = solve_simplex(*problem[:6], problem.family, half, nu, side, shift, S, D, gram)
-            if outcome != SOLVED and not beyond <= 1e-6:
+            for wider in (1.0, *_CONTINUED):  # where the search does not end, from afar and in shorter stages
+                if wider == _CONTINUED[0]:
+                    nu[:] = 0.0
+                aim = np.maximum(half, (wider - 1.0) * _FINEST) if wider > 1.0 else half
+                outcome, beyond = solve_simplex(*problem[:6], problem.family, aim, nu, side, shift, S, D, gram)
+                if wider == 1.0 and (outcome == SOLVED or beyond <= _NEARLY):
+                    break
+            if outcome != SOLVED and not beyond <= _NEARLY:
                 raise FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
         write(problem.kind, problem.z, problem.cell, shift, out)
         value = torch.from_numpy(out).to(dtype=z.dtype, device=z.device, copy=True)
