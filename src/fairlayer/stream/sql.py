@@ -64,7 +64,6 @@ class SqlStore:
         self._stored: Stored | None = None  # as the transaction found it; without the state, where the caller has it
         self._found: dict[str, Entry | None] = {}  # entries of batches looked for or written in the transaction
         self._written: list[Entry] = []  # in the transaction
-        self._whole = True  # whether state and log, as the transaction found them, belong together
         self._block: bytes | None = None  # the state that the last of them left, not yet sent
         with database.explained():
             self._open()
@@ -148,8 +147,8 @@ class SqlStore:
             raise StoreError(
                 f"stream {self.name!r} is no longer in {self.place!r}: make it anew, or go back to a copy."
             )
-        self._stored = _stored(self.name, row)
-        self._whole = _is_whole(self._stored, end)
+        stored = _stored(self.name, row)
+        self._stored = stored._replace(whole=_is_whole(stored, end))
         for entry in map(_entry, entries[0] if entries else ()):
             self._found[str(entry.batch_id)] = entry
         if not number or (there == (seen,) and self._stored.number >= number):
@@ -179,7 +178,7 @@ class SqlStore:
                 certain = found = False
             else:
                 # A copy that lacks what was seen, or a part of itself, may lack this entry as well.
-                certain = missing is None and self._whole
+                certain = missing is None and self._stored is not None and self._stored.whole
             self._written = written
             if found:
                 return
@@ -211,7 +210,8 @@ class SqlStore:
         if self._written or (self._stored.block is None and self._stored.number):
             self._send_state()
             statement = "SELECT state, number, hash, configuration FROM fairlayer_streams WHERE name = ?"
-            return _stored(self.name, self._execute(statement, self.name).fetchone())
+            row = self._execute(statement, self.name).fetchone()
+            return _stored(self.name, row)._replace(whole=self._stored.whole)
         return self._stored
 
     def find(self, batch_id: str) -> Entry | None:
@@ -259,7 +259,7 @@ class SqlStore:
 
     def _refuse_half(self) -> None:
         """Neither decide nor repeat anything on a state that does not belong to its log."""
-        if not self._whole:
+        if self._stored is not None and not self._stored.whole:
             raise StoreError(
                 f"stream {self.name!r} in {self.place!r} was written only in part: its state is not the one that the "
                 "last entry of its log left. The batch was not counted; go back to a copy that `verify` finds whole."

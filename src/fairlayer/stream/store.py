@@ -56,6 +56,7 @@ class Stored(NamedTuple):
     number: int
     hash: str
     configuration: str
+    whole: bool = True  # whether the state is the one that the last entry left
 
 
 class Pending(NamedTuple):

@@ -444,7 +444,8 @@ class Stream:
                 self.ledger = self._read_ledger(stored.block)
             else:
                 self.ledger.load_bytes(stored.block)
-        self._at = (stored.number, stored.hash)
+        # What was written only in part may be looked at; it is read, and found out, again each time.
+        self._at = (stored.number, stored.hash) if stored.whole else None
 
     def _commit(self, transaction: Transaction, batch_id: str | None, payload: dict[str, Any], emitted: Any) -> None:
         number, previous = transaction.head()
