@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 
 from fairlayer.binding.bounds import read_bounds
@@ -20,6 +19,7 @@ from fairlayer.binding.system import System
 from fairlayer.constraints import Constraint
 from fairlayer.decisions.project import exact_rates, project_decisions, read_threshold
 from fairlayer.errors import InputError
+from fairlayer.extras import needs
 from fairlayer.solution import DecisionFacts, Facts
 from fairlayer.solve.files import Shifts, certify_chunks, project_chunks
 from fairlayer.tables.scored_rows import ScoredRows
@@ -119,6 +119,8 @@ class ByDecisions(Moves):
 
     def copy_sql(self, cells: ScoredRows, keep_raw: str | None) -> tuple[str, dict[str, Any], dict[str, Any]]:
         """The scores as a column beside the table, in the order of its rows."""
+        with needs("Writing a table", "pandas"):
+            import pandas as pd
         return cells.beside_sql(keep_raw, "moved", "y"), {}, {"moved": pd.DataFrame({"y": self.value})}
 
     def certify(self, chunks: Chunks) -> Facts:
