@@ -46,6 +46,7 @@ def main(n: int = 1500) -> None:
             mlflow.log_artifact(str(result.to_html(Path(folder, "report.html"))))
         logged = mlflow.get_run(run.info.run_id)
         again = load(Path(folder, "model"))
+    print(result.headline)
     print({name: round(value, 4) for name, value in logged.data.metrics.items()})
     assert (again.predict_proba(new, sensitive_features=groups)[:, 1] == scores).all()
 
