@@ -206,24 +206,39 @@ def _far_apart(weight):
     return most > _FAR_APART * least
 
 
+@compiled(inner=True)
+def _left_over(H, b, rows, search, nu):
+    """By how much multipliers miss the optimum of the quadratic model: the residual that it would have there."""
+    q = b.copy()
+    for k in range(b.size):
+        search.statistic[TRIAL, k] = nu[k]
+        for i in range(b.size):
+            q[k] -= H[k, i] * nu[i]
+    return _residual(rows, search, q)
+
+
 @compiled(inline=True)
-def _aim(H, b, rows, tolerance, start, weight, target):
+def _aim(H, b, rows, search, tolerance, target):
     """The optimum of the quadratic model.
 
     Where weights differ by decades, the active-set method compares the light with the heavy, whose differences lose
-    their digits: it may be far off, or see a conflict where there is none. Guesses of sides do not compare them.
+    their digits: it may be far off, or see a conflict where there is none. Guesses of sides do not compare them, and
+    are taken where they are nearer.
     """
     if b.size > FEW:
-        outcome = SOLVED if guess_sides(H, b, rows, tolerance, start, target) else CONFLICT
+        outcome = SOLVED if guess_sides(H, b, rows, tolerance, search.statistic[NU], target) else CONFLICT
         if outcome == CONFLICT:
             outcome = solve_small(H, b, rows, tolerance, target)
     else:
         outcome = solve_small(H, b, rows, tolerance, target)
-        if outcome != SOLVED or _far_apart(weight):
+        if outcome == CONFLICT or (outcome == SOLVED and _far_apart(search.cell[WEIGHT])):
             found, first = target.copy(), np.zeros(b.size)
             if outcome == SOLVED:
                 first[:] = found
-            if guess_sides(H, b, rows, tolerance, first, target):
+            if guess_sides(H, b, rows, tolerance, first, target) and (
+                outcome != SOLVED
+                or _left_over(H, b, rows, search, target) < 0.5 * _left_over(H, b, rows, search, found)
+            ):
                 outcome = SOLVED
             else:
                 target[:] = found
@@ -260,7 +275,7 @@ def _next_direction(rows, search, q):
                 if nu[i] != 0.0:
                     b[k] += H[k, i] * nu[i]
             precision[k] = max(tolerance[k], 1e-15 * abs(b[k]))
-        outcome = _aim(H, b, rows, precision, nu, cell[WEIGHT], target)
+        outcome = _aim(H, b, rows, search, precision, target)
         if outcome == CONFLICT:
             for k in range(K):
                 trial[k] = target[k]
