@@ -1,16 +1,17 @@
 """`compiled`: numba's njit, cached on disk under a name that changes with the compiled code.
 
 numba's own cache watches the file a function stands in, not the files of the functions it calls: after an update of one
-file it would go on running the old code of another, or fail on what an older release left behind. So the names of all
-cache files carry a digest of everything that is compiled.
+file it would go on running the old code of another, or fail on what an older release left behind. So the names of cache
+files carry a digest of the function's file and of all files that it imports from, directly or by way of others.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,30 @@ import numba
 from numba.core import event
 
 _PACKAGE = Path(__file__).parent
-# The rooms that hold compiled code, and the records and constants that it is made of.
-_ROOMS = ("binding", "solve", "decisions", "stream")
-_SOURCES = sorted(source for room in _ROOMS for source in (_PACKAGE / room).glob("*.py"))
-_DIGEST = hashlib.sha256(b"".join(source.read_bytes() for source in _SOURCES)).hexdigest()[:12]
+_IMPORT = re.compile(r"^from fairlayer\.([\w.]+) import", re.MULTILINE)
+
+
+@cache
+def _source(module: str) -> tuple[bytes, tuple[str, ...]]:
+    """The source of a module of this package, and the modules that it imports from."""
+    path = _PACKAGE.joinpath(*module.split("."))
+    text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+    return text.encode(), tuple(_IMPORT.findall(text))
+
+
+def sources(module: str) -> list[str]:
+    """All modules that code of a module can be made of: itself, and what it imports from, however far away."""
+    found, ahead = {module}, [module]
+    while ahead:
+        new = set(_source(ahead.pop())[1]) - found
+        found |= new
+        ahead += new
+    return sorted(found)
+
+
+@cache
+def _digest(module: str) -> str:
+    return hashlib.sha256(b"".join(_source(name)[0] for name in sources(module))).hexdigest()[:12]
 
 
 class _Notice(event.Listener):
@@ -62,8 +83,9 @@ def compiled(
     dispatcher = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=liberties, **options)(function)
     file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
     if file is not None:  # absent where numba has no folder to write to
-        file._source_stamp = _DIGEST
-        file._index_name = f"{_DIGEST}.{file._index_name}"
+        digest = _digest(function.__module__.removeprefix("fairlayer."))
+        file._source_stamp = digest
+        file._index_name = f"{digest}.{file._index_name}"
         file._index_path = str(Path(file._cache_path) / file._index_name)
-        file._data_name_pattern = f"{_DIGEST}.{file._data_name_pattern}"
+        file._data_name_pattern = f"{digest}.{file._data_name_pattern}"
     return dispatcher
