@@ -339,12 +339,11 @@ class FairEstimator(BaseEstimator, ABC):
         layer = projection_of(self.layer_)
         if layer is None:
             raise InputError("There is nothing to keep in a stream: the model was fitted without a projection.")
-        if layer.simplex:
-            raise InputError("A stream has one output per row: fit a classifier of two classes for it.")
         if self.serving == "blind":
             raise InputError(
                 "A stream keeps the books of the groups of its samples, which serving='blind' must not see."
             )
+        options = {"discrepancy": layer.discrepancy, "simplex": layer.simplex, **options}
         return Stream(layer.rules.constraints, self.bounds_, store=store, name=name, **options)
 
     def _raw(self, X: Any) -> np.ndarray:
