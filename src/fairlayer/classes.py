@@ -19,7 +19,7 @@ from fairlayer.binding.system import System
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.solution import ColumnFacts, Facts, Solution
 from fairlayer.solve.class_driver import ClassProblem, Found, nearest_classes
-from fairlayer.solve.class_rows import column_cells, column_rows, missed_by
+from fairlayer.solve.class_rows import Layout, class_layout, column_rows, missed_by
 from fairlayer.solve.exact import exact_shortfalls
 from fairlayer.solve.newton import statistics
 from fairlayer.solve.simplex import pull_back
@@ -87,9 +87,9 @@ def project_classes(z: Tensor, system: System, discrepancy: Any) -> Solution:
     values, unit = np.ascontiguousarray(as_numpy(z.detach().double())), torch.finfo(z.dtype).eps / 2
     check_probabilities(values, discrepancy.name, unit)
     d, weights = values.shape[1], system.weights
-    problem, used, families, total = _state(values, system, KINDS[discrepancy.name])
-    rows = column_rows(system.rows, d)
-    cell, repeated = column_cells(problem.cell, d), np.repeat(weights, d)
+    layout = class_layout(system.view, system.rows, d)
+    problem, total = _state(values, system, layout, KINDS[discrepancy.name])
+    rows, families = column_rows(system.rows, layout, d), layout.families
     least = torch.finfo(z.dtype).tiny if problem.kind == ENTROPY else 0.0
 
     def rounded(out: np.ndarray) -> tuple[Tensor, np.ndarray]:
@@ -97,10 +97,10 @@ def project_classes(z: Tensor, system: System, discrepancy: Any) -> Solution:
         return value, as_numpy(value.double())
 
     def certify(exact: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        sums, missed = missed_by(exact.reshape(-1), cell, repeated, rows)
+        sums, missed = missed_by(exact, problem.cell, weights, rows)
         return sums, missed.reshape(d, -1)[:, families].T
 
-    value, found, missed, sums, solved = nearest_classes(problem, unit, rounded, certify)
+    value, found, missed, sums, responses, solved = nearest_classes(problem, unit, rounded, certify)
     if not solved:
         raise FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
     by_class = np.full((d, len(system.rows.kind)), -np.inf)
@@ -109,56 +109,48 @@ def project_classes(z: Tensor, system: System, discrepancy: Any) -> Solution:
         columns = as_numpy(value.double()).T
         by_class = np.stack([exact_shortfalls(columns[j], system, by_class[j]) for j in range(d)])
     multipliers = np.zeros((d, len(system.rows.offset)))
-    multipliers[:, used] = total * found.nu.T
+    multipliers[:, layout.used] = total * found.nu.T
     of_class = zip(statistics(rows, sums).reshape(d, -1), multipliers, by_class, strict=True)
     facts = ColumnFacts([Facts(system.view, *one) for one in of_class], "class")
     if torch.is_grad_enabled() and z.requires_grad:
-        value = _OnSimplex.apply(z, value, problem, found)
+        value = _OnSimplex.apply(z, value, problem, found, responses)
     return Solution(value, facts)
 
 
-def _state(z: np.ndarray, system: System, kind: int) -> tuple[ClassProblem, np.ndarray, np.ndarray, float]:
-    """The problem of a batch; which statistics and families it has, of those of the system; and what the weights are.
-
-    Only groups that have samples, and others to be compared with, are part of it.
-    """
-    rows, (n, d) = system.rows, z.shape
-    owner = np.repeat(np.arange(len(rows.kind)), np.diff(rows.first))
-    compared = np.bincount(owner, weights=rows.present, minlength=len(rows.kind)) > 1
-    used = np.flatnonzero(rows.present & compared[owner])
+def _state(z: np.ndarray, system: System, layout: Layout, kind: int) -> tuple[ClassProblem, float]:
+    """The problem of a batch, and what its weights add up to."""
+    rows, (n, d), used = system.rows, z.shape, layout.used
     if len(used) * d > _MOST_ROWS or len(system.weight) * d * d > _MOST_NUMBERS:
         raise InputError(
             f"z has {d} classes for {len(used)} groups and {len(system.weight)} cells, too many for simplex=True: "
             f"groups times classes may be {_MOST_ROWS}, cells times classes squared {_MOST_NUMBERS}."
         )
-    place = np.full(len(owner), -1)
-    place[used] = np.arange(len(used))
-    families, family = np.unique(owner[used], return_inverse=True)
-    kept = place[rows.statistic] >= 0
-    cell_of_entry = np.repeat(np.arange(len(system.weight)), np.diff(rows.start))[kept]
-    start = np.concatenate([[0], np.cumsum(np.bincount(cell_of_entry, minlength=len(system.weight)))])
     weighted = len(system.weights) > 0
     total = (float(system.weights.sum()) if weighted else float(n)) or 1.0
+    half = np.empty((len(used), d))
+    half[:] = 0.5 * rows.upper[layout.families][layout.family, None]
     problem = ClassProblem(
         kind,
         z,
-        as_numpy(system.cell).astype(np.int32),
+        as_numpy(system.cell).astype(np.int32, copy=False),
         system.weights / total if weighted else np.empty(0),
         1.0 / total,
-        (start.astype(np.int64), place[rows.statistic][kept].astype(np.int64), rows.value[kept] * total),
+        (layout.start, layout.statistic, rows.value[layout.kept] * total),
         np.zeros((len(used), d)),
-        family.astype(np.int64),
-        np.repeat(0.5 * rows.upper[owner[used]], d).reshape(-1, d),
+        layout.family,
+        half,
     )
-    return problem, used, families, total
+    return problem, total
 
 
 class _OnSimplex(torch.autograd.Function):
     """The projection as a function of z."""
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, value: Tensor, problem: ClassProblem, found: Found) -> Tensor:
-        ctx.problem, ctx.found = problem, found
+    def forward(
+        ctx: Any, z: Tensor, value: Tensor, problem: ClassProblem, found: Found, responses: np.ndarray
+    ) -> Tensor:
+        ctx.problem, ctx.found, ctx.responses = problem, found, responses
         return value
 
     @staticmethod
@@ -166,6 +158,6 @@ class _OnSimplex(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise RuntimeError("Double backward with simplex=True is not available: use create_graph=False.")
         given = np.ascontiguousarray(as_numpy(gradient.double()))
-        out, (_, side, shift, gram) = np.empty_like(given), ctx.found
-        pull_back(*ctx.problem[:6], shift, gram, side, ctx.problem.family, given, out)
-        return torch.from_numpy(out).to(dtype=gradient.dtype, device=gradient.device), None, None, None
+        out, (_, side, _, gram) = np.empty_like(given), ctx.found
+        pull_back(*ctx.problem[:6], ctx.responses, gram, side, ctx.problem.family, given, out)
+        return torch.from_numpy(out).to(dtype=gradient.dtype, device=gradient.device), None, None, None, None

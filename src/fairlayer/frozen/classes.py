@@ -34,7 +34,9 @@ class FrozenClasses(Frozen):
         """Probabilities for raw ones (or backbone inputs) x and what `encode` makes of the groups; see `Frozen`."""
         z = x if self.backbone is None else self.backbone(x)
         if z.shape[-1] != self.shifts.shape[1]:
-            raise InputError(f"z has shape {tuple(z.shape)}: {self.shifts.shape[1]} probabilities per sample are needed.")
+            raise InputError(
+                f"z has shape {tuple(z.shape)}: {self.shifts.shape[1]} probabilities per sample are needed."
+            )
         member = self.membership(groups)
         shift = member @ self.shifts
         if not groups.is_floating_point():

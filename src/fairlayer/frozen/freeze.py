@@ -86,8 +86,8 @@ def freeze(
     the sample size needed where the sample is too small for that.
     targets_within: the range targets can have, which certificates about residuals need.
 
-    Of `RateParity` a threshold per cell is kept instead, and the certificate is about rates: see `FrozenDecisions`. Of a
-    layer with simplex=True every group has a shift for each class, and the certificate is about every class.
+    Of `RateParity` a threshold per cell is kept instead, and the certificate is about rates: see `FrozenDecisions`.
+    Of a layer with simplex=True every group has a shift for each class, and the certificate is about every class.
     """
     layer, backbone = (model, None)
     if isinstance(model, FairModel):

@@ -56,6 +56,7 @@ class Nearest(NamedTuple):
     found: Found
     missed: np.ndarray
     sums: np.ndarray
+    responses: np.ndarray  # (n, d) the value before it was rounded
     solved: bool
 
 
@@ -99,14 +100,14 @@ def nearest_classes(
         value, exact = rounded(out)
         sums, missed = certify(exact)
         if best is None or missed.max(initial=-np.inf) < best.missed.max(initial=-np.inf):
-            best = Nearest(value, Found(found.nu.copy(), *found[1:]), missed, sums, True)
+            best = Nearest(value, Found(found.nu.copy(), *found[1:]), missed, sums, out, True)
         if not K or (missed <= 0.0).all():
             break
         over = 0.5 * np.maximum(missed, 0.0)[problem.family]
         wider = np.minimum(margin + 1.1 * over + (over > 0.0) * 0.5 * noise, problem.half)
         if (wider <= margin).all():
             break
-        margin = wider
+        margin, out = wider, np.empty((n, d))
     if best is None:
-        return Nearest(None, found, np.full((1, d), np.inf), np.zeros(0), False)
+        return Nearest(None, found, np.full((1, d), np.inf), np.zeros(0), out, False)
     return best

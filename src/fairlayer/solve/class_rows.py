@@ -7,7 +7,8 @@ included, is said of every output.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from fairlayer.binding.exact_sums import exact_sums
 from fairlayer.binding.rows import Rows
 from fairlayer.solve.certify import shortfalls
 from fairlayer.solve.class_driver import ClassProblem
+from fairlayer.solve.simplex_passes import near_sums
 
 
 def column_cells(cell: np.ndarray, columns: int) -> np.ndarray:
@@ -24,32 +26,87 @@ def column_cells(cell: np.ndarray, columns: int) -> np.ndarray:
     return (cell[:, None] * np.int32(columns) + np.arange(columns, dtype=np.int32)).reshape(-1)
 
 
-def column_rows(rows: Rows, columns: int) -> Rows:
-    """The same rows for every output."""
+class Layout(NamedTuple):
+    """Where the rows of every class are among those of a batch: the same for every batch with the same groups."""
+
+    used: np.ndarray  # statistics that are compared: of groups with samples, that are not alone
+    families: np.ndarray  # that these belong to
+    family: np.ndarray  # (used,) numbered from 0
+    kept: np.ndarray  # entries that are theirs
+    start: np.ndarray  # of these, by cell
+    statistic: np.ndarray  # of these, numbered from 0
+    source: np.ndarray  # the entry that each entry of the rows of all classes comes from
+    all_start: np.ndarray  # what else these rows are made of
+    all_statistic: np.ndarray
+    all_first: np.ndarray
+    present: np.ndarray
+
+
+_LAYOUTS: WeakKeyDictionary[Any, dict[int, Layout]] = WeakKeyDictionary()
+
+
+def class_layout(view: Any, rows: Rows, columns: int) -> Layout:
+    """The layout of rows for so many classes, kept for the next batch. view: the `PresentRows` that they belong to."""
+    kept = _LAYOUTS.setdefault(view, {})
+    if columns not in kept:
+        kept[columns] = _layout(rows, columns)
+    return kept[columns]
+
+
+def _layout(rows: Rows, columns: int) -> Layout:
     (G, K), width = (len(rows.start) - 1, len(rows.offset)), np.diff(rows.start)
-    entry = np.repeat(np.arange(G), columns * width)  # the cell of each entry, and the output and the place within it
-    at = np.arange(len(entry)) - columns * rows.start[entry]
-    output, place = np.divmod(at, width[entry])
-    source = rows.start[entry] + place
-    return Rows(
+    owner = np.repeat(np.arange(len(rows.kind)), np.diff(rows.first))
+    compared = np.bincount(owner, weights=rows.present, minlength=len(rows.kind)) > 1
+    used = np.flatnonzero(rows.present & compared[owner])
+    place = np.full(K, -1)
+    place[used] = np.arange(len(used))
+    families, family = np.unique(owner[used], return_inverse=True)
+    kept = np.flatnonzero(place[rows.statistic] >= 0)
+    of_cell = np.bincount(np.repeat(np.arange(G), width)[kept], minlength=G)
+    entry = np.repeat(np.arange(G), columns * width)  # the cell of each entry, and the class and the place within it
+    output, within = np.divmod(np.arange(len(entry)) - columns * rows.start[entry], width[entry])
+    source = rows.start[entry] + within
+    return Layout(
+        used,
+        families,
+        family.astype(np.int64),
+        kept,
+        np.concatenate([[0], np.cumsum(of_cell)]).astype(np.int64),
+        place[rows.statistic[kept]].astype(np.int64),
+        source,
         np.concatenate([[0], np.cumsum(np.repeat(width, columns))]).astype(np.int64),
         rows.statistic[source] + output * K,
-        rows.value[source],
-        np.tile(rows.offset, columns),
-        np.tile(rows.present, columns),
         np.concatenate([[0], (rows.first[1:] + K * np.arange(columns)[:, None]).reshape(-1)]).astype(np.int64),
+        np.tile(rows.present, columns),
+    )
+
+
+def column_rows(rows: Rows, layout: Layout, columns: int) -> Rows:
+    """The same rows for every class."""
+    return Rows(
+        layout.all_start,
+        layout.all_statistic,
+        rows.value[layout.source],
+        np.tile(rows.offset, columns),
+        layout.present,
+        layout.all_first,
         np.tile(rows.family, columns),
     )
 
 
 def missed_by(values: np.ndarray, cell: np.ndarray, weights: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Exact sums of outputs by cell, each rounded once, and (F,) by how much each family of rows may be missed.
+    """Sums of outputs (n, d) by cell and class, and (F,) by how much each family of rows may be missed, at most.
 
-    values, cell, weights: (n d,) of the outputs; weights empty where all count alike.
+    cell, weights: (n,) of the samples; weights empty where all count alike. Rows are those of every class.
     """
     sums, error = np.empty(len(rows.start) - 1), np.empty(len(rows.start) - 1)
-    missed = np.empty(rows.family.shape[1])
-    exact_sums(values, cell, weights, sums, error)
+    missed, d = np.empty(rows.family.shape[1]), values.shape[1]
+    if not len(weights):
+        near_sums(values, cell, sums, error)
+        shortfalls(rows, sums, error, missed)
+        if (missed <= 0.0).all():
+            return sums, missed
+    exact_sums(values.reshape(-1), column_cells(cell, d), np.repeat(weights, d), sums, error)
     shortfalls(rows, sums, error, missed)
     return sums, missed
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from fairlayer.binding.exact_sums import UNIT
 from fairlayer.compiled import compiled
-from fairlayer.solve.simplex_passes import factors, gather, measure, respond, slope_times, spread
-from fairlayer.solve.simplex_step import EQUAL, center, gram, interior, settle, solve_active
+from fairlayer.solve.simplex_passes import gather, measure, slope_times, spread
+from fairlayer.solve.simplex_step import EQUAL, center, gram, guess, interior, settle, solve_active
 from fairlayer.solve.smooth import ENTROPY
 
 SOLVED, UNSOLVED = 0, 1
@@ -32,32 +32,27 @@ _STALLED = 5  # steps without progress after which rounding is all that is left
 
 
 @compiled
-def pull_back(kind, z, cell, weight, share, rows, shift, gram, side, family, gradient, out):
-    """Fill `out` (n, d): the gradient with respect to z, given that with respect to the output."""
+def pull_back(kind, z, cell, weight, share, rows, y, gram, side, family, gradient, out):
+    """Fill `out` (n, d), the gradient with respect to z. y: the responses; gradient: with respect to them."""
     start, statistic, entry = rows
-    G, d = shift.shape
-    factor, _ = factors(shift)
-    y, left, total = np.empty(d), np.empty(d), np.zeros((G, d))
-    for i in range(z.shape[0]):
-        c = cell[i]
-        respond(kind, z[i], shift[c], factor[c], y)
-        slope_times(kind, y, gradient[i], out[i])
+    (n, d), G, K = y.shape, start.size - 1, family.size
+    total, correction = np.zeros((G, d)), np.zeros((G, d))
+    for i in range(n):
+        slope_times(kind, y[i], gradient[i], out[i])
+        sums = total[cell[i]]
         for j in range(d):
-            total[c, j] += out[i, j]
-    K = family.size
+            sums[j] += out[i, j]
     b = gather(start, statistic, entry, total, K).reshape(K * d)
-    nu = np.zeros((K, d))
+    nu, half, middle = np.zeros((K, d)), np.zeros(K * d), np.empty(K * d)
     for _ in range(2):  # again, for what the ridge has left
-        solve_active(gram, b, np.zeros(K * d), family, side, nu.reshape(K * d), np.empty(K * d))
-    correction = np.zeros((G, d))
+        solve_active(gram, b, half, family, side, nu.reshape(K * d), middle)
     spread(start, statistic, entry, nu, correction)
-    for i in range(z.shape[0]):
-        c = cell[i]
-        w = weight[i] if weight.size > 0 else share
-        respond(kind, z[i], shift[c], factor[c], y)
+    left = np.empty(d)
+    for i in range(n):
+        less, w = correction[cell[i]], weight[i] if weight.size > 0 else share
         for j in range(d):
-            left[j] = gradient[i, j] - w * correction[c, j]
-        slope_times(kind, y, left, out[i])
+            left[j] = gradient[i, j] - w * less[j]
+        slope_times(kind, y[i], left, out[i])
         if kind == ENTROPY:  # the sensitivity to z is the slope over z
             for j in range(d):
                 out[i, j] /= z[i, j]
@@ -126,8 +121,12 @@ def solve_simplex(kind, z, cell, weight, share, rows, offset, family, half, nu, 
             H[v, v] += lift
         b = q + np.dot(H, flat)
         x[:] = flat
+        if not known and lift == base:  # none are known: from a guess, which settling corrects
+            guess(q, half, family, side)
+            known = True
         known = known and settle(H, b, half, family, side, x)
         if not known:
+            x[:] = flat
             interior(H, b, half, family, x, side)
             inner = x.copy()
             known = settle(H, b, half, family, side, x)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fairlayer.binding.exact_sums import UNIT
 from fairlayer.compiled import compiled
-from fairlayer.solve.smooth import ENTROPY
+from fairlayer.solve.smooth import ENTROPY, SQUARED
 
 _FURTHEST = 600.0  # shifts between classes, beyond which exp(-s) is nothing
 
@@ -73,32 +74,68 @@ def measure(kind, z, cell, weight, share, shift, S, D):
 
     weight: of each sample, or empty where each has the same `share`.
     """
-    d = z.shape[1]
-    factor, base = factors(shift)
     S[:], D[:] = 0.0, 0.0
-    y, value = np.empty(d), 0.0
-    for i in range(z.shape[0]):
-        c = cell[i]
-        w = weight[i] if weight.size > 0 else share
-        least, size = respond(kind, z[i], shift[c], factor[c], y)
-        value += w * (least + (base[c] if kind == ENTROPY else 0.0))
-        for j in range(d):
-            a = w * y[j]
-            S[c, j] += a
-            if kind == ENTROPY:
-                for k in range(j + 1):
-                    D[c, j, k] -= a * y[k]
-            elif y[j] > 0.0:
-                D[c, j, j] += w
-                for k in range(j + 1):
-                    if y[k] > 0.0:
-                        D[c, j, k] -= w / size
+    if kind == ENTROPY:
+        factor, base = factors(shift)
+        value = _sum_entropy(z, cell, weight, share, factor, base, S, D)
+    else:
+        value = _sum_squared(z, cell, weight, share, shift, S, D)
     for c in range(S.shape[0]):
-        for j in range(d):
+        for j in range(S.shape[1]):
             if kind == ENTROPY:
                 D[c, j, j] += S[c, j]
             for k in range(j):
                 D[c, k, j] = D[c, j, k]
+    return value
+
+
+@compiled(reorder=True, inner=True)
+def _sum_entropy(z, cell, weight, share, factor, base, S, D):
+    """Add up responses, and less the products of them; of equal weights, many logarithms are taken as one."""
+    d, y = z.shape[1], np.empty(z.shape[1])
+    value, product = 0.0, 1.0
+    for i in range(z.shape[0]):
+        c, total = cell[i], 0.0
+        of_cell, sums, products = factor[c], S[c], D[c]
+        for j in range(d):
+            y[j] = z[i, j] * of_cell[j]
+            total += y[j]
+        w = weight[i] if weight.size > 0 else share
+        value += w * base[c]
+        if weight.size > 0:
+            value -= w * np.log(total)
+        else:
+            product *= total
+            if product < 1e-150 or product > 1e150:
+                value -= w * np.log(product)
+                product = 1.0
+        per = 1.0 / total
+        for j in range(d):
+            y[j] *= per
+            a = w * y[j]
+            sums[j] += a
+            for k in range(j + 1):
+                products[j, k] -= a * y[k]
+    return value - share * np.log(product)
+
+
+@compiled(inner=True)
+def _sum_squared(z, cell, weight, share, shift, S, D):
+    """Add up responses, and their slopes."""
+    d, y, value = z.shape[1], np.empty(z.shape[1]), 0.0
+    for i in range(z.shape[0]):
+        c = cell[i]
+        w = weight[i] if weight.size > 0 else share
+        least, size = respond(SQUARED, z[i], shift[c], shift[c], y)
+        value += w * least
+        part = w / size
+        for j in range(d):
+            if y[j] > 0.0:
+                S[c, j] += w * y[j]
+                D[c, j, j] += w
+                for k in range(j + 1):
+                    if y[k] > 0.0:
+                        D[c, j, k] -= part
     return value
 
 
@@ -163,3 +200,23 @@ def first_fault(z, positive, off):
         if abs(total - 1.0) > off:
             return i, 0
     return -1, -1
+
+
+@compiled
+def near_sums(y, cell, S, error):
+    """Sums (G d,) of outputs (n, d) by cell and column in twice the precision, and a bound on the error of each."""
+    n, d = y.shape
+    low, absolute = np.zeros(S.size), np.zeros(S.size)
+    S[:] = 0.0
+    for i in range(n):
+        first = cell[i] * d
+        for j in range(d):
+            at, value = first + j, y[i, j]
+            total = S[at] + value
+            back = total - S[at]
+            low[at] += (S[at] - (total - back)) + (value - back)
+            absolute[at] += abs(value)
+            S[at] = total
+    for at in range(S.size):
+        S[at] += low[at]
+        error[at] = 2.0 * UNIT * abs(S[at]) + 4.0 * (n * UNIT) ** 2 * absolute[at]

@@ -82,6 +82,36 @@ def solve_active(H, b, half, family, side, x, middle):
 
 
 @compiled(inner=True)
+def guess(q, half, family, side):
+    """Fill side, which rows may be active, from the statistics q.
+
+    Gaps of all classes add up to 0, so of those that are too wide not all can be at their bounds: where more of them
+    widen in one direction than in the other, it is taken to be those in the other.
+    """
+    m, K = q.size, family.size
+    d, F = m // K, family[K - 1] + 1
+    low, high = np.full((F, d), -1), np.full((F, d), -1)
+    for v in range(m):
+        f, j = family[v // d], v % d
+        side[v] = 1 if half[v] <= EQUAL else 0
+        if low[f, j] < 0 or q[v] + half[v] < q[low[f, j]] + half[low[f, j]]:
+            low[f, j] = v
+        if high[f, j] < 0 or q[v] - half[v] > q[high[f, j]] - half[high[f, j]]:
+            high[f, j] = v
+    for f in range(F):
+        up, down = 0, 0
+        for j in range(d):
+            top, bottom = high[f, j], low[f, j]
+            if q[top] - half[top] > q[bottom] + half[bottom]:
+                up += top > bottom
+                down += top < bottom
+        for j in range(d):
+            top, bottom = high[f, j], low[f, j]
+            if q[top] - half[top] > q[bottom] + half[bottom] and (up == down or (top > bottom) == (up < down)):
+                side[top], side[bottom] = 1, -1
+
+
+@compiled(inner=True)
 def settle(H, b, half, family, side, x):
     """Fill x by the active rows, and correct these; whether it then minimises the model."""
     m, K = b.size, family.size

@@ -102,7 +102,8 @@ def keep_classes(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome
     z, led = raw.astype(np.float64).reshape(-1, classes), np.empty((len(raw) // classes, classes))
     write(settings.kind, z, batch.cell[::classes] // classes, ledger.leader.shift().reshape(-1, classes), led)
     ahead = by_class(rows, classes, 1 + settings.each_batch, np.ones(len(rows.start) - 1, dtype=bool))
-    problem = class_problem(settings.kind, led, local[::classes] // classes, _NONE, ahead)
+    cell = local[::classes] // classes
+    problem = class_problem(settings.kind, led, cell, _NONE, ahead)
     least = np.finfo(raw.dtype).tiny if settings.discrepancy == "entropy" else 0.0
 
     def rounded(out: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -110,10 +111,10 @@ def keep_classes(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome
         return value, value.astype(np.float64)
 
     def certify(exact: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        sums, missed = missed_by(exact.reshape(-1), local, _NONE, rows)
+        sums, missed = missed_by(exact, cell, _NONE, rows)
         return sums, missed[ahead.families]
 
-    value, found, missed, _, solved = nearest_classes(problem, float(np.finfo(raw.dtype).eps) / 2, rounded, certify)
+    value, found, missed, _, _, solved = nearest_classes(problem, float(np.finfo(raw.dtype).eps) / 2, rounded, certify)
     if solved and (missed <= 0.0).all():
         nu = spread_multipliers(found.nu, float(len(z)), ahead, len(rows.offset))
         return Outcome(value.reshape(-1), nu[:size], Status.OPTIMAL)
@@ -183,7 +184,8 @@ def _holds(value: np.ndarray, local: np.ndarray, rows: Rows, first: bool) -> boo
 
 def _excess(value: np.ndarray, local: np.ndarray, rows: Rows) -> float:
     """By how much outputs may miss their rows."""
-    return float(missed_by(value.astype(np.float64), local, _NONE, rows)[1].max(initial=-np.inf))
+    missed = missed_by(value.astype(np.float64).reshape(-1, 1), local, _NONE, rows)[1]
+    return float(missed.max(initial=-np.inf))
 
 
 def keep_decisions(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
