@@ -115,8 +115,8 @@ def predict(
 ) -> int:
     """Predict new rows with a model folder.
 
-    Writes the rows as they are, with the columns `prediction`, `probability` (for classes) and `raw`, what the model
-    said before it was made fair. A stream that is interrupted continues where it stopped: its state is durable. The
+    Writes the rows as they are, with the columns `prediction`, `probability` (for classes; of three and more one for
+    each, such as `probability_high`) and `raw`, what the model said before it was made fair. A stream that is interrupted continues where it stopped: its state is durable. The
     exit code is about what the mode promises: frozen mode promises nothing for a single file, so there it is 0.
 
     `fairlayer predict model/ new.csv -o out.csv --mode stream --state decisions.db`
@@ -142,7 +142,7 @@ def predict(
     projection = _projection(estimator.layer_)
     blind = estimator.serving == Mode.BLIND.value
     _check_columns(source, schema, not blind and (projection is not None or mode is Mode.STREAM))
-    added = [prefix + name for name in ("prediction", "probability", "raw")]
+    added = [prefix + name for name in _names(schema)]
     for name in added:
         if name in source.columns:
             raise InputError(
@@ -157,8 +157,7 @@ def predict(
 
         def write(raw: np.ndarray, fair: np.ndarray) -> None:
             for name, values in zip(added, _columns(schema, raw, fair, estimator), strict=True):
-                if values is not None:
-                    frame[name] = values
+                frame[name] = values
             save_frame(frame.rename(columns=source.repeated), temporary)
             interrupts.finish()
 
@@ -169,7 +168,7 @@ def predict(
                 note(f"Stream {stream!r} has made decisions already: --warm-start is for new streams, and was ignored.")
             code = _by_stream(decisions, estimator.raw_outputs(rows.X), rows, batch_size, batch_id, write)
         else:
-            code = _by_model(estimator, rows, chosen, projection, write)
+            code = _by_model(estimator, rows, chosen, projection, write, schema.classes)
     note(f"Wrote {len(frame):,} {'row' if len(frame) == 1 else 'rows'} to {output}.{points_for_commas(source)}")
     return code
 
@@ -199,7 +198,7 @@ class Rows:
         if schema.target in frame.columns and without_missing(frame[schema.target]).notna().all():
             column = frame[schema.target]
             if schema.task == "classification" or is_number(column):
-                targets = target_values(column, schema.task, schema.positive)
+                targets = target_values(column, schema.task, schema.positive, schema.classes)
         return cls(schema.inputs(frame), groups, targets)
 
 
@@ -298,7 +297,7 @@ def _check_combinations(frozen: Frozen, rows: Rows) -> None:
         )
 
 
-def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Write) -> int:
+def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Write, classes: tuple[str, ...]) -> int:
     """Predict all rows; the exit code."""
     from fairlayer.cli.learning import outputs
 
@@ -310,7 +309,11 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
     if mode is Mode.BATCH and projection is not None:
         solution = projection.solution
         assert solution is not None
-        _show_gaps(dict(zip(solution.rows, solution.gaps.tolist(), strict=True)))
+        named = solution.rows
+        if classes:  # whose numbers end the names of rows, class by class
+            each = len(named) // len(classes)
+            named = [f"{row.rpartition(', class ')[0]}, class {classes[k // each]}" for k, row in enumerate(named)]
+        _show_gaps(dict(zip(named, solution.gaps.tolist(), strict=True)))
         say(f"Mode: batch. {solution.status.value}")
         return 0 if solution.satisfied and solution.rows else 1
     if projection is None:
@@ -332,11 +335,11 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
             "file."
         )
         rules = projection.rules
-    _show_left(fair, rules, rows)
+    _show_left(fair, rules, rows, classes)
     return 0
 
 
-def _show_left(fair: np.ndarray, rules: ConstraintSet, rows: Rows) -> None:
+def _show_left(fair: np.ndarray, rules: ConstraintSet, rows: Rows, classes: tuple[str, ...]) -> None:
     """Say which gaps are left in a file that was not promised any."""
     from fairlayer.gaps import measure
 
@@ -345,7 +348,8 @@ def _show_left(fair: np.ndarray, rules: ConstraintSet, rows: Rows) -> None:
     elif rules.needs_targets and rows.targets is None:
         say("The file has no targets: once they are known, `fairlayer audit` measures the gaps that remain.")
     else:
-        gaps = measure(fair, rules, rows.groups, rows.targets, rows.X)
+        columns = [f"class {name}" for name in classes]
+        gaps = measure(fair, rules, rows.groups, rows.targets, rows.X, columns=columns)
         if not gaps.names:
             say("The file has no groups to compare, so there are no gaps.")
             return
@@ -408,12 +412,22 @@ def _show_gaps(gaps: dict[str, float]) -> None:
     show_table(["constraint", "gap"], [[name, gap] for name, gap in worst])
 
 
-def _columns(schema: Schema, raw: np.ndarray, fair: np.ndarray, estimator: Any) -> tuple[Any, Any, Any]:
-    """Predictions, probabilities (for classes), and raw outputs."""
+def _names(schema: Schema) -> list[str]:
+    """The columns that are added: predictions, probabilities (for classes), and raw outputs."""
+    if schema.classes:
+        parts = [f"{what}_{name}" for what in ("probability", "raw") for name in schema.classes]
+        return ["prediction", *parts]
+    return ["prediction", "raw"] if schema.task == "regression" else ["prediction", "probability", "raw"]
+
+
+def _columns(schema: Schema, raw: np.ndarray, fair: np.ndarray, estimator: Any) -> list[Any]:
+    """What these columns hold."""
     import numpy as np
 
     if schema.task == "regression":
-        return fair, None, raw
+        return [fair, raw]
+    if schema.classes:
+        return [np.array(schema.classes, dtype=object)[fair.argmax(axis=1)], *fair.T, *raw.T]
     assert schema.positive is not None
     other = schema.negative if schema.negative is not None else f"not {schema.positive}"
-    return np.where(fair >= estimator.threshold_, schema.positive, other), fair, raw
+    return [np.where(fair >= estimator.threshold_, schema.positive, other), fair, raw]
