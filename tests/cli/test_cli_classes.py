@@ -101,7 +101,7 @@ def test_what_is_refused(run, graded, tmp_path):
     again = run("predict", model, tmp_path / "o.csv", "-o", tmp_path / "p.csv")
     assert again.exit_code == 2
     assert "--prefix" in again.stderr
-    result = run("audit", tmp_path / "o.csv", "--prediction", ",".join(COLUMNS), "--protected", "sex", "--parity", "0.1",
-                 "--format", "ll144")  # fmt: skip
+    asked = ["--prediction", ",".join(COLUMNS), "--protected", "sex", "--parity", "0.1", "--format", "ll144"]
+    result = run("audit", tmp_path / "o.csv", *asked)
     assert result.exit_code == 2
     assert "one prediction" in result.stderr

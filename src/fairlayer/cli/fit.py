@@ -93,7 +93,8 @@ def fit(
         typer.Option(
             metavar="VALUE",
             rich_help_panel=COLUMNS,
-            help="The class whose probability is predicted, against all others.",
+            help="The class whose probability is predicted, against all others. Without it, a target of three and more "
+            "classes gets a probability for each.",
         ),
     ] = None,
     ignore: Annotated[
@@ -451,6 +452,7 @@ def _learn(setting: Setting, method: str, train: Part, held: Part, compare: bool
         trials[name] = trial(setting, name, train, held)
         interrupts.check()
     model, outputs, _ = trials[method]
+    free = trials.get("unconstrained")
     result = audit(
         outputs.fair,
         held.groups,
@@ -459,9 +461,7 @@ def _learn(setting: Setting, method: str, train: Part, held: Part, compare: bool
         classes=setting.classes or None,
         features=held.X,
         raw=outputs.raw,
-        unconstrained=trials["unconstrained"].outputs.fair
-        if "unconstrained" in trials and not setting.classes
-        else None,
+        unconstrained=None if free is None or setting.classes else free.outputs.fair,
         history=model.history_ or None,
         comparison=[entry.row for entry in trials.values()] if compare else (),
         seed=setting.seed,

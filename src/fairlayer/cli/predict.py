@@ -116,8 +116,9 @@ def predict(
     """Predict new rows with a model folder.
 
     Writes the rows as they are, with the columns `prediction`, `probability` (for classes; of three and more one for
-    each, such as `probability_high`) and `raw`, what the model said before it was made fair. A stream that is interrupted continues where it stopped: its state is durable. The
-    exit code is about what the mode promises: frozen mode promises nothing for a single file, so there it is 0.
+    each, such as `probability_high`) and `raw`, what the model said before it was made fair. A stream that is
+    interrupted continues where it stopped: its state is durable. The exit code is about what the mode promises: frozen
+    mode promises nothing for a single file, so there it is 0.
 
     `fairlayer predict model/ new.csv -o out.csv --mode stream --state decisions.db`
     """

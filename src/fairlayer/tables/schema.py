@@ -186,7 +186,7 @@ def infer(
 
 
 def target_values(column: Any, task: Task, positive: str | None, classes: Sequence[str] = ()) -> np.ndarray:
-    """Targets as numbers: 1 for the class predicted and 0 for the rest, the number of one of several, or as they are."""
+    """As numbers: 1 for the class predicted and 0 for the rest; the number of one of several; or as they are."""
     if classes:
         known, found = {name: float(j) for j, name in enumerate(classes)}, text_labels(column).tolist()
         unknown = next((label for label in found if label not in known), None)
@@ -217,8 +217,8 @@ def _task(
     if positive is None and len(found) > MOST_CLASSES:
         some = ", ".join(map(repr, found[:5]))
         raise InputError(
-            f"--target: column {name!r} has {len(found)} classes ({some}, ...), more than {MOST_CLASSES}: choose one to "
-            f"tell from the rest, such as --positive {found[0]!r}."
+            f"--target: column {name!r} has {len(found)} classes ({some}, ...), more than {MOST_CLASSES}: choose one "
+            f"to tell from the rest, such as --positive {found[0]!r}."
         )
     if positive is None and len(found) > 2:
         return "classification", None, None, tuple(ordered)
