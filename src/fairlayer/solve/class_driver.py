@@ -92,8 +92,8 @@ def nearest_classes(
     out, noise = np.empty((n, d)), UNIT * (32.0 + np.sqrt(n))
     # Half a margin on either side of the middle.
     margin = np.minimum(0.75 * (unit + 16.0 * UNIT) * problem.z.mean(axis=0) + noise, 0.125 * problem.half)  # (K, d)
-    best: Nearest | None = None
-    for _ in range(_MOST_REPAIRS):
+    first, best = margin, None
+    for attempt in range(_MOST_REPAIRS):
         if K and not aim(problem, problem.half - margin, found):
             break
         write(problem.kind, problem.z, problem.cell, found.shift, out)
@@ -104,7 +104,9 @@ def nearest_classes(
         if not K or (missed <= 0.0).all():
             break
         over = 0.5 * np.maximum(missed, 0.0)[problem.family]
-        wider = np.minimum(margin + 1.1 * over + (over > 0.0) * 0.5 * noise, problem.half)
+        # Rounding falls out otherwise at every aim, so a row that is missed again and again is aimed further inside.
+        more = 1.1 * over + (over > 0.0) * (0.5 * noise + 0.5 * attempt * first)
+        wider = np.minimum(margin + more, problem.half)
         if (wider <= margin).all():
             break
         margin, out = wider, np.empty((n, d))
