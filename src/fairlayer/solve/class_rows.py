@@ -146,7 +146,10 @@ def by_class(rows: Rows, columns: int, blocks: int, moving: np.ndarray) -> Class
     here = np.zeros(blocks * K, dtype=bool)
     here[of_entry[np.repeat(moving[::columns], width[::columns])]] = True
     q, present = -rows.offset[place], rows.present[place[:, 0]]
-    kept, family, offset, half, low, high, used = [], [], [], [], [], [], []
+    kept: list[np.ndarray] = []
+    family: list[int] = []
+    used: list[np.ndarray] = []
+    offset, half, low, high = [], [], [], []
     for f, at in enumerate(families[:, 0].tolist()):
         begin = int(np.searchsorted(place[:, 0], rows.first[at]))
         members = np.arange(begin, begin + int(rows.first[at + 1] - rows.first[at]))
