@@ -37,7 +37,7 @@ from fairlayer.margin import settle
 from fairlayer.solution import BatchFacts, ColumnFacts, ConicFacts, Facts, Solution
 from fairlayer.solve import Task, is_compiled, solve
 from fairlayer.solve.conic import Conic
-from fairlayer.solve.discrepancy import Discrepancy, check_interval, find_discrepancy
+from fairlayer.solve.discrepancy import Discrepancy, check_interval, compiled_kind, find_discrepancy
 from fairlayer.solve.newton import DONE
 from fairlayer.solve.opening import Part, open_batch, per_sample, shared_settings
 from fairlayer.solve.ranks import solve_ranks
@@ -334,10 +334,10 @@ def _project_share(
             raise InputError("Affine has a matrix over the outputs of one process: use it with process_group=None.")
         if rules.about_decisions:
             raise InputError("RateParity looks at the scores of one process: use it with process_group=None.")
-        if options.discrepancy.name != "squared":
+        if compiled_kind(options.discrepancy) is None:
             raise InputError(
-                f"discrepancy {options.discrepancy.name!r} is not available over a process group: use 'squared', or "
-                "process_group=None."
+                f"discrepancy {options.discrepancy.name!r} is not available over a process group: use one by its name, "
+                "or process_group=None."
             )
         n, dtype = z.numel(), _DTYPES[z.dtype]
         known = None if targets is None else _read_targets(targets, n)
@@ -350,15 +350,21 @@ def _project_share(
         compiled = is_compiled(z, options.discrepancy) and options.path != "tensor"
         box = read_bounds(options.bounds, n, dtype)
         rules.check_bounds(box.lowest)
-        settings = {
-            **shared_settings(z, rules, box, options.bounds, known),
-            "attributes": repr(tuple(columns)),
-            "levels": repr(options.levels),
-            "weights": "some" if weighed is not None else "none",
-            "absent": options.absent,
-            "infeasible": options.infeasible,
-            "path": "compiled" if compiled else "tensor",
-        }
+        check_interval(box, options.discrepancy)
+        settings = shared_settings(
+            z,
+            rules,
+            box,
+            options.bounds,
+            known,
+            attributes=tuple(columns),
+            levels=None if options.levels is None else repr(options.levels),
+            weights="some" if weighed is not None else "none",
+            discrepancy=options.discrepancy.name,
+            absent=options.absent,
+            infeasible=options.infeasible,
+            path="compiled" if compiled else "tensor",
+        )
         cells = assign_cells([*columns.values()], n, weighed)  # type: ignore[list-item]
         flat = z.detach().reshape(-1).contiguous()
         sides = per_sample(options.bounds)

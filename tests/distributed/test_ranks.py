@@ -365,7 +365,6 @@ BAD = {
     "SoftGroup": {"groups": {"a": SoftGroup(np.full((4, 2), 0.5))}},
     "Affine": {"constraints": [Affine(np.ones((1, 4)), 0.0, 1.0)]},
     "RateParity": {"constraints": [RateParity(0.1)]},
-    "discrepancy 'entropy'": {"discrepancy": "entropy"},
 }
 
 

@@ -9,7 +9,8 @@ The first sum has the same size whatever the settings, so that ranks that disagr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box
-from fairlayer.binding.cells import Cells, Levels
+from fairlayer.binding.cells import Cells, Levels, count_cells
 from fairlayer.binding.conditions import Key
 from fairlayer.binding.constraint_set import ConstraintSet, Groupings
 from fairlayer.binding.exact_sums import LIMBS, PRODUCT_LIMBS, accumulate, round_sums
@@ -26,9 +27,9 @@ from fairlayer.binding.process_group import Ranks
 from fairlayer.binding.shared_labels import digest_of, digits_in, met_labels, moved, place_of, shared_levels
 from fairlayer.binding.system import System, as_numbers, bind_plan, cell_plan
 from fairlayer.errors import InputError, RankError
-from fairlayer.solve.discrepancy import Discrepancy
+from fairlayer.solve.discrepancy import Discrepancy, Logits, check_domain, compiled_kind, domain_of, inner_limits
 from fairlayer.solve.extremes import common_extreme
-from fairlayer.solve.shares import LoopShare, Share, TensorShare
+from fairlayer.solve.shares import LoopShare, Share, TensorShare, sizes_of
 from fairlayer.solve.tensors import has_float64
 from fairlayer.solve.windows import WIDTH, bottom_below, carry
 
@@ -53,8 +54,13 @@ def _is_column(side: Any) -> bool:
     return not isinstance(side, float | int | None) and np.ndim(side) > 0
 
 
-def shared_settings(z: Tensor, rules: ConstraintSet, box: Box, bounds: Any, targets: Any) -> dict[str, str]:
-    """What has to be the same on all ranks, by name."""
+Settings = tuple[tuple[str, Hashable], ...]  # what has to be the same on all ranks: names and values
+
+
+def shared_settings(
+    z: Tensor, rules: ConstraintSet, box: Box, bounds: Any, targets: Any, **others: Hashable
+) -> Settings:
+    """What has to be the same on all ranks."""
     sides = zip((box.lowest, box.highest), per_sample(bounds), strict=True)
     tolerances = rules.tolerances()
     gradients = {
@@ -63,14 +69,21 @@ def shared_settings(z: Tensor, rules: ConstraintSet, box: Box, bounds: Any, targ
         "bounds": box.wants_gradient,
         "targets": isinstance(targets, Tensor) and targets.requires_grad,
     }
-    wanted = [name for name, wants in gradients.items() if wants and torch.is_grad_enabled()]
-    return {
-        "constraints": repr([(kind.__name__, key) for kind, key in rules.key]),
-        "tolerances": repr([float(tolerance) for tolerance in tolerances]),
-        "dtype": str(z.dtype),
-        "bounds": repr(["one per sample" if per else side for side, per in sides]),
-        "gradients wanted of": repr(wanted),
-    }
+    grad_enabled = torch.is_grad_enabled()
+    return (
+        ("constraints", rules.key),
+        ("tolerances", tuple(map(float, tolerances))),
+        ("dtype", z.dtype),
+        ("columns", tuple(z.shape[1:])),
+        ("bounds", tuple("one per sample" if per else side for side, per in sides)),
+        ("gradients wanted of", tuple(name for name, wants in gradients.items() if wants and grad_enabled)),
+        *others.items(),
+    )
+
+
+@lru_cache(maxsize=256)
+def _digest(settings: Settings) -> int:
+    return digest_of(repr(settings))
 
 
 class Part(NamedTuple):
@@ -86,7 +99,12 @@ class Part(NamedTuple):
     cells: Cells
     discrepancy: Discrepancy
     compiled: bool
-    settings: dict[str, str]  # by name, for messages
+    settings: Settings
+
+    @property
+    def inside(self) -> Box:
+        """The box, less what no response can be."""
+        return self.box.within(*inner_limits(self.discrepancy, self.z.dtype))
 
 
 class _Draft(NamedTuple):
@@ -134,7 +152,7 @@ def open_batch(ranks: Ranks, rules: ConstraintSet, read: Callable[[], Part]) -> 
     if part is None or failure is not None or heads[:, _FAILED].any():
         raise _failed(ranks, failure)
     if len(set(heads[:, _SETTINGS].tolist())) > 1:
-        raise _disagreement(ranks.from_each(part.settings))
+        raise _disagreement(ranks.from_each({name: repr(value) for name, value in part.settings}))
     return _agreed(ranks, rules, part, draft, heads, words[ranks.size * _HEADER :])
 
 
@@ -142,7 +160,7 @@ def _first_words(ranks: Ranks, rules: ConstraintSet, part: Part) -> tuple[np.nda
     """This rank's header; and its sums, in the cells of the last batch with these settings."""
     words = np.zeros(ranks.size * _HEADER + _BODY, dtype=np.int64)
     head = words[ranks.rank * _HEADER : (ranks.rank + 1) * _HEADER]
-    head[_SETTINGS] = settings = digest_of(repr(part.settings))
+    head[_SETTINGS] = settings = _digest(part.settings)
     head[_LABELS] = _own_labels(part.cells.levels)[1]
     head[_SAMPLES] = len(part.z)
     head[_LEAST:].view(np.float64)[:] = _extents(part)
@@ -179,9 +197,10 @@ def _agreed(
     greatest, highest = (max((numbers[at] for numbers in some), default=0.0) for at in (_GREATEST, _HIGHEST))
     largest, heaviest = (max(numbers[at] for numbers in every) for at in (_LARGEST, _HEAVIEST))
     bottoms = (_FIRST_BOTTOM, _FIRST_BOTTOM)
-    moderate = all(1.0 / _MODERATE <= size <= _MODERATE for size in (largest * heaviest or 1.0, heaviest or 1.0))
+    sizes = sizes_of(part.discrepancy, largest, heaviest)
+    moderate = all(1.0 / _MODERATE <= (size or 1.0) <= _MODERATE for size in sizes)
     if not moderate:
-        bottoms = bottom_below(largest * heaviest), bottom_below(heaviest)
+        bottoms = bottom_below(sizes[0]), bottom_below(sizes[1])
 
     size, layout = _size(levels), _Layout(rules, part)
     if draft is not None and draft.levels == levels:
@@ -232,7 +251,9 @@ def make_share(
     """Samples, to be summed by compiled loops or in tensor operations."""
     weights = _NONE if weights is None else weights
     if compiled:
-        return LoopShare(z, as_numpy(cell).astype(np.int32, copy=False), weights, box)
+        kind = compiled_kind(discrepancy)
+        assert kind is not None
+        return LoopShare(z, as_numpy(cell).astype(np.int32, copy=False), weights, box, kind)
     device = z.device if has_float64(z.device) else torch.device("cpu")
     return TensorShare(z, cell, weights, box, discrepancy, device)
 
@@ -264,7 +285,7 @@ class _Layout:
         """(size, width) what a rank sends of its samples, whose cells are numbered as in the whole batch."""
         index = as_numpy(cell).astype(np.int32, copy=False)
         body = np.zeros((size, self.width), dtype=np.int64)
-        body[:, 0] = np.bincount(index, minlength=size)
+        body[:, 0] = count_cells(index, size)
         windows = share.sums(np.zeros(size), bottoms, False, True)
         self.of(body, "sums")[:] = windows.transpose(1, 0, 2).reshape(size, 3 * WIDTH)
         weights = _NONE if part.weights is None else part.weights
@@ -272,7 +293,7 @@ class _Layout:
             self._add(body, "weight", weights, index, _NONE)
         if "targets" in self.at:
             self._add(body, "targets", as_numbers(part.targets), index, weights)
-        for name, side in (("least", part.box.lo), ("most", part.box.hi)):
+        for name, side in (("least", part.inside.lo), ("most", part.inside.hi)) if any(part.sides) else ():
             if name in self.at:
                 values = side.astype(np.float64)
                 if len(weights):  # what has no weight adds nothing, even where its bound is infinite
@@ -320,16 +341,21 @@ def _size(levels: Levels) -> int:
 
 def _extents(part: Part) -> tuple[float, ...]:
     """Of this rank's samples: the extent of z, the largest output and weight, the extent of the bounds."""
-    z, box = part.z, part.box
+    z, box = part.z, part.inside
     if not len(z):
         return 0.0, 0.0, 0.0, 0.0, math.inf, -math.inf
-    least, greatest = (float(end) for end in (torch.aminmax(z) if not part.compiled else (z.min(), z.max())))
+    exact = z.numpy() if part.compiled else z.double().cpu().numpy()
+    least, greatest = float(exact.min()), float(exact.max())
     if not math.isfinite(least) or not math.isfinite(greatest):
         position = int((~torch.isfinite(z)).nonzero()[0])
         raise InputError(f"z[{position}] is {float(z[position])}: outputs must be finite.")
-    if any(part.sides):
-        within = np.clip(as_numpy(z).astype(np.float64), box.lo.astype(np.float64), box.hi.astype(np.float64))
-        largest = float(np.abs(within).max())
+    low, high = domain_of(part.discrepancy)
+    if not low < least <= greatest < high:
+        check_domain(exact, part.discrepancy)
+    if isinstance(part.discrepancy, Logits):  # whose outputs are not of the size of z
+        largest = box.highest
+    elif any(part.sides):
+        largest = float(np.abs(np.clip(exact.astype(np.float64), *box.wide())).max())
     else:
         largest = max(abs(min(max(end, box.lowest), box.highest)) for end in (least, greatest))
     heaviest = 1.0 if part.weights is None else float(part.weights.max())

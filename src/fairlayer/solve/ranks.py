@@ -20,13 +20,23 @@ from fairlayer.binding.exact_sums import PRODUCT_LIMBS, UNIT, accumulate, round_
 from fairlayer.binding.process_group import Ranks
 from fairlayer.errors import FairlayerError, InputError, RankError
 from fairlayer.solve import Task, is_compiled, solve
+from fairlayer.solve.discrepancy import Discrepancy
 from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, WRITE, begin, proceed
 from fairlayer.solve.loops import MOST_SUM
 from fairlayer.solve.newton import ABSOLUTE as CELL_ABSOLUTE
 from fairlayer.solve.newton import COUNT, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, statistics
 from fairlayer.solve.opening import Whole, make_share
 from fairlayer.solve.result import Result
-from fairlayer.solve.shares import ABSOLUTE, OUTPUT_SLOPES, OUTPUTS, SLOPES, WRITTEN, Share
+from fairlayer.solve.shares import (
+    ABSOLUTE,
+    OUTPUT_SLOPES,
+    OUTPUTS,
+    SLOPES,
+    WRITTEN,
+    Share,
+    largest_output,
+    sizes_of,
+)
 from fairlayer.solve.windows import bottom_below, carry, sum_errors, window_sums
 
 _SMALLEST, _LARGEST = 1e-120, 1e120  # beyond, the batch is solved in other units
@@ -38,8 +48,8 @@ _NO_START = np.zeros(0)
 class RankPasses:
     """Passes over the samples of all ranks."""
 
-    def __init__(self, ranks: Ranks, whole: Whole, dtype: torch.dtype):
-        self.ranks, self.whole, self.share = ranks, whole, whole.share
+    def __init__(self, ranks: Ranks, whole: Whole, dtype: torch.dtype, discrepancy: Discrepancy):
+        self.ranks, self.whole, self.share, self.discrepancy = ranks, whole, whole.share, discrepancy
         self.G, self.weighted = len(whole.system.weight), whole.weighted
         self.both = dtype != torch.float64  # outputs are rounded when they are written
         self.at = np.zeros(self.G)  # the shifts at which sums were taken last
@@ -67,9 +77,10 @@ class RankPasses:
                 of_cell[ERROR] += 1.01 * UNIT * self.taken[ABSOLUTE]
 
     def _take(self, shift: np.ndarray) -> None:
-        # Outputs move by no more than the shift.
-        largest = 2.0 * (self.whole.largest + float(np.abs(shift).max(initial=0.0))) * self.whole.heaviest
-        self.bottoms = bottom_below(largest), bottom_below(self.whole.heaviest)
+        whole, furthest = self.whole, float(np.abs(shift).max(initial=0.0))
+        largest = largest_output(self.discrepancy, whole.largest, whole.extent[1], whole.limits[1], furthest)
+        size, steepest = sizes_of(self.discrepancy, largest, whole.heaviest)
+        self.bottoms = bottom_below(2.0 * size), bottom_below(steepest)
         windows = self.share.sums(shift, self.bottoms, self.both, self.weighted)
         self.taken = self._as_floats(self.ranks.total(windows), self.bottoms)
         self.at = shift.copy()
@@ -110,9 +121,11 @@ def solve_ranks(task: Task, whole: Whole, relax: bool = False) -> tuple[Result, 
     reach = math.inf
     if hasattr(task.discrepancy, "reach"):
         reach = task.discrepancy.reach(*whole.extent, *whole.limits)
-    passes = RankPasses(ranks, whole, task.z.dtype)
-    unit = torch.finfo(task.z.dtype).eps / 2
-    driver = begin(system.rows, system.samples, system.weight, whole.least, whole.most, reach, _NO_START, unit)
+    passes = RankPasses(ranks, whole, task.z.dtype, task.discrepancy)
+    unit, weight = torch.finfo(task.z.dtype).eps / 2, system.weight
+    if not task.discrepancy.piecewise_linear:  # the usual slope of a sample
+        weight = weight * (float(passes.taken[SLOPES].sum()) / float(weight.sum()) or 1.0)
+    driver = begin(system.rows, system.samples, weight, whole.least, whole.most, reach, _NO_START, unit)
     of_cell, request = driver.search.cell, MEASURE
     while request != FINISHED:
         passes.answer(request, of_cell)
@@ -120,14 +133,14 @@ def solve_ranks(task: Task, whole: Whole, relax: bool = False) -> tuple[Result, 
     if driver.search.number[OUTCOME] != DONE or not (driver.family[MISSED] <= 0.0).all():
         return _solve_gathered(task, whole, relax)
     result = Result(
-        DONE,
-        passes.value,
-        driver.search.statistic[TRIAL],
-        of_cell[SHIFT],
-        of_cell[D],
-        driver.family[MISSED],
-        statistics(system.rows, of_cell[S]),
-        of_cell[CELL_ABSOLUTE],
+        outcome=DONE,
+        value=passes.value,
+        nu=driver.search.statistic[TRIAL],
+        shift=of_cell[SHIFT],
+        slopes=of_cell[D],
+        missed=driver.family[MISSED],
+        statistics=statistics(system.rows, of_cell[S]),
+        absolute=of_cell[CELL_ABSOLUTE],
     )
     return result, 0.0
 
