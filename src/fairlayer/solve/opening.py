@@ -23,6 +23,7 @@ from fairlayer.binding.cells import Cells, Levels, count_cells
 from fairlayer.binding.conditions import Key
 from fairlayer.binding.constraint_set import ConstraintSet, Groupings
 from fairlayer.binding.exact_sums import LIMBS, PRODUCT_LIMBS, accumulate, round_sums
+from fairlayer.binding.groups import SoftGroup
 from fairlayer.binding.process_group import Ranks
 from fairlayer.binding.shared_labels import digest_of, digits_in, met_labels, moved, place_of, shared_levels
 from fairlayer.binding.system import System, as_numbers, bind_plan, cell_plan
@@ -61,7 +62,7 @@ def shared_settings(
     z: Tensor, rules: ConstraintSet, box: Box, bounds: Any, targets: Any, **others: Hashable
 ) -> Settings:
     """What has to be the same on all ranks."""
-    sides = zip((box.lowest, box.highest), per_sample(bounds), strict=True)
+    sides = zip((box.lo, box.hi), per_sample(bounds), strict=True)
     tolerances = rules.tolerances()
     gradients = {
         "z": z.requires_grad,
@@ -74,8 +75,7 @@ def shared_settings(
         ("constraints", rules.key),
         ("tolerances", tuple(map(float, tolerances))),
         ("dtype", z.dtype),
-        ("columns", tuple(z.shape[1:])),
-        ("bounds", tuple("one per sample" if per else side for side, per in sides)),
+        ("bounds", tuple("one per sample" if per else float(side[0]) for side, per in sides)),
         ("gradients wanted of", tuple(name for name, wants in gradients.items() if wants and grad_enabled)),
         *others.items(),
     )
@@ -89,14 +89,17 @@ def _digest(settings: Settings) -> int:
 class Part(NamedTuple):
     """What a rank brings: its samples as they were read, and the settings that all ranks must share."""
 
-    z: Tensor  # (n,), contiguous, without a graph
+    z: Tensor  # (n,) contiguous, without a graph; (n, d) where every rank gets all samples
     box: Box
     sides: tuple[bool, bool]  # whether each bound is one number per sample
     weights: np.ndarray | None
     targets: Any
     groupings: Groupings
-    keys: tuple[Key, ...]
+    keys: tuple[Key, ...]  # of the columns that cells are made of
     cells: Cells
+    soft: dict[Key, SoftGroup]  # attributes of which only probabilities are known
+    gathers: bool  # whether every rank gets all samples, as sums over cells are not enough
+    has_residuals: bool
     discrepancy: Discrepancy
     compiled: bool
     settings: Settings
@@ -112,19 +115,19 @@ class _Draft(NamedTuple):
 
     levels: Levels
     cell: Any
-    share: Share
+    share: Share | None
 
 
 class Whole(NamedTuple):
     """What is known of the whole batch once all ranks have spoken."""
 
-    system: System  # cells, weights and targets of this rank's samples; counts and rows of all
-    share: Share
-    box: Box
-    compiled: bool
+    part: Part
+    rules: ConstraintSet
+    levels: Levels
+    cell: Any  # (n,) of this rank's samples
+    system: System | None  # weights and targets of this rank's samples, counts and rows of all; None of soft groups
+    share: Share | None  # None where every rank gets all samples
     counts: list[int]  # samples of every rank
-    weighted: bool
-    sides: tuple[bool, bool]  # whether each bound is one number per sample
     sums: np.ndarray  # (3, G, WIDTH) windows of the outputs without a shift
     bottoms: tuple[int, int]  # of outputs and of slopes in these
     least: np.ndarray  # (G,) what each cell sum can be within the bounds
@@ -143,7 +146,7 @@ def open_batch(ranks: Ranks, rules: ConstraintSet, read: Callable[[], Part]) -> 
     part, failure, draft = None, None, None
     try:
         part = read()
-        words, draft = _first_words(ranks, rules, part)
+        words, draft = _first_words(ranks, part)
     except Exception as error:
         failure, words = error, np.zeros(ranks.size * _HEADER + _BODY, dtype=np.int64)
         words[ranks.rank * _HEADER + _FAILED] = 1
@@ -156,7 +159,7 @@ def open_batch(ranks: Ranks, rules: ConstraintSet, read: Callable[[], Part]) -> 
     return _agreed(ranks, rules, part, draft, heads, words[ranks.size * _HEADER :])
 
 
-def _first_words(ranks: Ranks, rules: ConstraintSet, part: Part) -> tuple[np.ndarray, _Draft | None]:
+def _first_words(ranks: Ranks, part: Part) -> tuple[np.ndarray, _Draft | None]:
     """This rank's header; and its sums, in the cells of the last batch with these settings."""
     words = np.zeros(ranks.size * _HEADER + _BODY, dtype=np.int64)
     head = words[ranks.rank * _HEADER : (ranks.rank + 1) * _HEADER]
@@ -168,7 +171,7 @@ def _first_words(ranks: Ranks, rules: ConstraintSet, part: Part) -> tuple[np.nda
     place = None if guess is None else place_of(part.cells.levels, _kinds(part.cells.levels), guess)
     if guess is None or place is None:
         return words, None
-    layout, size = _Layout(rules, part), _size(guess)
+    layout, size = _Layout(part), _size(guess)
     if size * layout.width > _BODY:
         return words, None
     head[_GUESS] = digest
@@ -202,7 +205,7 @@ def _agreed(
     if not moderate:
         bottoms = bottom_below(sizes[0]), bottom_below(sizes[1])
 
-    size, layout = _size(levels), _Layout(rules, part)
+    size, layout = _size(levels), _Layout(part)
     if draft is not None and draft.levels == levels:
         cell, share = draft.cell, draft.share
     else:
@@ -218,17 +221,19 @@ def _agreed(
     count = body[:, 0].astype(np.float64)
     weight = count if part.weights is None else layout.totals(body, "weight")[0]
     targets = layout.totals(body, "targets") if "targets" in layout.at else None
-    kinds = tuple(tuple(map(type, labels)) for labels in levels.labels)
-    plan = cell_plan(rules, part.groupings, part.keys, levels, size, kinds)
+    system = None
+    if not part.soft:
+        plan = cell_plan(rules, part.groupings, part.keys, levels, size, _kinds(levels))
+        system = bind_plan(plan, rules, cell, count, weight, part.weights, part.targets, targets)
     return Whole(
-        bind_plan(plan, rules, cell, count, weight, part.weights, part.targets, targets),
+        part,
+        rules,
+        levels,
+        cell,
+        system,
         share,
-        part.box,
-        part.compiled,
         heads[:, _SAMPLES].tolist(),
-        part.weights is not None,
-        part.sides,
-        np.ascontiguousarray(layout.of(body, "sums").reshape(size, 3, WIDTH).transpose(1, 0, 2)),
+        np.ascontiguousarray(layout.of(body, "sums").reshape(size, 0 if part.gathers else 3, WIDTH).transpose(1, 0, 2)),
         bottoms,
         layout.extreme(body, "least", weight, lowest, -math.inf),
         layout.extreme(body, "most", weight, highest, math.inf),
@@ -239,9 +244,11 @@ def _agreed(
     )
 
 
-def _placed(part: Part, place: np.ndarray) -> tuple[Any, Share]:
+def _placed(part: Part, place: np.ndarray) -> tuple[Any, Share | None]:
     """The samples of a rank in the cells of the whole batch."""
     cell = moved(part.cells.cell, place)
+    if part.gathers:
+        return cell, None
     return cell, make_share(part.z, cell, part.weights, part.box, part.discrepancy, part.compiled)
 
 
@@ -261,12 +268,12 @@ def make_share(
 class _Layout:
     """What is sent of each cell, one after the other: a count, the first sums, and what the settings ask for."""
 
-    def __init__(self, rules: ConstraintSet, part: Part):
+    def __init__(self, part: Part):
         weighted = part.weights is not None
-        widths = {"count": 1, "sums": 3 * WIDTH}
+        widths = {"count": 1, "sums": 0 if part.gathers else 3 * WIDTH}
         if weighted:
             widths["weight"] = LIMBS
-        if any(constraint.quantity == "residual" for constraint in rules.constraints):
+        if part.has_residuals and not part.soft:
             widths["targets"] = PRODUCT_LIMBS if weighted else LIMBS
         for name, per_sample in zip(("least", "most"), part.sides, strict=True):
             if per_sample:
@@ -281,13 +288,14 @@ class _Layout:
         """The words of one kind."""
         return body[:, self.at[name]]
 
-    def fill(self, part: Part, cell: Any, share: Share, size: int, bottoms: tuple[int, int]) -> np.ndarray:
+    def fill(self, part: Part, cell: Any, share: Share | None, size: int, bottoms: tuple[int, int]) -> np.ndarray:
         """(size, width) what a rank sends of its samples, whose cells are numbered as in the whole batch."""
         index = as_numpy(cell).astype(np.int32, copy=False)
         body = np.zeros((size, self.width), dtype=np.int64)
         body[:, 0] = count_cells(index, size)
-        windows = share.sums(np.zeros(size), bottoms, False, True)
-        self.of(body, "sums")[:] = windows.transpose(1, 0, 2).reshape(size, 3 * WIDTH)
+        if share is not None:
+            windows = share.sums(np.zeros(size), bottoms, False, True)
+            self.of(body, "sums")[:] = windows.transpose(1, 0, 2).reshape(size, 3 * WIDTH)
         weights = _NONE if part.weights is None else part.weights
         if "weight" in self.at:
             self._add(body, "weight", weights, index, _NONE)
@@ -347,7 +355,7 @@ def _extents(part: Part) -> tuple[float, ...]:
     exact = z.numpy() if part.compiled else z.double().cpu().numpy()
     least, greatest = float(exact.min()), float(exact.max())
     if not math.isfinite(least) or not math.isfinite(greatest):
-        position = int((~torch.isfinite(z)).nonzero()[0])
+        position = int((~torch.isfinite(z)).nonzero()[0, 0])
         raise InputError(f"z[{position}] is {float(z[position])}: outputs must be finite.")
     low, high = domain_of(part.discrepancy)
     if not low < least <= greatest < high:
