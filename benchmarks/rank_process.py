@@ -37,17 +37,18 @@ def make(n: int, attributes: int, labels: int, seed: int) -> tuple[torch.Tensor,
     return torch.sigmoid(raw), groups, torch.randn(n, generator=generator)
 
 
-def step(layer: FairLayer, batch: tuple, sizes: list[int]) -> tuple[float, list[int], list[int]]:
-    """Milliseconds of a step, and the sizes of its exchanges forward and backward."""
+def step(layer: FairLayer, batch: tuple, sizes: list[int]) -> tuple[float, float, list[int], list[int]]:
+    """Milliseconds of a step, those of the processor's, and the sizes of its exchanges forward and backward."""
     raw, groups, upstream = batch
     z = raw.clone().requires_grad_()
     dist.barrier()
     sizes.clear()
-    start = time.perf_counter()
+    start, work = time.perf_counter(), time.process_time()
     y = layer(z, groups=groups)
     forward = len(sizes)
     y.backward(upstream)
-    return 1e3 * (time.perf_counter() - start), sizes[:forward], sizes[forward:]
+    wall, worked = 1e3 * (time.perf_counter() - start), 1e3 * (time.process_time() - work)
+    return wall, worked, sizes[:forward], sizes[forward:]
 
 
 def exchanges(ranks: Ranks, sizes: list[int]) -> float:
@@ -78,17 +79,18 @@ def main() -> None:
                 step(layer, batch, sizes)
         found = []
         for batch in batches:  # in turn, as other work on the machine comes and goes
-            time_alone, _, _ = step(alone, batch, sizes)
-            time_together, forward, backward = step(together, batch, sizes)
+            time_alone, worked_alone, _, _ = step(alone, batch, sizes)
+            time_together, worked, forward, backward = step(together, batch, sizes)
             bare = exchanges(ranks, [*forward, *backward])
-            found.append((time_alone, time_together, bare, len(forward), len(backward)))
-        times = dict(zip(("alone", "together", "bare", "forward", "backward"), zip(*found, strict=True), strict=True))
+            found.append((time_alone, time_together, worked - worked_alone, bare, len(forward), len(backward)))
+        names = ("alone", "together", "work", "bare", "forward", "backward")
+        times = dict(zip(names, zip(*found, strict=True), strict=True))
         if rank == 0:
             row = {
                 "ranks": size,
                 "n": case["n"],
                 "cells": case["labels"] ** case["attributes"],
-                **{name: median(times[name]) for name in ("alone", "together", "bare", "forward")},
+                **{name: median(times[name]) for name in ("alone", "together", "work", "bare", "forward")},
                 **{f"fastest_{name}": min(times[name]) for name in ("alone", "together", "bare")},
                 "most_forward": max(times["forward"]),
                 "backward": max(times["backward"]),

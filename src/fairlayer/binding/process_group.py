@@ -42,10 +42,10 @@ class Ranks:
         """Sums over all ranks of an int64 array, which must have the same size on each."""
         tensor = torch.from_numpy(words).to(self.device)
         if self.size <= FEW:
-            everyones = tensor.new_empty(self.size * tensor.numel())
-            to_each = tensor.reshape(-1).repeat(self.size)
+            to_each = tensor.expand(self.size, *tensor.shape).contiguous()
+            everyones = torch.empty_like(to_each)
             self._ask(lambda: dist.all_to_all_single(everyones, to_each, group=self.group))
-            tensor = everyones.reshape(self.size, *tensor.shape).sum(dim=0)
+            tensor = everyones.sum(dim=0)
         else:
             self._ask(lambda: dist.all_reduce(tensor, group=self.group))
         return tensor.cpu().numpy()
