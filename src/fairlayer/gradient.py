@@ -113,13 +113,12 @@ class _Projection(torch.autograd.Function):
 
 def _compiled_gradient(solved: Solved, z: Tensor, gradient: Tensor) -> Tensor:
     _, system, box, discrepancy, _, ranks = solved.task
-    result, kind = solved.result, compiled_kind(discrepancy)
-    assert kind is not None
+    result = solved.result
     if ranks is not None:
         _, correction = _rank_corrections(solved, z.detach(), gradient)
-        share = LoopShare(z.detach().contiguous(), system.cell, system.weights, box, kind)
+        share = LoopShare(z.detach().contiguous(), system.cell, system.weights, box, discrepancy)
         return share.pull_back(gradient, result.shift, correction)
-    single, given = z.dtype == torch.float32, z.detach().contiguous()
+    kind, single, given = compiled_kind(discrepancy), z.dtype == torch.float32, z.detach().contiguous()
     sides = box.lo, box.hi
     if kind == ODDS:
         given, gradient, sides = odds_against(given), gradient.double(), box.wide()

@@ -46,7 +46,7 @@ from fairlayer.margin import settle
 from fairlayer.solution import BatchFacts, ColumnFacts, ConicFacts, Facts, Solution
 from fairlayer.solve import Task, is_compiled, solve
 from fairlayer.solve.conic import Conic
-from fairlayer.solve.discrepancy import Discrepancy, check_interval, compiled_kind, find_discrepancy
+from fairlayer.solve.discrepancy import Discrepancy, check_interval, find_discrepancy, has_loops
 from fairlayer.solve.gathering import gather
 from fairlayer.solve.newton import DONE
 from fairlayer.solve.opening import Part, Whole, open_batch, per_sample, shared_settings
@@ -352,7 +352,7 @@ def _project_share(
         _check(z, rules, targets, options)
         if rules.matrices:
             raise InputError("Affine has a matrix over the outputs of one process: use it with process_group=None.")
-        if compiled_kind(options.discrepancy) is None:
+        if not has_loops(options.discrepancy):
             raise InputError(
                 f"discrepancy {options.discrepancy.name!r} is not available over a process group: use one by its name, "
                 "or process_group=None."

@@ -28,7 +28,7 @@ from fairlayer.binding.process_group import Ranks
 from fairlayer.binding.shared_labels import digest_of, digits_in, met_labels, moved, place_of, shared_levels
 from fairlayer.binding.system import System, as_numbers, bind_plan, cell_plan
 from fairlayer.errors import InputError, RankError
-from fairlayer.solve.discrepancy import Discrepancy, Logits, check_domain, compiled_kind, domain_of, inner_limits
+from fairlayer.solve.discrepancy import Discrepancy, Logits, check_domain, domain_of, inner_limits
 from fairlayer.solve.extremes import common_extreme
 from fairlayer.solve.shares import LoopShare, Share, TensorShare, sizes_of
 from fairlayer.solve.tensors import has_float64
@@ -258,9 +258,7 @@ def make_share(
     """Samples, to be summed by compiled loops or in tensor operations."""
     weights = _NONE if weights is None else weights
     if compiled:
-        kind = compiled_kind(discrepancy)
-        assert kind is not None
-        return LoopShare(z, as_numpy(cell).astype(np.int32, copy=False), weights, box, kind)
+        return LoopShare(z, as_numpy(cell).astype(np.int32, copy=False), weights, box, discrepancy)
     device = z.device if has_float64(z.device) else torch.device("cpu")
     return TensorShare(z, cell, weights, box, discrepancy, device)
 

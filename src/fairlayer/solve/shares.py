@@ -15,8 +15,8 @@ from torch import Tensor
 
 from fairlayer.binding.bounds import Box
 from fairlayer.compiled import compiled
-from fairlayer.solve.discrepancy import Discrepancy, GeneralizedKL, Squared, inner_limits
-from fairlayer.solve.smooth import FURTHEST, ODDS, SQUARED, factors, inside, respond
+from fairlayer.solve.discrepancy import Discrepancy, GeneralizedKL, Squared, compiled_kind, inner_limits
+from fairlayer.solve.smooth import FURTHEST, ODDS, factors, inside, respond
 from fairlayer.solve.windows import WIDTH, add_tensor, add_value, carry
 
 Bottoms = tuple[int, int]  # of the windows of outputs, and of those of slopes
@@ -24,6 +24,7 @@ Bottoms = tuple[int, int]  # of the windows of outputs, and of those of slopes
 # Places of windows: of the outputs as they are written, their slopes and absolute values; and of the outputs and slopes
 # before they are rounded, where they are.
 WRITTEN, SLOPES, ABSOLUTE, OUTPUTS, OUTPUT_SLOPES = range(5)
+_SQUARED = 0  # beside the kinds of smooth.py: here one loop takes them all, as adding to windows takes most of the time
 
 
 class Share(Protocol):
@@ -61,13 +62,12 @@ def largest_output(discrepancy: Discrepancy, unmoved: float, greatest: float, hi
 class LoopShare:
     """By compiled loops."""
 
-    def __init__(self, z: Tensor, cell: np.ndarray, weights: np.ndarray, box: Box, kind: int):
-        """kind: the discrepancy, of smooth.py."""
+    def __init__(self, z: Tensor, cell: np.ndarray, weights: np.ndarray, box: Box, discrepancy: Discrepancy):
         given = z.numpy()
         self.single = given.itemsize == 4  # what outputs are rounded to
         self.dtype = given.dtype
-        self.kind = kind
-        self.samples = _odds(given) if kind == ODDS else given, cell, weights, box.lo, box.hi
+        self.kind = compiled_kind(discrepancy) or _SQUARED
+        self.samples = _odds(given) if self.kind == ODDS else given, cell, weights, box.lo, box.hi
 
     def sums(self, shift: np.ndarray, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
         """As in `Share`."""
@@ -163,13 +163,13 @@ def _odds(logits):
 @compiled(inline=True)
 def _moved_by(kind, shift):
     """What the shift of each cell is to its samples."""
-    return shift if kind == SQUARED else factors(kind, shift)
+    return shift if kind == _SQUARED else factors(kind, shift)
 
 
 @compiled(inline=True)
 def _answer(kind, single, z, moved):
     """(output before its bounds, the same rounded as it will be written, slope, sensitivity) of one sample."""
-    if kind == SQUARED:
+    if kind == _SQUARED:
         exact, slope, sensitivity = z - moved, 1.0, 1.0
         raw = float(np.float32(exact)) if single else exact
     else:
@@ -180,7 +180,7 @@ def _answer(kind, single, z, moved):
 
 @compiled
 def _add_sums(kind, single, z, cell, weight, lo, hi, shift, bottom, slope_bottom, absolute, limbs):
-    both, weighted, counted = limbs.shape[0] > OUTPUTS, weight.size > 0, weight.size == 0 and kind == SQUARED
+    both, weighted, counted = limbs.shape[0] > OUTPUTS, weight.size > 0, weight.size == 0 and kind == _SQUARED
     free = np.zeros((2, shift.size), dtype=np.int64)  # samples that no bound holds, where the slope of each is 1
     moved = _moved_by(kind, shift)
     for i in range(z.size):
