@@ -80,9 +80,9 @@ class RankPasses:
     def _take(self, shift: np.ndarray) -> None:
         whole, furthest = self.whole, float(np.abs(shift).max(initial=0.0))
         largest = largest_output(self.discrepancy, whole.largest, whole.extent[1], whole.limits[1], furthest)
-        size, steepest = sizes_of(self.discrepancy, largest, whole.heaviest)
-        self.bottoms = bottom_below(2.0 * size), bottom_below(steepest)
-        windows = self.share.sums(shift, self.bottoms, self.both, self.weights is not None)
+        sizes = sizes_of(self.discrepancy, 2.0 * largest, whole.heaviest)
+        self.bottoms = bottom_below(sizes[0]), bottom_below(sizes[1])
+        windows = self.share.sums(shift, sizes, self.bottoms, self.both, self.weights is not None)
         self.taken = self._as_floats(self.ranks.total(windows), self.bottoms)
         self.at = shift.copy()
 
