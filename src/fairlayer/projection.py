@@ -32,7 +32,7 @@ from fairlayer.decisions.surrogate import check_surrogate
 from fairlayer.eager import eager
 from fairlayer.errors import AbsentGroupError, InputError
 from fairlayer.gaps import bind_batch
-from fairlayer.gradient import Solved, attach_gradient, in_forward_mode, project_batch, refuse_tangents, stacked
+from fairlayer.gradient import attach_gradient, in_forward_mode, project_batch, refuse_tangents, stacked
 from fairlayer.margin import settle
 from fairlayer.solution import BatchFacts, ColumnFacts, ConicFacts, Facts, Solution
 from fairlayer.solve import Task, is_compiled, solve
@@ -273,7 +273,7 @@ def _project_one(
     weights: Any = None,
 ) -> Solution:
     """Project one batch, z of shape (n,)."""
-    n = len(z)
+    n = z.shape[0]
     box = read_bounds(options.bounds, n, _DTYPES[z.dtype])
     rules.check_bounds(box.lowest)
     check_interval(box, options.discrepancy)
@@ -299,7 +299,7 @@ def _project_one(
     task = Task(z.detach().contiguous(), system, box, options.discrepancy, compiled)
     result, excess = solve(task, relax=options.infeasible == "relax")
     facts = Facts(system.view, result.statistics, result.nu, result.missed, excess)
-    return Solution(attach_gradient(z, Solved(task, result, excess)), facts)
+    return Solution(attach_gradient(z, task, result, excess), facts)
 
 
 def _refuse_absent(system: System, options: ProjectOptions) -> None:
@@ -374,7 +374,7 @@ def _project_share(
     task = Task(flat.detach().contiguous(), system, whole.box, options.discrepancy, whole.compiled, ranks)
     result, excess = solve_ranks(task, whole, relax=options.infeasible == "relax")
     facts = Facts(system.view, result.statistics, result.nu, result.missed, excess)
-    return Solution(attach_gradient(flat, Solved(task, result, excess)).reshape(z.shape), facts)
+    return Solution(attach_gradient(flat, task, result, excess).reshape(z.shape), facts)
 
 
 def _project_conic(z: Tensor, options: ProjectOptions, conic: Conic, system: System, box: Box) -> Solution:
