@@ -112,14 +112,14 @@ def _compiled_gradient(solved: Solved, gradient: Tensor) -> Tensor:
     if ranks is not None:
         _, correction = _rank_corrections(solved, z, gradient)
         return LoopShare(z, system.cell, system.weights, box).pull_back(gradient, shift, correction)
-    kind, given, sides = compiled_kind(discrepancy), z, (box.lo, box.hi)
+    kind, given, sides = compiled_kind(discrepancy), z.numpy(), (box.lo, box.hi)
     if kind == ODDS:
-        given, gradient, sides = odds_against(z), gradient.double(), box.wide()
-    out = torch.empty_like(given)
+        given, gradient, sides = odds_against(z).numpy(), gradient.double(), box.wide()
+    out = np.empty(given.shape, given.dtype)
     pull_back(
         kind,
-        gradient.contiguous().numpy(),
-        given.numpy(),
+        np.ascontiguousarray(gradient.numpy()),  # that of a sum repeats one number
+        given,
         system.cell,
         system.weights,
         *sides,
@@ -128,9 +128,10 @@ def _compiled_gradient(solved: Solved, gradient: Tensor) -> Tensor:
         system.rows,
         nu,
         z.dtype == torch.float32,
-        out.numpy(),
+        out,
     )
-    return out if given is z else out.to(z.dtype)
+    pulled = torch.from_numpy(out)
+    return pulled if kind != ODDS else pulled.to(z.dtype)
 
 
 def _rank_corrections(solved: Solved, z: Tensor, gradient: Tensor) -> tuple[np.ndarray, np.ndarray]:

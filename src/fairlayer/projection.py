@@ -128,7 +128,8 @@ def project(
         features = None
     if surrogate is not None or rules.about_decisions:
         check_surrogate(surrogate, temperature)
-    kind, ranks = _read_discrepancy(discrepancy), find_ranks(process_group)
+    kind = discrepancy if isinstance(discrepancy, Conic) else find_discrepancy(discrepancy)
+    ranks = None if process_group is None else find_ranks(process_group)
     options = ProjectOptions(bounds, kind, levels, absent, infeasible, path, surrogate, temperature, ranks, simplex)
     if isinstance(z, Tensor):
         return _project(z, rules, options, groups, targets, features, weights)
@@ -140,10 +141,6 @@ def project(
         solution = _project(tensor, rules, options, groups, targets, features, weights)
     solution.value = solution.value.numpy()
     return solution
-
-
-def _read_discrepancy(discrepancy: Any) -> Any:
-    return discrepancy if isinstance(discrepancy, Conic) else find_discrepancy(discrepancy)
 
 
 def _span(bounds: Any) -> tuple[float, float]:
@@ -170,8 +167,6 @@ class ProjectOptions(NamedTuple):
 
 
 _CHOICES = {"absent": ("vacuous", "raise"), "infeasible": ("raise", "relax"), "path": ("auto", "compiled", "tensor")}
-
-
 _CHOSEN = set(product(*_CHOICES.values()))
 
 
@@ -183,7 +178,8 @@ def _check(z: Tensor, rules: ConstraintSet, targets: Any, options: ProjectOption
         raise InputError(
             "z is inside a transform of torch.func, such as forward mode, which the solver cannot see: use backward()."
         )
-    check_dense(z, "z")
+    if not is_dense(z):
+        check_dense(z, "z")
     if z.ndim not in (1, 2):
         raise InputError(f"z has shape {tuple(z.shape)}: pass outputs of shape (n,) or (n, d).")
     if options.ranks is not None and (options.simplex or (z.ndim == 2 and z.shape[1] != 1)):

@@ -59,12 +59,12 @@ def assign_cells(columns: Sequence[Column], n: int, weights: np.ndarray | None =
     if not columns or n == 0:
         labels = tuple(column.labels or () for column in columns)
         return _finish(np.zeros(n, dtype=np.int32), np.full(int(not columns), float(n)), Levels(labels, b""), weights)
-    if torch.Tensor in [type(column.values) for column in columns]:
-        return _on_device(columns, weights)
     # As a rule the first samples have all labels that there are; whether they have is seen while cells are numbered.
     for seen in (min(n, _GLANCE), n):
         index, ranges, size, within = np.zeros(n, dtype=np.int32), [], 1.0, True
         for column in columns:
+            if type(column.values) is torch.Tensor:
+                return _on_device(columns, weights)
             known = 0 if column.labels is None else len(column.labels)
             start, last, fits = add_column(column.values, known, seen, index)
             ranges.append((start, last - start + 1))

@@ -177,7 +177,7 @@ def group_columns(groups: Any) -> dict[Name, Any]:
     if dimensions != 2:
         kind = type(groups).__name__
         raise InputError(f"groups must be columns, a frame, or an array of shape (n,) or (n, k); got {kind}.")
-    return dict(enumerate(table.T))
+    return {j: table[:, j] for j in range(table.shape[1])}
 
 
 def read_column(name: Name, values: Any, n: int, levels: Sequence[Label] | None = None) -> Column | SoftGroup:

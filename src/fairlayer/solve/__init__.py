@@ -216,13 +216,13 @@ def _attempt(task: Task, rows: Rows, unit: float, start: np.ndarray = _NO_START)
     system, box, z = task.system, task.box, task.z
     if not task.compiled:
         return solve_tensors(z, system._replace(rows=rows), box, unit, task.discrepancy, start)
-    kind, single, given, sides = compiled_kind(task.discrepancy), False, z, (box.lo, box.hi)
+    kind, single, given, sides = compiled_kind(task.discrepancy), False, z.numpy(), (box.lo, box.hi)
     if kind == ODDS:  # in float64, so that near 0 and 1 nothing is lost; outputs are rounded to their own dtype
-        given, single, sides = odds_against(z), z.dtype == torch.float32, box.wide()
-    out = torch.empty_like(given)
+        given, single, sides = odds_against(z).numpy(), z.dtype == torch.float32, box.wide()
+    out = np.empty(given.shape, given.dtype)
     outcome, *rest = solve_loops(
         kind,
-        given.numpy(),
+        given,
         system.cell,
         system.weights,
         system.samples,
@@ -232,9 +232,10 @@ def _attempt(task: Task, rows: Rows, unit: float, start: np.ndarray = _NO_START)
         start,
         unit,
         single,
-        out.numpy(),
+        out,
     )
-    return Result(outcome, out if given is z else out.to(z.dtype), *rest)
+    value = torch.from_numpy(out)
+    return Result(outcome, value if kind != ODDS else value.to(z.dtype), *rest)
 
 
 def _settled(task: Task, result: Result) -> Result:
