@@ -72,11 +72,11 @@ def assign_cells(columns: Sequence[Column], n: int, weights: np.ndarray | None =
             within = within and fits
         if within and size <= MOST_DIRECT:
             count = count_cells(index, int(size))
-            labels = [
+            labels = tuple([
                 column.labels if column.labels is not None else _range_labels(j, ranges, count)
                 for j, column in enumerate(columns)
-            ]
-            return _finish(index, count, Levels(tuple(labels), None), weights)
+            ])  # fmt: skip
+            return _finish(index, count, Levels(labels, None), weights)
     if size > _MOST_CODES:
         columns, ranges = _narrowed(columns)
     code = np.zeros(n, dtype=np.int64)

@@ -74,6 +74,12 @@ class ConstraintSet:
             self._groupings[names] = each, tuple(name for name in names if name in wanted)
         return self._groupings[names]
 
+    @property
+    def wants_gradient(self) -> bool:
+        """Whether gradients are wanted of a tolerance, or of a limit of rows."""
+        limits = [getattr(c, name, None) for c in self.constraints for name in ("tolerance", "lower", "upper")]
+        return any(isinstance(limit, torch.Tensor) and limit.requires_grad for limit in limits)
+
     def tolerances(self) -> tuple[Any, ...]:
         """Tolerances as they are now: numbers, or tensors where gradients of them are wanted; 0 where there is none."""
         return tuple(_tolerance(getattr(constraint, "tolerance", None)) for constraint in self.constraints)
