@@ -9,21 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from fairlayer.layer import FairLayer
-
-_LAYERS: WeakValueDictionary[int, FairLayer] = WeakValueDictionary()
+_LAYERS: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()
 _NUMBERS = count(1)
 _BETWEEN = "\0"  # names of attributes: an operator takes no list of words
 
 
-def number_of(layer: FairLayer) -> int:
+def number_of(layer: nn.Module) -> int:
     """A number by which the operator finds a layer, as long as there is one."""
     number = next(_NUMBERS)
     _LAYERS[number] = layer
