@@ -58,8 +58,8 @@ def attach_gradient(z: Tensor, task: Task, result: Result, excess: float) -> Ten
                 "to z alone: detach the tolerances, targets, rows' limits and bounds, or make the problem feasible."
             )
         others = (system.lower, system.upper, system.offset, box.lo_tensor, box.hi_tensor)
-        return _Projection.apply(task, result, z, *others)
-    return _Projection.apply(task, result, z) if z.requires_grad else result.value
+        return _attach(task, result, z, *others)
+    return _attach(task, result, z) if z.requires_grad else result.value
 
 
 def in_forward_mode() -> bool:
@@ -105,6 +105,10 @@ class _Projection(torch.autograd.Function):
             )
         gradients = _tensor_gradients(solved, z.detach(), gradient, (*needed, *[False] * 5)[:6])
         return None, None, *gradients[: len(needed)]
+
+
+# Past what `Function.apply` does for the transforms of torch.func, in which no projection is made.
+_attach = super(torch.autograd.Function, _Projection).apply
 
 
 def _compiled_gradient(solved: Solved, gradient: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ class FairLayer(nn.Module):
             simplex=self.simplex,
         )
         # Past nn.Module's own bookkeeping of attributes, which takes longer than a small solve.
-        object.__setattr__(self, "solution", Solution(solution.value.detach(), solution.facts, solution.margin))
+        self.__dict__["solution"] = Solution(solution.value.detach(), solution.facts, solution.margin)
         return solution.value
 
     def extra_repr(self) -> str:

@@ -73,7 +73,7 @@ def bind(
         each: list[Column] = [*columns.values()]  # type: ignore[list-item]
         index, count, weight, levels_met = assign_cells(each, n, weights)
         kinds = tuple([None if c.labels is None else tuple(map(type, c.labels)) for c in each])
-        plan = cell_plan(rules, groupings, tuple(columns), levels_met, len(count), kinds)
+        plan = cell_plan(rules, groupings, tuple(columns), levels_met, count.size, kinds)
     return bind_plan(plan, rules, index, count, weight, weights, targets)
 
 
