@@ -46,8 +46,8 @@ def test_agrees_with_project(kind, tolerance, bounds):
     whole = project(z, groups, rules, bounds)
     assert shifts.facts.status is whole.status is Status.OPTIMAL
     assert np.abs(y - whole.value).max() < 1e-9
-    assert shifts.changed == np.count_nonzero(y != z)
-    assert shifts.largest_change == pytest.approx(np.abs(y - z).max())
+    assert shifts.change.changed == np.count_nonzero(y != z)
+    assert shifts.change.largest == pytest.approx(np.abs(y - z).max())
     limit = Fraction(tolerance)
     for labels in groups.values():
         means = [exact_dot(y[labels == label]) / int((labels == label).sum()) for label in np.unique(labels)]
