@@ -30,7 +30,9 @@ class ScoredTable:
         attributes: Sequence[Attribute],
         constraints: Sequence[Constraint],
         target: str | None,
+        option: str = "--protected",
     ):
+        """option: what errors call that which names the attributes."""
         self.score = score
         self.constraints = constraints
         self.target = target
@@ -43,9 +45,14 @@ class ScoredTable:
                 continue
             value, labels = known[name]
             if len(labels) > MOST_LABELS:
+                cuts = f"{option} {name}=30,50" if option.startswith("-") else f"{option}={{{name!r}: (30, 50)}}"
                 raise InputError(
-                    f"--protected: column {name!r} has more than {MOST_LABELS} groups: give cut points, such as "
-                    f"--protected {name}=30,50, or choose another column."
+                    f"{option}: column {name!r} has more than {MOST_LABELS} groups: give cut points, such as {cuts}, "
+                    "or choose another column."
+                )
+            if len(labels) < 2:
+                raise InputError(
+                    f"{option}: column {name!r} has only one group, {labels[0]!r}: there is nothing to compare it with."
                 )
             self.code.add_labels(name, value, labels)
         self.cell_of_code = np.zeros(0, dtype=np.int32)
