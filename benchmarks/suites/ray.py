@@ -23,7 +23,7 @@ PARTS = 16
 MEMORY_LIMIT = 8000.0  # MB
 TITLE = f"""# A dataset by Ray workers
 
-The rows that audits of files are measured on, in {PARTS} Parquet files, are projected by {WORKERS} workers with
+The rows that audits of files are measured on, in about {PARTS} Parquet files, are projected by {WORKERS} workers with
 `fairlayer.ray.project` (mean parity of three attributes within {TOLERANCE}), written, and audited with
 `fairlayer.ray.audit`. In each run one worker is killed while it works on a pass. The same rows as one file, in another
 order, go through `fairlayer project` and `fairlayer.audit` on this machine. `equal` says whether both give the same
@@ -73,7 +73,7 @@ def measure(n: int, seed: int) -> list[dict[str, Any]]:
         parts, whole = Path(folder) / "parts", Path(folder) / "whole.parquet"
         by_ray, local = Path(folder) / "ray", Path(folder) / "local.parquet"
         write(whole, n, seed)
-        split(whole, parts, n)
+        split(whole, parts)
         found = {"project": by_workers("project", parts, by_ray)}
         asked = [argument for name in ATTRIBUTES for argument in ("--protected", name)]
         command = [sys.executable, "-m", "fairlayer", "project", str(whole), "--score", "z", *asked, "--keep-raw"]
@@ -120,12 +120,10 @@ def by_workers(*arguments: Any) -> dict[str, Any]:
     return {**record, "other_cores": others.cores()}
 
 
-def split(whole: Path, parts: Path, n: int) -> None:
+def split(whole: Path, parts: Path) -> None:
     """The rows of a file in several, in another order."""
-    parts.mkdir()
-    for part in range(PARTS):
-        drawn = f"hash(z, y, region) % {PARTS} = {part}"
-        run(f"COPY (SELECT * FROM '{whole}' WHERE {drawn}) TO '{parts}/{part:02}.parquet' (FORMAT parquet)")
+    size = max(whole.stat().st_size // PARTS, 1)
+    run(f"COPY (SELECT * FROM '{whole}') TO '{parts}' (FORMAT parquet, FILE_SIZE_BYTES {size})")
 
 
 def digest(path: str, raw: str, fair: str) -> tuple[int, int]:

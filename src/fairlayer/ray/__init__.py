@@ -10,6 +10,8 @@ is that of `fairlayer project` on a file with the same rows, to the bit, however
 """
 
 from fairlayer.ray.audit import audit
+from fairlayer.ray.freeze import freeze
+from fairlayer.ray.predict import predict
 from fairlayer.ray.project import Projected, project
 
 __all__ = ["Projected", "audit", "freeze", "predict", "project"]

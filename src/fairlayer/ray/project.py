@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,10 +29,9 @@ Protected = str | Sequence[str] | Mapping[str, Sequence[float]]
 class Projected:
     """A projected dataset, and what is known of it. Its rows are made when they are asked for."""
 
-    def __init__(self, dataset: Any, shifts: Shifts, cells: ScoredTable, samples: int):
+    def __init__(self, dataset: Any, shifts: Shifts, samples: int):
         self.dataset = dataset  # with one column more
         self.shifts = shifts
-        self.cells = cells
         self.samples = samples
 
     @property
@@ -103,12 +102,13 @@ def project(
     if output in table.columns:
         raise InputError(f"output: the dataset has a column {output!r} already: choose another name.")
     problem = Problem(table, score, protected, constraints, bounds, target)
-    shifts = problem.solve(None)
-    shift = shifts.shift[problem.cells.cell_of_code]
+    bound = problem.bind()
+    shifts = problem.solve(bound)
+    shift = shifts.shift[bound.cell_of_code]
     moved = mapped_blocks(
         dataset, blocks.moved, **problem.asked, shift=shift, lo=shifts.lo, hi=shifts.hi, output=output
     )
-    return Projected(moved, shifts, problem.cells, int(problem.system.weight.sum()))
+    return Projected(moved, shifts, int(bound.system.weight.sum()))
 
 
 class Problem:
@@ -143,45 +143,50 @@ class Problem:
         kept.set_name("fairlayer scores")
         with plain_errors():
             self.kept = kept.materialize()
-        self.system = self._bind(None if seed is None else 0)
 
-    def _bind(self, part: int | None) -> System:
+    def bind(self, part: int | None = None) -> Bound:
         """Bind the constraints to the rows, or to a part of them, and take the sums of the scores as they are."""
         size = self.cells.size
-        every = np.arange(size, dtype=np.int32)
-        take = partial(total_of, self.kept, every, np.zeros(size), part=part)
-        self.scored = take(self.box.lowest, self.box.highest, absolute=True, name="sums by cell")
-        if not self.scored.rows.any():
+        take = partial(total_of, self.kept, np.arange(size, dtype=np.int32), np.zeros(size), part=part)
+        scored = take(self.box.lowest, self.box.highest, absolute=True, name="sums by cell")
+        if not scored.rows.any():
             raise InputError("The dataset has no rows: there is nothing to compare.")
         targets = None
         if self.cells.needs_target_sums:
             targets = take(-np.inf, np.inf, absolute=False, name="sums of targets", column="t")
-        system = self.cells.bind(self.scored, targets)
+        system = self.cells.bind(scored, targets)
         if not system.view.names:
             raise InputError("The dataset has nothing to compare: for every comparison, all rows are in one group.")
-        return system
+        return Bound(system, self.cells.cell_of_code, scored, part)
 
-    def solve(self, part: int | None) -> Shifts:
+    def solve(self, bound: Bound) -> Shifts:
         """The projection."""
-        size = len(self.system.weight)
-        measured = self.scored.regrouped(self.cells.cell_of_code, size)
-        passes = DatasetPasses(self.kept, self.cells.cell_of_code, size, measured, part)
-        return project_passes(passes, self.system, self.bounds)
+        return project_passes(DatasetPasses(self.kept, bound), bound.system, self.bounds)
+
+
+class Bound(NamedTuple):
+    """Constraints bound to rows of a dataset."""
+
+    system: System
+    cell_of_code: np.ndarray
+    scored: BlockSums  # of the scores as they are, within bounds, by code
+    part: int | None  # of the rows; None for all
 
 
 class DatasetPasses(BlockPasses):
     """Passes over the blocks that workers hold."""
 
-    def __init__(self, kept: Any, cell_of_code: np.ndarray, cells: int, measured: BlockSums, part: int | None):
-        super().__init__(cells, measured)
-        self.kept, self.cell_of_code, self.part = kept, cell_of_code, part
+    def __init__(self, kept: Any, bound: Bound):
+        cells = len(bound.system.weight)
+        super().__init__(cells, bound.scored.regrouped(bound.cell_of_code, cells))
+        self.kept, self.bound = kept, bound
         self.passes = 0
 
     def total(self, shift: np.ndarray, lo: float, hi: float, absolute: bool) -> BlockSums:
         """The sums of all blocks."""
         self.passes += 1
-        name = f"pass {self.passes}"
-        return total_of(self.kept, self.cell_of_code, shift, lo, hi, absolute=absolute, part=self.part, name=name)
+        name, bound = f"pass {self.passes}", self.bound
+        return total_of(self.kept, bound.cell_of_code, shift, lo, hi, absolute=absolute, part=bound.part, name=name)
 
 
 def total_of(
