@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fairlayer.errors import InputError
+from fairlayer.extras import needs
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.ray.dataset import DatasetTable, mapped_blocks
 from fairlayer.ray.project import Protected, read_protected
@@ -16,7 +17,7 @@ from fairlayer.tables import blocks
 from fairlayer.tables.duckdb_table import MISSING, label, number
 from fairlayer.tables.sql_cells import CellCode
 
-if TYPE_CHECKING:
+with needs("fairlayer.ray", "ray", "pyarrow"):
     import pyarrow as pa
 
 
@@ -95,8 +96,6 @@ def _shifted(
     output: str,
 ) -> pa.Table:
     """A block with one column more: what the frozen shifts make of its scores."""
-    import pyarrow as pa
-
     found = blocks.ask_rows(block, values, parameters, schema)
     if found.column("z").null_count:
         raise InputError(
@@ -136,8 +135,6 @@ def _served(folder: str) -> tuple[Any, Any]:
 
 def _predicted(block: pa.Table, folder: str, prefix: str) -> pa.Table:
     """A block with what the model says of its rows."""
-    import pyarrow as pa
-
     estimator, schema = _served(folder)
     frame = block.select([*dict.fromkeys((*schema.features, *schema.attributes))]).to_pandas()
     raw, fair = estimator.outputs(schema.inputs(frame), sensitive_features=schema.groups(frame))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,10 @@ from fairlayer.extras import needs
 from fairlayer.tables.duckdb_table import named, quote, used
 from fairlayer.tables.table_io import connect
 
-if TYPE_CHECKING:
+with needs("fairlayer.ray", "ray", "pyarrow"):
+    import pyarrow as pa
+
+with needs("fairlayer.ray", "ray", "pyarrow"):
     import pyarrow as pa
 
 Parameters = Mapping[str, Any]
@@ -33,8 +36,6 @@ def ask(block: pa.Table, query: str, parameters: Parameters, schema: Any) -> pa.
 
 def ask_rows(block: pa.Table, values: Mapping[str, str], parameters: Parameters, schema: Any) -> pa.Table:
     """SQL expressions of every row, in the order of the block, which the answer to a query need not keep."""
-    import pyarrow as pa
-
     rows = _typed(block, schema).append_column(_ROW, pa.array(np.arange(len(block))))
     found = _asked(rows, select_sql({**values, _ROW: quote(_ROW)}), parameters)
     row = found.column(_ROW).to_numpy()
@@ -56,8 +57,6 @@ def _asked(rows: pa.Table, sql: str, parameters: Parameters) -> pa.Table:
 
 def _typed(block: pa.Table, schema: Any) -> pa.Table:
     """The columns of a block that a query mentions, of the types that they have in the table as a whole."""
-    with needs("A Ray dataset", "pyarrow"):
-        import pyarrow as pa
     columns = []
     for entry in schema:
         column = block.column(entry.name)
@@ -98,8 +97,6 @@ def scores(
 
     seed: where rows are dealt into two parts, at random: then `part` is 1 for a share of them, 0 for the others.
     """
-    import pyarrow as pa
-
     found = ask_rows(block, values, parameters, schema)
     _refuse_changed(found)
     code = found.column("code").to_numpy().astype(np.min_scalar_type(max(codes - 1, 0)))
@@ -132,8 +129,6 @@ def sums(
 
     number: cell of each code; shift: of each cell; part: 0 or 1 for some of the rows, None for all.
     """
-    import pyarrow as pa
-
     values, code = _arrays(block, [column, "code"], part)
     total = BlockSums(len(shift), absolute)
     total.add(values, number[code], shift, lo, hi)
@@ -142,8 +137,6 @@ def sums(
 
 def moments(block: pa.Table, shift: np.ndarray, lo: float, hi: float, residual: bool, part: int) -> pa.Table:
     """One row with exact sums, by code, of v and of v squared; v is the output, or the output less the target."""
-    import pyarrow as pa
-
     names = ["z", "code", *(["t"] if residual else [])]
     z, code, *t = _arrays(block, names, part)
     value = np.clip(z - shift[code], lo, hi)
@@ -170,8 +163,6 @@ def moved(
     output: str,
 ) -> pa.Table:
     """The block with one column more: the score less the shift of its code, within the bounds."""
-    import pyarrow as pa
-
     found = ask_rows(block, values, parameters, schema)
     _refuse_changed(found)
     y = np.clip(found.column("z").to_numpy() - shift[found.column("code").to_numpy()], lo, hi)
