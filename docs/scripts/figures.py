@@ -259,36 +259,43 @@ def rates() -> str:
 
 
 def decisions_compared() -> str:
-    """Accuracy at the same gap of rates, beside fairlearn."""
-    rows = read_csv(RESULTS / "decisions_compared.csv")
-    header = ("data", "method", "gap asked for", "accuracy", "gap on test rows", "ours at that gap, less it", "fit, s")
-    lines: list[list[Any]] = []
-    for key in dict.fromkeys((row["data"], row["method"], row["asked"]) for row in rows):
-        mine = [row for row in rows if (row["data"], row["method"], row["asked"]) == key]
-        own = [float(row["accuracy"]) for row in mine]
-        ahead = [float(row["ours_at_that_gap"]) - each for row, each in zip(mine, own, strict=True)]
-        gap, seconds = (mean(float(row[name]) for row in mine) for name in ("gap", "fit_seconds"))
-        with_errors = [f"{mean(v):{sign}.4f} ± {stdev(v) / len(v) ** 0.5:.4f}" for v, sign in ((own, ""), (ahead, "+"))]
-        shown = with_errors[1] if key[1] != "fairlayer, batch" else "-"
-        lines.append([key[0], key[1], key[2] or "-", with_errors[0], f"{gap:.4f}", shown, number(seconds)])
-    splits = len({row["seed"] for row in rows})
-    broken = sum(row["method"] == "fairlayer, batch" and row["kept"] != "True" for row in rows)
-    gradient = (
-        "ExponentiatedGradient trains a few models of 20 trees on 5,000 rows at most, as it would take too long "
-        "otherwise, and needs no groups when it predicts."
-        if any(row["method"] == "ExponentiatedGradient" for row in rows)
-        else "ExponentiatedGradient is part of the benchmark, but these results are of a run without it."
+    """Accuracy at the same gap of rates beside other software, where a gap of 0.02 was asked for."""
+    every = read_csv(RESULTS / "decisions_compared.csv")
+    header = (
+        *("data", "method", "accuracy", "gap on test rows", "kept", "ours at that gap, less it"),
+        *("fit, s", "predict, s"),
     )
+    lines: list[list[Any]] = []
+    for data, method in dict.fromkeys((row["data"], row["method"]) for row in every):
+        of_method = [row for row in every if (row["data"], row["method"]) == (data, method)]
+        mine = [row for row in of_method if row["asked"] in ("", "0.02")]
+        ran = [row for row in mine if row["accuracy"]]
+        if not ran:
+            lines.append([data, method, mine[0]["note"], *[""] * 5])
+            continue
+        own = [float(row["accuracy"]) for row in ran]
+        ahead = [float(row["ours_at_that_gap"]) - each for row, each in zip(ran, own, strict=True)]
+        kept = f"{sum(row['kept'] == 'True' for row in ran)} of {len(mine)}" if mine[0]["asked"] else "-"
+        gap = f"{mean(float(row['gap']) for row in ran):.4f}"
+        seconds = [number(mean(float(row[name]) for row in ran)) for name in ("fit_seconds", "predict_seconds")]
+        less = "-" if method == "fairlayer, batch" else _with_error(ahead, "+")
+        lines.append([data, method, _with_error(own), gap, kept, less, *seconds])
+    batches = [row for row in every if row["method"].startswith("fairlayer, batch")]
+    broken = sum(row["kept"] != "True" for row in batches)
     notes = (
-        f"Means and standard errors over {splits} splits of 15,000 rows at most: half of them to train, a fifth to fit "
-        "thresholds, the others to test. fairlearn's methods draw decisions at random, and the figures are expected "
-        f"ones. {gradient} The batch mode of ours looks at all test rows together, without their targets. The last "
-        "column but one compares accuracy at equal gaps: above 0, ours is ahead. ThresholdOptimizer chooses thresholds "
-        "by accuracy, with targets, where ours stays near 0.5, so it can be ahead. Of all batches of ours, "
-        f"{broken} exceeded the tolerance. Fitting the trees is left out of the times, which are those of a busy "
-        "machine."
+        f"Means and standard errors over {len({row['seed'] for row in every})} splits of 15,000 rows at most (5 for "
+        "AIF360 and ExponentiatedGradient, which take long): half of the rows to train boosted trees, a fifth to fit "
+        "thresholds, the others to test. A gap of at most 0.02 was asked of all. *Kept*: in how many splits the gap on "
+        "the test rows is within it. The next column compares accuracy at equal gaps, split by split: above 0, ours is "
+        f"ahead. Of all {len(batches)} batches of ours, at four tolerances, {broken} exceeded the tolerance. Times are "
+        "those of a busy machine."
     )
     return f"{table(header, lines)}\n\n{notes}"
+
+
+def _with_error(values: list[float], sign: str = "") -> str:
+    error = f" ± {stdev(values) / len(values) ** 0.5:.4f}" if len(values) > 1 else ""
+    return f"{mean(values):{sign}.4f}{error}"
 
 
 def blind() -> str:

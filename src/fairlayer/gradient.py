@@ -241,7 +241,6 @@ def stacked(constraints: Sequence[Affine], box: Box, weights: np.ndarray | None,
         for name, single in (("A", 2), ("lower", 1), ("upper", 1))
     )
     kind = compiled_kind(discrepancy)
-    assert kind is not None
     return Matrices(A, lower, upper, kind, np.empty(0) if weights is None else weights, box.lo, box.hi)
 
 

@@ -130,7 +130,7 @@ def _add_block(z, cell, shift, lo, hi, limbs, rows, free, moved):
     return changed, largest, low, high
 
 
-@compiled(inner=True)
+@compiled(small=True)
 def _add_float(limbs, value):
     """limbs += value, without rounding."""
     bits = np.float64(value).view(np.int64)

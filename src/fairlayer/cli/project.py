@@ -41,6 +41,7 @@ VECTORS = 256  # of 2,048 rows, read at a time
 MOST_SHOWN = 30
 
 
+@options.constrained
 def project(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file of any size.")],
     score: Annotated[
@@ -51,18 +52,7 @@ def project(
         Path,
         typer.Option("--output", "-o", metavar="FILE", help="Where to write the table, as CSV or Parquet."),
     ],
-    parity: options.Parity = None,
-    ratio: options.Ratio = None,
-    rate: options.Rate = None,
-    rate_ratio: options.RateRatio = None,
-    given: options.Given = None,
-    odds: options.Odds = None,
-    residuals: options.Residuals = None,
-    residual_mean: options.ResidualMean = None,
-    conditional: options.Conditional = None,
-    threshold: options.Threshold = None,
-    constraint: options.Constraints = None,
-    over: options.Over = None,
+    wanted: options.Wanted,
     target: options.Target = None,
     bounds: options.Bounds = None,
     keep_raw: Annotated[
@@ -78,20 +68,6 @@ def project(
 
     `fairlayer project scores.parquet --score p --protected sex --parity 0.02 --bounds 0 1 -o fair.parquet`
     """
-    wanted = options.Wanted(
-        parity=parity,
-        ratio=ratio,
-        rate=rate,
-        rate_ratio=rate_ratio,
-        given=given,
-        threshold=threshold,
-        odds=odds,
-        residuals=residuals,
-        residual_mean=residual_mean,
-        conditional=conditional or (),
-        constraint=constraint or (),
-        over=over or (),
-    )
     box = options.read_bounds(bounds)
     wanted.check_threshold()
     wanted.check_target(target, "scores")

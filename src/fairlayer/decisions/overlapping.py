@@ -56,16 +56,20 @@ def overlapping_counts(
         low, high = np.maximum(np.floor(place) - reach, model.low), np.minimum(np.ceil(place) + reach, model.high)
         found, _ = model.whole(low, high, place, _FEW_BRANCHES)
         if found is None and (low <= model.low).all() and (high >= model.high).all():
-            return _NONE, np.inf, np.inf
+            break
         reach *= 4
-    cost = float(costs.of(found).sum())
+    if not costs.whole:  # whose programme aims inside the rows, where these lie on them
+        found = min((one for one in (found, *model.alike()) if one is not None), key=model.cost_of, default=None)
+    if found is None:
+        return _NONE, np.inf, np.inf
+    cost = model.cost_of(found)
     close = _CLOSE * cost + _NOTHING * model.dearest
     if cost - least > close and costs.whole:
         low, high = model.worth_a_look(pull, cost - least)
         if (high - low).sum() <= _MOST_TANGENTS:
             better, bound = model.whole(low, high, place, _MOST_BRANCHES // len(low) ** 2 + 1)
-            if better is not None and costs.of(better).sum() < cost:
-                found, cost = better, float(costs.of(better).sum())
+            if better is not None and model.cost_of(better) < cost:
+                found, cost = better, model.cost_of(better)
             least = max(least, min(bound, cost))
     return found, cost, cost if cost - least <= close else least
 
@@ -144,6 +148,20 @@ class _Model:
         self.high = np.array([float(b - a - 1 - np.argmax(finite[a:b][::-1])) for a, b in ends])
         self.dearest = float(costs.cost[finite].max(initial=0.0))
         self.unit = _SIZE / max(self.dearest, 1e-300)
+
+    def cost_of(self, count: np.ndarray) -> float:
+        """What numbers of yeses cost."""
+        return float(self.costs.of(count).sum())
+
+    def alike(self) -> list[np.ndarray]:
+        """The same answer for everybody, no or yes, where that is possible: all rates are 0, or 1."""
+        ends = self.low.astype(np.int64), self.high.astype(np.int64)
+        rates = (self._masses(count) / self.costs.total for count in ends)
+        return [
+            count
+            for count, rate, same in zip(ends, rates, (0.0, 1.0), strict=True)
+            if np.allclose(rate, same, 0, 1e-12)
+        ]
 
     def _tangent(self, u: int, at: int) -> tuple[int, float, float]:
         """Of a unit, between `at` and `at + 1` yeses: the slope by weight, and the value at none."""
@@ -259,7 +277,7 @@ class _Model:
             bound = max(bound, dual)
             if count is None:
                 break
-            if self.rows.hold(count) and (best is None or self.costs.of(count).sum() < self.costs.of(best).sum()):
+            if self.rows.hold(count) and (best is None or self.cost_of(count) < self.cost_of(best)):
                 best = count
             own = {(u, min(max(at, int(low[u])), int(high[u]) - 1)) for u, at in enumerate(count) if low[u] < high[u]}
             new = own | {(u, max(at - 1, int(low[u]))) for u, at in own}

@@ -22,7 +22,7 @@ from fairlayer.binding.rows import Rows
 from fairlayer.binding.system import System
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
 from fairlayer.solve.certify import scales, shortfalls
-from fairlayer.solve.discrepancy import Discrepancy, check_domain, compiled_kind, inner_limits, odds_against
+from fairlayer.solve.discrepancy import Discrepancy, check_domain, compiled_kind, has_loops, inner_limits, odds_against
 from fairlayer.solve.exact import exact_shortfalls, search_grid
 from fairlayer.solve.extremes import cell_extremes
 from fairlayer.solve.families import largest_excess
@@ -65,7 +65,7 @@ class Task(NamedTuple):
 
 def is_compiled(z: Tensor, discrepancy: Discrepancy) -> bool:
     """Whether compiled loops can take this problem."""
-    return z.dtype in _COMPILED and z.device.type == "cpu" and compiled_kind(discrepancy) is not None
+    return z.dtype in _COMPILED and z.device.type == "cpu" and has_loops(discrepancy)
 
 
 def solve(task: Task, relax: bool = False) -> tuple[Result, float]:

@@ -267,9 +267,14 @@ def known_name(discrepancy: Any) -> str | None:
     return found.name if _KNOWN.get(found.name) is found else None
 
 
+def has_loops(discrepancy: Discrepancy) -> bool:
+    """Whether there are compiled loops for it. A subclass may respond in another way."""
+    return type(discrepancy) in _COMPILED
+
+
 def compiled_kind(discrepancy: Discrepancy) -> int | None:
-    """Which of the compiled loops take it; None if none do. A subclass may respond in another way."""
-    return _COMPILED.get(type(discrepancy))
+    """Which of the compiled loops take it, as smooth.py numbers them."""
+    return _COMPILED[type(discrepancy)]
 
 
 def domain_of(discrepancy: Discrepancy) -> Interval:
