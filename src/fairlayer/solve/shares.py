@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from fairlayer.binding.bounds import Box
+from fairlayer.binding.exact_sums import carry
 from fairlayer.compiled import compiled
 from fairlayer.solve.discrepancy import Discrepancy, GeneralizedKL, Squared, compiled_kind, inner_limits
 from fairlayer.solve.smooth import FURTHEST, ODDS, factors, inside, respond
-from fairlayer.solve.windows import WIDTH, add_tensor, add_value, carry
+from fairlayer.solve.windows import WIDTH, add_tensor, add_value
 
 Bottoms = tuple[int, int]  # of the windows of outputs, and of those of slopes
 
