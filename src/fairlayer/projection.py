@@ -33,7 +33,6 @@ from fairlayer.eager import eager
 from fairlayer.errors import AbsentGroupError, InputError
 from fairlayer.gaps import bind_batch
 from fairlayer.gradient import (
-    Solved,
     WholeBatch,
     attach_gradient,
     attach_share,
@@ -138,7 +137,8 @@ def project(
         features = None
     if surrogate is not None or rules.about_decisions:
         check_surrogate(surrogate, temperature)
-    kind, ranks = _read_discrepancy(discrepancy), find_ranks(process_group)
+    kind = discrepancy if isinstance(discrepancy, Conic) else find_discrepancy(discrepancy)
+    ranks = None if process_group is None else find_ranks(process_group)
     options = ProjectOptions(bounds, kind, levels, absent, infeasible, path, surrogate, temperature, ranks, simplex)
     if isinstance(z, Tensor):
         return _project(z, rules, options, groups, targets, features, weights)
@@ -150,10 +150,6 @@ def project(
         solution = _project(tensor, rules, options, groups, targets, features, weights)
     solution.value = solution.value.numpy()
     return solution
-
-
-def _read_discrepancy(discrepancy: Any) -> Any:
-    return discrepancy if isinstance(discrepancy, Conic) else find_discrepancy(discrepancy)
 
 
 def _span(bounds: Any) -> tuple[float, float]:
@@ -180,8 +176,6 @@ class ProjectOptions(NamedTuple):
 
 
 _CHOICES = {"absent": ("vacuous", "raise"), "infeasible": ("raise", "relax"), "path": ("auto", "compiled", "tensor")}
-
-
 _CHOSEN = set(product(*_CHOICES.values()))
 
 
@@ -193,7 +187,8 @@ def _check(z: Tensor, rules: ConstraintSet, targets: Any, options: ProjectOption
         raise InputError(
             "z is inside a transform of torch.func, such as forward mode, which the solver cannot see: use backward()."
         )
-    check_dense(z, "z")
+    if not is_dense(z):
+        check_dense(z, "z")
     if z.ndim not in (1, 2):
         raise InputError(f"z has shape {tuple(z.shape)}: pass outputs of shape (n,) or (n, d).")
     if options.ranks is not None and not options.simplex and z.ndim == 2 and z.shape[1] != 1:
@@ -284,7 +279,7 @@ def _project_one(
     weights: Any = None,
 ) -> Solution:
     """Project one batch, z of shape (n,)."""
-    n = len(z)
+    n = z.shape[0]
     box = read_bounds(options.bounds, n, _DTYPES[z.dtype])
     rules.check_bounds(box.lowest)
     check_interval(box, options.discrepancy)
@@ -319,7 +314,7 @@ def _project_bound(
     task = Task(z.detach().contiguous(), system, box, options.discrepancy, compiled)
     result, excess = solve(task, relax=options.infeasible == "relax")
     facts = Facts(system.view, result.statistics, result.nu, result.missed, excess)
-    return Solution(attach_gradient(z, Solved(task, result, excess)), facts)
+    return Solution(attach_gradient(z, task, result, excess), facts)
 
 
 def _refuse_absent(system: System, options: ProjectOptions) -> None:
@@ -418,7 +413,7 @@ def _project_share(
     task = Task(whole.part.z, system, whole.part.box, options.discrepancy, whole.part.compiled, ranks)
     result, excess = solve_ranks(task, whole, relax=options.infeasible == "relax")
     facts = Facts(system.view, result.statistics, result.nu, result.missed, excess)
-    return Solution(attach_gradient(flat, Solved(task, result, excess)).reshape(z.shape), facts)
+    return Solution(attach_gradient(flat, task, result, excess).reshape(z.shape), facts)
 
 
 def _project_gathered(z: Tensor, ranks: Ranks, options: ProjectOptions, whole: Whole) -> Solution:

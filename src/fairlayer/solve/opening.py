@@ -22,7 +22,7 @@ from fairlayer.binding.bounds import Box
 from fairlayer.binding.cells import Cells, Levels, count_cells
 from fairlayer.binding.conditions import Key
 from fairlayer.binding.constraint_set import ConstraintSet, Groupings
-from fairlayer.binding.exact_sums import LIMBS, PRODUCT_LIMBS, accumulate, round_sums
+from fairlayer.binding.exact_sums import LIMBS, PRODUCT_LIMBS, accumulate, carry, round_sums
 from fairlayer.binding.groups import SoftGroup
 from fairlayer.binding.process_group import Ranks
 from fairlayer.binding.shared_labels import digest_of, digits_in, met_labels, moved, place_of, shared_levels
@@ -32,7 +32,7 @@ from fairlayer.solve.discrepancy import Discrepancy, Logits, check_domain, domai
 from fairlayer.solve.extremes import common_extreme
 from fairlayer.solve.shares import LoopShare, Share, Sizes, TensorShare, sizes_of
 from fairlayer.solve.tensors import has_float64
-from fairlayer.solve.windows import WIDTH, bottom_below, carry
+from fairlayer.solve.windows import WIDTH, bottom_below
 
 # Places in the header of a rank.
 _SETTINGS, _LABELS, _GUESS, _FAILED, _SAMPLES, _LEAST, _GREATEST, _LARGEST, _HEAVIEST, _LOWEST, _HIGHEST = range(11)

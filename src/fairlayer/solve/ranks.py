@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.exact_sums import PRODUCT_LIMBS, UNIT, accumulate, round_sums
+from fairlayer.binding.exact_sums import PRODUCT_LIMBS, UNIT, accumulate, carry, round_sums
 from fairlayer.binding.process_group import Ranks
 from fairlayer.errors import FairlayerError, InputError, RankError
 from fairlayer.solve import Task, is_compiled, solve
@@ -37,7 +37,7 @@ from fairlayer.solve.shares import (
     largest_output,
     sizes_of,
 )
-from fairlayer.solve.windows import bottom_below, carry, sum_errors, window_sums
+from fairlayer.solve.windows import bottom_below, sum_errors, window_sums
 
 _SMALLEST, _LARGEST = 1e-120, 1e120  # beyond, the batch is solved in other units
 _GRADIENT_BOTTOM = -250  # of the windows of a gradient, good for numbers from 2^-150 to 2^80

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from fairlayer.binding.bounds import Box
+from fairlayer.binding.exact_sums import carry
 from fairlayer.compiled import compiled
 from fairlayer.solve.discrepancy import Discrepancy, GeneralizedKL, Squared, compiled_kind, inner_limits
 from fairlayer.solve.smooth import FURTHEST, ODDS, factors, inside, respond
-from fairlayer.solve.windows import BLOCK, WIDTH, add_tensor, add_value, carry, empty_bank, put, splitters
+from fairlayer.solve.windows import BLOCK, WIDTH, add_tensor, add_value, empty_bank, put, splitters
 
 Bottoms = tuple[int, int]  # of the windows of outputs, and of those of slopes
 Sizes = tuple[float, float]  # what an output and a slope, each times a weight, do not exceed

@@ -20,7 +20,6 @@ WIDTH = 12  # limbs of a window, the uppermost of which is left to carries
 DEPTH = 330  # bits from the largest value down to the bottom
 _LAST_PLACE = 32 * (WIDTH - 3) + 31  # of a value's lowest bit, for its highest to be within the window
 BLOCK = 1 << 14  # values whose parts add up exactly
-_LOW = np.int64(0xFFFFFFFF)
 
 
 def bottom_below(largest: float) -> int:
@@ -73,18 +72,6 @@ def empty_bank(bank, limbs, bottom):
         for k in range(2):
             add_value(limbs[c], bank[k, c], bottom)
             bank[k, c] = 0.0
-
-
-@compiled
-def carry(limbs):
-    """Bring every limb but the last below 2^32, so that 2^31 ranks may add theirs; limbs: (m, any number)."""
-    for j in range(limbs.shape[0]):
-        over = np.int64(0)
-        for k in range(limbs.shape[1] - 1):
-            total = limbs[j, k] + over
-            limbs[j, k] = total & _LOW
-            over = total >> 32
-        limbs[j, limbs.shape[1] - 1] += over
 
 
 @compiled
