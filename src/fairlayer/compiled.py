@@ -143,6 +143,7 @@ def compiled(
     inline: bool = False,
     inner: bool = False,
     small: bool = False,
+    borrows: bool = False,
 ) -> Any:
     """Compile at the first call; run without the interpreter's lock.
 
@@ -150,11 +151,13 @@ def compiled(
     inner: is called by compiled functions alone.
     small: becomes part of the machine code of whoever calls it, as numba's functions do. What is not small is called by
     its address: it is compiled once, however many call it, for however many dtypes of their own.
+    borrows: neither makes nor returns an array, nor calls what returns one: references to those it is given need not be
+    counted, which may take longer than what it does with them.
     inline: becomes part of the source of whoever calls it, and is compiled with it: for what has one caller, or a few
     lines.
     """
     if function is None:
-        return partial(compiled, reorder=reorder, inline=inline, inner=inner, small=small)
+        return partial(compiled, reorder=reorder, inline=inline, inner=inner, small=small, borrows=borrows)
     if inline:
         return numba.njit(inline="always", error_model="numpy")(function)
     options: Any = {
@@ -165,6 +168,7 @@ def compiled(
         "no_cfunc_wrapper": True,
     }
     options["fastmath"] = {"reassoc", "nsz", "nnan", "contract"} if reorder else False
+    options["_nrt"] = not borrows
     if inner or small:
         options["no_cpython_wrapper"] = True
     dispatcher = (_Linked if small else _Apart)(function, targetoptions=options)
