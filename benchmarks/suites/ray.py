@@ -1,18 +1,23 @@
 """Projection and audit of a dataset by Ray workers, one of which is killed, beside the same of a file."""
 
+import csv
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
 import time
 from argparse import Namespace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 
-from measure import OtherWork
+from fairlayer.binding.block_sums import BlockSums
+from measure import OtherWork, milliseconds
 from ray_process import ATTRIBUTES, STORE, TOLERANCE, WORKERS, audit_digest, constraints, roles
 from records import Target, figure, markdown_table, write_csv, write_settings
 from suites.audit import write
@@ -20,6 +25,7 @@ from suites.audit import write
 PROCESS = Path(__file__).parents[1] / "ray_process.py"
 SIZES = (1_000_000, 10_000_000, 100_000_000)
 PARTS = 16
+BLOCK = 2_500_000  # rows
 MEMORY_LIMIT = 8000.0  # MB
 TITLE = f"""# A dataset by Ray workers
 
@@ -32,16 +38,25 @@ scores and the same audit, to the bit. Memory is the peak of all processes toget
 (local), on {os.cpu_count()} cores, of which other work took `other_cores` meanwhile.
 
 """
+BLOCKS_TITLE = """
+
+## One block
+
+A pass over one block in one process, the least of seven: nanoseconds for a row, the size of the message that its sums
+are, and milliseconds to add the message to the others.
+
+"""
 
 
 def main(args: Namespace) -> list[Target]:
     """From small to large."""
-    rows = []
+    measured = blocks(args.seed)
+    rows: list[dict[str, Any]] = []
     for n in sorted(args.sizes or ((100_000,) if args.quick else SIZES)):
         rows += measure(n, args.seed)
         for row in rows[-2:]:
             print(f"  {row}", flush=True)
-        report(args, rows)
+        report(args, rows, measured)
     return [
         target
         for row in rows
@@ -53,18 +68,52 @@ def main(args: Namespace) -> list[Target]:
     ]
 
 
-def report(args: Namespace, rows: list[dict[str, Any]]) -> None:
-    """Write what is known so far."""
-    import ray
+def report(args: Namespace, new: list[dict[str, Any]], measured: list[dict[str, Any]]) -> None:
+    """Write what is known so far, and what earlier runs found of other sizes."""
+    path = args.results / "ray.csv"
+    kept: list[dict[str, Any]] = []
+    if path.exists():
+        sizes = {row["n"] for row in new}
+        with path.open(newline="") as file:
+            kept = [row for row in csv.DictReader(file) if int(row["n"]) not in sizes]
+    rows = sorted([*kept, *new], key=lambda row: int(row["n"]))
+    write_csv(path, rows)
+    write_csv(args.results / "ray_blocks.csv", measured)
+    text = TITLE + _table(rows) + BLOCKS_TITLE + _table(measured) + "\n"
+    (args.results / "ray.md").write_text(text)
+    settings = {"tolerance": TOLERANCE, "workers": WORKERS, "ray": version("ray"), "duckdb": duckdb.__version__}
+    write_settings(args.results / "ray.json", args, **settings)
 
-    write_csv(args.results / "ray.csv", rows)
+
+def _table(rows: list[dict[str, Any]]) -> str:
     columns = list(rows[0])
-    shown = [[row[name] if isinstance(row[name], str) else figure(row[name]) for name in columns] for row in rows]
-    (args.results / "ray.md").write_text(TITLE + markdown_table(columns, shown) + "\n")
-    write_settings(
-        args.results / "ray.json", args, tolerance=TOLERANCE, workers=WORKERS, ray=ray.__version__,
-        duckdb=duckdb.__version__,
-    )  # fmt: skip
+    shown = [[row[name] if name == "what" else figure(float(row[name])) for name in columns] for row in rows]
+    return markdown_table(columns, shown)
+
+
+def blocks(seed: int) -> list[dict[str, float]]:
+    """What one pass over one block costs: time of a row, size of the message, and time to add the message up."""
+    random = np.random.default_rng(seed)
+    z = random.random(BLOCK)
+    found = []
+    for cells in (8, 128, 4096):
+        cell, shift = random.integers(0, cells, BLOCK).astype(np.int32), random.normal(0.0, 0.05, cells)
+        add, merge, total = [], [], BlockSums(cells)
+        for _ in range(7):
+            sums = BlockSums(cells)
+            add.append(milliseconds(sums.add, z, cell, shift, 0.0, 1.0)[0])
+            message = pickle.dumps(sums)
+            merge.append(milliseconds(_merge, total, message)[0])
+        found.append({
+            "cells": cells, "rows": BLOCK, "row_ns": 1e6 * min(add) / BLOCK, "message_kb": len(message) / 1024,
+            "merge_ms": min(merge),
+        })  # fmt: skip
+        print(f"  {found[-1]}", flush=True)
+    return found
+
+
+def _merge(total: BlockSums, message: bytes) -> None:
+    total.merge(pickle.loads(message))  # noqa: S301  # made here
 
 
 def measure(n: int, seed: int) -> list[dict[str, Any]]:
