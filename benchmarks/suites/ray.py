@@ -35,7 +35,8 @@ The rows that audits of files are measured on, in about {PARTS} Parquet files, a
 order, go through `fairlayer project` and `fairlayer.audit` on this machine. `equal` says whether both give the same
 scores and the same audit, to the bit. Memory is the peak of all processes together, with an object store of
 {STORE // 10**6:,} MB; seconds are those of the call after the cluster has started (Ray) and of the whole command
-(local), on {os.cpu_count()} cores, of which other work took `other_cores` meanwhile.
+(local), `ray_cpu_s` the processor time of all processes of Ray. There are {os.cpu_count()} cores, of which other work
+took `other_cores` meanwhile.
 
 """
 BLOCKS_TITLE = """
@@ -76,7 +77,8 @@ def report(args: Namespace, new: list[dict[str, Any]], measured: list[dict[str, 
         sizes = {row["n"] for row in new}
         with path.open(newline="") as file:
             kept = [row for row in csv.DictReader(file) if int(row["n"]) not in sizes]
-    rows = sorted([*kept, *new], key=lambda row: int(row["n"]))
+    known = dict.fromkeys(new[0], "")
+    rows = sorted([*({**known, **row} for row in kept), *new], key=lambda row: int(row["n"]))
     write_csv(path, rows)
     write_csv(args.results / "ray_blocks.csv", measured)
     text = TITLE + _table(rows) + BLOCKS_TITLE + _table(measured) + "\n"
@@ -87,7 +89,11 @@ def report(args: Namespace, new: list[dict[str, Any]], measured: list[dict[str, 
 
 def _table(rows: list[dict[str, Any]]) -> str:
     columns = list(rows[0])
-    shown = [[row[name] if name == "what" else figure(float(row[name])) for name in columns] for row in rows]
+    plain = ("what", "")
+    shown = [
+        [row[name] if name in plain or row[name] in plain else figure(float(row[name])) for name in columns]
+        for row in rows
+    ]
     return markdown_table(columns, shown)
 
 
@@ -145,6 +151,7 @@ def measure(n: int, seed: int) -> list[dict[str, Any]]:
             "n": n,
             "what": what,
             "ray_s": one["seconds"],
+            "ray_cpu_s": one["cpu_s"],
             "local_s": locally[what],
             "peak_mb": one["peak_mb"],
             "killed": len(one["killed"]),
