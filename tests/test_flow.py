@@ -18,7 +18,7 @@ FLOW = [
     ("solve",),
     ("decisions",),
     ("gaps", "gradient", "margin", "classes"),
-    ("projection",),
+    ("projection", "graph"),
     ("layer", "model"),
     ("training", "stream", "frozen"),
     ("warm", "estimators", "datasets", "tables"),

@@ -22,7 +22,7 @@ _LOW = np.int64(0xFFFFFFFF)
 _HALF = np.int64((1 << 27) - 1)
 
 
-@compiled(inner=True)
+@compiled(small=True)
 def add_whole(limbs, place, mantissa, negative):
     """limbs += mantissa * 2^place, mantissa below 2^54."""
     at, by = place >> 5, place & 31

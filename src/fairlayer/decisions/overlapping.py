@@ -18,8 +18,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
-from scipy.sparse import csr_array, hstack, vstack
+import scipy  # whose parts load when they are used
 
 from fairlayer.decisions.cost import Costs
 from fairlayer.errors import InputError
@@ -103,7 +102,7 @@ class _Rows:
                 self.pairs.append((a, b, factor, tolerance))
         row, unit, value = (np.array(part) for part in zip(*entries, strict=True)) if entries else (np.zeros(0),) * 3
         shape = (len(limits), len(costs.now))
-        self.matrix = csr_array((value, (row.astype(int), unit.astype(int))), shape=shape)
+        self.matrix = scipy.sparse.csr_array((value, (row.astype(int), unit.astype(int))), shape=shape)
         self.limit = np.array(limits)
 
     def hold(self, count: np.ndarray) -> bool:
@@ -187,7 +186,7 @@ class _Model:
         best = -np.inf
         pull, place = np.zeros(U), self.costs.now.astype(np.float64)
         for _ in range(_MOST_ROUNDS):
-            answer = linprog(
+            answer = scipy.optimize.linprog(
                 np.concatenate([np.zeros(U), np.ones(U)]),
                 *self._inequalities(sorted(known), np.zeros(U)),
                 bounds=np.column_stack([
@@ -217,9 +216,14 @@ class _Model:
         U, T = len(self.low), len(known)
         tangents = [self._tangent(u, at) for u, at in known]
         unit, slope, value = (np.array(part) for part in zip(*tangents, strict=True)) if T else (np.zeros(0),) * 3
-        own = csr_array((slope * self.unit, (np.arange(T), unit.astype(int))), shape=(T, U))
-        level = csr_array((-np.ones(T), (np.arange(T), unit.astype(int))), shape=(T, U))
-        matrix = vstack([hstack([self.rows.matrix, csr_array(self.rows.matrix.shape)]), hstack([own, level])])
+        own = scipy.sparse.csr_array((slope * self.unit, (np.arange(T), unit.astype(int))), shape=(T, U))
+        level = scipy.sparse.csr_array((-np.ones(T), (np.arange(T), unit.astype(int))), shape=(T, U))
+        matrix = scipy.sparse.vstack(
+            [
+                scipy.sparse.hstack([self.rows.matrix, scipy.sparse.csr_array(self.rows.matrix.shape)]),
+                scipy.sparse.hstack([own, level]),
+            ]
+        )
         limit = [self.rows.limit - self.rows.matrix @ offset, -value * self.unit - own @ offset]
         return matrix.tocsr(), np.concatenate(limit)
 
@@ -294,10 +298,10 @@ class _Model:
         for _ in range(4):
             matrix, limit = self._inequalities(known, offset)
             fixed = self.costs.of(low.astype(np.int64)) * self.unit * (low >= high)  # which has no tangent
-            answer = milp(
+            answer = scipy.optimize.milp(
                 np.concatenate([np.zeros(U), np.ones(U)]),
-                constraints=LinearConstraint(matrix, np.full(len(limit), -np.inf), limit),
-                bounds=Bounds(np.concatenate([low, fixed]), np.concatenate([high, np.full(U, np.inf)])),
+                constraints=scipy.optimize.LinearConstraint(matrix, np.full(len(limit), -np.inf), limit),
+                bounds=scipy.optimize.Bounds(np.concatenate([low, fixed]), np.concatenate([high, np.full(U, np.inf)])),
                 integrality=np.concatenate([np.ones(U), np.zeros(U)]),
                 options={"mip_rel_gap": 0.0, "node_limit": branches},
             )
@@ -314,16 +318,16 @@ class _Model:
         unit = np.concatenate([np.full(int(b - a) + 1, u) for u, (a, b) in enumerate(zip(low, high, strict=True))])
         number = np.concatenate([np.arange(int(a), int(b) + 1) for a, b in zip(low, high, strict=True)])
         place, shape = self.costs.start[:-1][unit] + number, (len(low), len(unit))
-        one = csr_array((np.ones(len(unit)), (unit, np.arange(len(unit)))), shape=shape)
-        mass = csr_array((self.costs.mass[place], (unit, np.arange(len(unit)))), shape=shape)
+        one = scipy.sparse.csr_array((np.ones(len(unit)), (unit, np.arange(len(unit)))), shape=shape)
+        mass = scipy.sparse.csr_array((self.costs.mass[place], (unit, np.arange(len(unit)))), shape=shape)
         size = max(1.0, float(np.abs(self.rows.limit).max(initial=0.0)))
-        answer = milp(
+        answer = scipy.optimize.milp(
             self.costs.cost[place] * self.unit,
             constraints=[
-                LinearConstraint(one, 1.0, 1.0),
-                LinearConstraint(self.rows.matrix @ mass, -np.inf, self.rows.limit - 1e-6 * size),
+                scipy.optimize.LinearConstraint(one, 1.0, 1.0),
+                scipy.optimize.LinearConstraint(self.rows.matrix @ mass, -np.inf, self.rows.limit - 1e-6 * size),
             ],
-            bounds=Bounds(0.0, 1.0),
+            bounds=scipy.optimize.Bounds(0.0, 1.0),
             integrality=np.ones(len(unit)),
             options={"mip_rel_gap": 0.0, "node_limit": branches},
         )

@@ -39,7 +39,7 @@ _ROUNDING = 1e6  # times the tolerance: a breach of a row that the active ones i
 _DEPENDENT = 1e-12  # a row whose squared distance to the span of the active ones is this small a share of its own
 
 
-@compiled(inner=True)
+@compiled(small=True)
 def forward(L, size, x):
     """x <- L^-1 x."""
     for a in range(size):
@@ -49,7 +49,7 @@ def forward(L, size, x):
         x[a] = total / L[a, a]
 
 
-@compiled(inner=True)
+@compiled(small=True)
 def backward(L, size, x):
     """x <- L'^-1 x."""
     for a in range(size - 1, -1, -1):
@@ -67,7 +67,7 @@ def _append_factor(L, size, column, corner):
     L[size, size] = np.sqrt(corner)
 
 
-@compiled(inline=True)
+@compiled(inner=True)
 def _refactor(L, H, pairs, size):
     """Cholesky factor of the active rows' Gram matrix, from scratch (after a row was dropped)."""
     column = np.empty(max(size, 1))
@@ -81,7 +81,7 @@ def _refactor(L, H, pairs, size):
         _append_factor(L, a, column, max(corner, 1e-300))
 
 
-@compiled(inline=True)
+@compiled(inner=True)
 def _enter(rows, q, allowance, ignored, pairs, at):
     """Put the most violated row of all into place `at`: the row's breach, its tolerance, and its family (or -1)."""
     entering, worst, allowed = -1, 1.0, 0.0

@@ -18,7 +18,7 @@ class Matrices(NamedTuple):
     A: np.ndarray  # (B or 1, m, n)
     lower: np.ndarray  # (B or 1, m)
     upper: np.ndarray  # (B or 1, m)
-    kind: int  # the discrepancy, of smooth.py
+    kind: int | None  # the discrepancy, of smooth.py
     weight: np.ndarray  # (n,) of the outputs, or empty where all are 1
     lo: np.ndarray  # (n,) or (1,)
     hi: np.ndarray  # (n,) or (1,)
@@ -35,7 +35,7 @@ class Ends(NamedTuple):
     value: np.ndarray  # (B, m) of the rows
 
 
-@compiled(inline=True)
+@compiled(inner=True)
 def _new_rows(m, n):
     """Rows over n cells of one output each; their entries and bounds are filled in problem by problem."""
     start, statistic = np.empty(n + 1, dtype=np.int64), np.empty(n * m, dtype=np.int64)
@@ -51,7 +51,7 @@ def _new_rows(m, n):
     return Rows(start, statistic, np.empty(n * m), np.zeros(m), present, first, np.empty((4, m)))
 
 
-@compiled(inline=True)
+@compiled(inner=True)
 def _fill(rows, matrices, b):
     """Problem b."""
     A, lower, upper, weight = matrices.A, matrices.lower, matrices.upper, matrices.weight

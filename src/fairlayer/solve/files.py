@@ -94,7 +94,7 @@ class _Passes:
 
     def _samples(self) -> Iterator[Samples]:
         for z, cell in self.chunks():
-            yield Samples(SQUARED, z, cell, _NONE, self.box.lo, self.box.hi, _NONE, self.start, False)
+            yield Samples(z, cell, _NONE, self.box.lo, self.box.hi, _NONE, self.start, False)
 
     def extent(self) -> tuple[float, float]:
         """The least and the greatest output."""
@@ -113,9 +113,9 @@ class _Passes:
         some = np.empty((len(places), self.G))
         for samples in self._samples():
             if request == SUMS:
-                take_sums(samples, of_cell[SHIFT], *some)
+                take_sums(SQUARED, samples, of_cell[SHIFT], *some)
             else:
-                measure(samples, *some)
+                measure(SQUARED, samples, *some)
             of_cell[list(places)] += some
 
     def _write(self, of_cell: np.ndarray) -> None:
@@ -126,7 +126,7 @@ class _Passes:
         changed, largest, amount = 0, 0.0, 0.0
         for samples in self._samples():
             out = np.empty(len(samples.z))
-            write(samples, of_cell[SHIFT], out, some, slopes, error)
+            write(SQUARED, samples, of_cell[SHIFT], out, some, slopes, error)
             accumulate(out, samples.cell, _NONE, limbs)
             of_cell[D] += slopes
             difference = np.abs(out - samples.z)

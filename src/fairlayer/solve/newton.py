@@ -129,7 +129,7 @@ def _slope(rows, search, q, ahead):
     return total
 
 
-@compiled(inline=True)
+@compiled(inner=True)
 def _residual(rows, search, q):
     """Largest breach of a row, or of complementarity between a row and its multiplier, over its tolerance."""
     worst, tolerance = 0.0, search.statistic[TOLERANCE]
@@ -157,7 +157,7 @@ def _residual(rows, search, q):
     return worst
 
 
-@compiled(inline=True)
+@compiled
 def proves_contradiction(rows, nu, least, most):
     """Whether multipliers prove that no output within its bounds satisfies the rows (Farkas).
 
@@ -217,7 +217,7 @@ def _left_over(H, b, rows, search, nu):
     return _residual(rows, search, q)
 
 
-@compiled(inline=True)
+@compiled(inner=True)
 def _aim(H, b, rows, search, tolerance, target):
     """The optimum of the quadratic model.
 
@@ -233,15 +233,16 @@ def _aim(H, b, rows, search, tolerance, target):
         outcome = solve_small(H, b, rows, tolerance, target)
         if outcome == CONFLICT or (outcome == SOLVED and _far_apart(search.cell[WEIGHT])):
             found, first = target.copy(), np.zeros(b.size)
-            if outcome == SOLVED:
-                first[:] = found
+            for k in range(b.size):
+                first[k] = found[k] if outcome == SOLVED else 0.0
             if guess_sides(H, b, rows, tolerance, first, target) and (
                 outcome != SOLVED
                 or _left_over(H, b, rows, search, target) < 0.5 * _left_over(H, b, rows, search, found)
             ):
                 outcome = SOLVED
             else:
-                target[:] = found
+                for k in range(b.size):
+                    target[k] = found[k]
     return outcome
 
 
@@ -312,7 +313,7 @@ def _next_direction(rows, search, q):
     return EVALUATE
 
 
-@compiled(inline=True)
+@compiled(inner=True)
 def advance(rows, search):
     """Take the sums at the shifts; return EVALUATE (wanting them at the new shifts) or an end.
 
@@ -397,7 +398,7 @@ def restart(search):
         search.number[place] = 0.0
 
 
-@compiled(inline=True)
+@compiled(inner=True)
 def factor_rows(H, pairs):
     """Cholesky factor of the Gram matrix of rows, leaving out those that depend on others; and which remain."""
     count = pairs.shape[1]
@@ -443,7 +444,8 @@ def solve_active(rows, nu, slopes, sums):
                 side[int(pairs[MINUS, j])] = -1
         if solve_sides(H, rows, family_of(rows), side, q, v, np.zeros(rows.family.shape[1])):
             return v
-        v[:] = 0.0
+        for k in range(K):
+            v[k] = 0.0
     L, used = factor_rows(H, pairs)
     x = np.zeros(used.size)
     for a in range(used.size):

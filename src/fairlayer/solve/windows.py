@@ -27,7 +27,7 @@ def bottom_below(largest: float) -> int:
     return (math.frexp(largest)[1] if largest > 0.0 else 0) - DEPTH
 
 
-@compiled(inner=True)
+@compiled(small=True)
 def add_value(limbs, value, bottom):
     """Add a float to a window. One that is too large for it is left out: who knows the largest chooses the window."""
     bits = np.float64(value).view(np.int64)
