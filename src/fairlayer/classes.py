@@ -23,8 +23,7 @@ from fairlayer.solve.class_rows import Layout, class_layout, column_rows, missed
 from fairlayer.solve.exact import exact_shortfalls
 from fairlayer.solve.newton import statistics
 from fairlayer.solve.simplex import pull_back
-from fairlayer.solve.simplex_passes import first_fault
-from fairlayer.solve.smooth import ENTROPY, SQUARED
+from fairlayer.solve.simplex_passes import ENTROPY, SQUARED, first_fault
 
 KINDS = {"entropy": ENTROPY, "squared": SQUARED}
 _OFF = 1e-5  # that a row may add up to more or less than 1, as softmax in float32 does

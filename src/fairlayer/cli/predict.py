@@ -143,7 +143,7 @@ def predict(
     projection = _projection(estimator.layer_)
     blind = estimator.serving == Mode.BLIND.value
     _check_columns(source, schema, not blind and (projection is not None or mode is Mode.STREAM))
-    added = [prefix + name for name in _names(schema)]
+    added = [prefix + name for name in schema.added]
     for name in added:
         if name in source.columns:
             raise InputError(
@@ -157,8 +157,9 @@ def predict(
     with replacing(output) as temporary:
 
         def write(raw: np.ndarray, fair: np.ndarray) -> None:
-            for name, values in zip(added, _columns(schema, raw, fair, estimator), strict=True):
-                frame[name] = values
+            threshold = getattr(estimator, "threshold_", None)
+            for name, values in schema.predicted(raw, fair, threshold).items():
+                frame[prefix + name] = values
             save_frame(frame.rename(columns=source.repeated), temporary)
             interrupts.finish()
 
@@ -411,24 +412,3 @@ def _by_stream(
 def _show_gaps(gaps: dict[str, float]) -> None:
     worst = sorted(gaps.items(), key=lambda entry: -abs(entry[1]))[:MOST_SHOWN]
     show_table(["constraint", "gap"], [[name, gap] for name, gap in worst])
-
-
-def _names(schema: Schema) -> list[str]:
-    """The columns that are added: predictions, probabilities (for classes), and raw outputs."""
-    if schema.classes:
-        parts = [f"{what}_{name}" for what in ("probability", "raw") for name in schema.classes]
-        return ["prediction", *parts]
-    return ["prediction", "raw"] if schema.task == "regression" else ["prediction", "probability", "raw"]
-
-
-def _columns(schema: Schema, raw: np.ndarray, fair: np.ndarray, estimator: Any) -> list[Any]:
-    """What these columns hold."""
-    import numpy as np
-
-    if schema.task == "regression":
-        return [fair, raw]
-    if schema.classes:
-        return [np.array(schema.classes, dtype=object)[fair.argmax(axis=1)], *fair.T, *raw.T]
-    assert schema.positive is not None
-    other = schema.negative if schema.negative is not None else f"not {schema.positive}"
-    return [np.where(fair >= estimator.threshold_, schema.positive, other), fair, raw]

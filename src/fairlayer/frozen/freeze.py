@@ -25,7 +25,6 @@ from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box, read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import Attributes, SoftGroup, read_groups
-from fairlayer.binding.row_plan import RowPlan
 from fairlayer.binding.system import bind
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
@@ -36,13 +35,11 @@ from fairlayer.frozen.confidence import (
     Certificate,
     GapBound,
     Mean,
+    gap_bounds,
     growth_needed,
     interval,
-    largest_gap,
-    largest_relative_gap,
     prefers_bernstein,
     ratio_interval,
-    relative_gap,
 )
 from fairlayer.frozen.decisions import freeze_decisions
 from fairlayer.frozen.frozen import Frozen
@@ -101,7 +98,7 @@ def freeze(
         return freeze_decisions(
             layer, backbone, _raw(backbone, inputs), groups, confidence, tighten, targets, weights, certify, seed
         )
-    _check(layer, confidence, tighten, weights, targets_within)
+    check_freeze(layer, confidence, tighten, weights, targets_within)
     z = _raw(backbone, inputs)
     n = len(z)
     if layer.simplex != (z.ndim == 2):
@@ -152,7 +149,7 @@ def freeze(
     return frozen.eval()
 
 
-def _check(layer: Any, confidence: float | None, tighten: bool, weights: Any, within: Any) -> None:
+def check_freeze(layer: Any, confidence: float | None, tighten: bool, weights: Any, within: Any) -> None:
     """Refuse what cannot be frozen, or cannot be stated."""
     if not isinstance(layer, FairLayer):
         raise InputError(f"freeze needs a FairLayer or a FairModel; got {type(layer).__name__}.")
@@ -302,7 +299,7 @@ class _Sample:
         self.frozen.seen.copy_(torch.from_numpy(total > 0))
         parts = facts.parts if self.layer.simplex else [facts]
         shifts = np.zeros((len(total), len(parts)))
-        shifts[self.places(parts[0].view.plan)] = np.stack([part.nu for part in parts], axis=1)
+        shifts[self.frozen.places(parts[0].view.plan)] = np.stack([part.nu for part in parts], axis=1)
         shifts[total > 0] /= total[total > 0, None]
         shifts[total <= 0] = 0.0
         return torch.from_numpy(shifts if self.layer.simplex else shifts[:, 0])
@@ -333,7 +330,7 @@ class _Sample:
             features=self.features,
             levels=self.levels or None,
         ).view
-        places = np.append(self.places(whole.plan), -1)
+        places = np.append(self.frozen.places(whole.plan), -1)
         allowed = rules.allowed()
         return _Compared(
             places[whole.plus],
@@ -342,17 +339,6 @@ class _Sample:
             [allowed[owner] for owner in whole.owner],
             tuple(whole.names),
         )
-
-    def places(self, plan: RowPlan) -> np.ndarray:
-        """(K,) where the frozen layer keeps the shift of each statistic of a plan."""
-        names = list(self.frozen.labels)
-        places: list[int] = []
-        for layout, family in zip(self.frozen.families, plan.families, strict=True):
-            known = [self.frozen.labels[names[column]] for column in layout.columns]
-            sizes = [len(labels) for labels in known]
-            digits = [[labels.index(label) for labels, label in zip(known, one, strict=True)] for one in family.groups]
-            places += [layout.start + int(np.ravel_multi_index(one, sizes)) for one in digits]
-        return np.array(places, dtype=np.int64)
 
 
 class _Statement:
@@ -397,17 +383,13 @@ class _Statement:
         """The certificate of the shifts as they are now."""
         self.y = self.sample.outputs()
         means = {(k, j): self._mean(k, j) for j in range(len(self.ends)) for k in self.groups}
-        rows = []
-        stated = list(zip(self.names, self.plus, self.minus, self.tolerances, self.relative, strict=True))
-        for (j, end), (name, a, b, tolerance, relative) in product(enumerate(self.ends), stated):
-            first, second = means[a, j], means[b, j] if b >= 0 else None
-            if relative and second is not None:
-                measured, most = relative_gap(first.mean, second.mean), largest_relative_gap(first, second)
-            else:
-                measured, most = abs(first.mean - (second.mean if second else 0.0)), largest_gap(first, second)
-            rows.append(GapBound(name + end, tolerance, measured, most))
+        rows: tuple[GapBound, ...] = ()
+        for j, end in enumerate(self.ends):
+            own = {k: means[k, j] for k in self.groups}
+            stated = (self.plus, self.minus, self.tolerances, self.relative)
+            rows += gap_bounds([name + end for name in self.names], *stated, own)
         return Certificate(
-            self.confidence, len(self.fit_on), len(self.certify_on), tuple(rows), tuple(means.values()), aimed_at
+            self.confidence, len(self.fit_on), len(self.certify_on), rows, tuple(means.values()), aimed_at
         )
 
     def _values(self, k: int, rows: np.ndarray, j: int = 0) -> tuple[np.ndarray, np.ndarray]:

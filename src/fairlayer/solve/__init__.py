@@ -22,7 +22,7 @@ from fairlayer.binding.rows import Rows
 from fairlayer.binding.system import System
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
 from fairlayer.solve.certify import scales, shortfalls
-from fairlayer.solve.discrepancy import Discrepancy, check_domain, compiled_kind, inner_limits, odds_against
+from fairlayer.solve.discrepancy import Discrepancy, check_domain, compiled_kind, has_loops, inner_limits, odds_against
 from fairlayer.solve.exact import exact_shortfalls, search_grid
 from fairlayer.solve.extremes import cell_extremes
 from fairlayer.solve.families import largest_excess
@@ -34,7 +34,7 @@ from fairlayer.solve.result import Result
 from fairlayer.solve.smooth import ODDS
 from fairlayer.solve.tensors import solve_tensors
 
-_COMPILED = (torch.float32, torch.float64)
+_UNITS = {dtype: torch.finfo(dtype).eps / 2 for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)}
 _NO_START = np.zeros(0)
 _SMALLEST, _LARGEST = 1e-120, 1e120  # numbers beyond which squares of them are not to be had
 _ROUNDING = 1e-9  # of the numbers that a row is made of: nothing that says that it cannot hold
@@ -65,7 +65,7 @@ class Task(NamedTuple):
 
 def is_compiled(z: Tensor, discrepancy: Discrepancy) -> bool:
     """Whether compiled loops can take this problem."""
-    return z.dtype in _COMPILED and z.device.type == "cpu" and compiled_kind(discrepancy) is not None
+    return z.is_cpu and z.dtype in (torch.float32, torch.float64) and has_loops(discrepancy)
 
 
 def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
@@ -74,9 +74,9 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
     Raises InfeasibleError where they contradict each other or the bounds, unless `relax` asks for the output that
     violates them least.
     """
-    unit = torch.finfo(task.z.dtype).eps / 2
+    unit = _UNITS[task.z.dtype]
     result = _attempt(task, task.system.rows, unit)
-    if result.outcome == DONE and (result.missed <= 0.0).all():
+    if result.outcome == DONE and result.holds:
         return result, 0.0
     _refuse(task, result)
     power = _power(task)
@@ -84,7 +84,7 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
         return _rescaled(task, power, relax)
     if result.outcome == DONE:
         result = _settled(task, result)
-        if (result.missed <= 0.0).all() or result.nu.any():
+        if result.holds or result.nu.any():
             return result, 0.0
         # Nothing was moved, as it looked as if nothing had to be.
         result = _attempt(task, task.system.rows, unit, np.zeros(len(result.nu)))
@@ -216,13 +216,13 @@ def _attempt(task: Task, rows: Rows, unit: float, start: np.ndarray = _NO_START)
     system, box, z = task.system, task.box, task.z
     if not task.compiled:
         return solve_tensors(z, system._replace(rows=rows), box, unit, task.discrepancy, start)
-    kind, single, given, sides = compiled_kind(task.discrepancy), False, z, (box.lo, box.hi)
+    kind, single, given, sides = compiled_kind(task.discrepancy), False, z.numpy(), (box.lo, box.hi)
     if kind == ODDS:  # in float64, so that near 0 and 1 nothing is lost; outputs are rounded to their own dtype
-        given, single, sides = odds_against(z), z.dtype == torch.float32, box.wide()
-    out = torch.empty_like(given, memory_format=torch.contiguous_format)
+        given, single, sides = odds_against(z).numpy(), z.dtype == torch.float32, box.wide()
+    out = np.empty(given.shape, given.dtype)
     outcome, *rest = solve_loops(
         kind,
-        given.numpy(),
+        given,
         system.cell,
         system.weights,
         system.samples,
@@ -232,9 +232,10 @@ def _attempt(task: Task, rows: Rows, unit: float, start: np.ndarray = _NO_START)
         start,
         unit,
         single,
-        out.numpy(),
+        out,
     )
-    return Result(outcome, out.to(z.dtype), *rest)
+    value = torch.from_numpy(out)
+    return Result(outcome, value if kind != ODDS else value.to(z.dtype), *rest)
 
 
 def _settled(task: Task, result: Result) -> Result:
@@ -290,7 +291,7 @@ def _exactly(task: Task, missed: np.ndarray) -> Result | None:
     rows, system = task.system.rows, task.system
     if len(task.z) > _MOST_EXACT or not missed.max() > 0.0 or not (system.stated[1] > 0.0).all():
         return None
-    unit, start = torch.finfo(task.z.dtype).eps / 2, np.zeros(len(rows.offset))
+    unit, start = _UNITS[task.z.dtype], np.zeros(len(rows.offset))
     result = solve_tensors(task.z, system, task.box, unit, task.discrepancy, start, exactly=True)
     if result.outcome != DONE or not np.isfinite(result.statistics).all():
         return None

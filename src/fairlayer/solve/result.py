@@ -18,3 +18,8 @@ class Result(NamedTuple):
     missed: np.ndarray  # (F,) by how much each family may be missed: at most 0 where it certainly holds
     statistics: np.ndarray  # (K,)
     absolute: np.ndarray  # (G,) cell sums of |y| before any shift: the size of the numbers at hand
+
+    @property
+    def holds(self) -> bool:
+        """Whether every family certainly holds. What is no number is not known to."""
+        return all(map((0.0).__ge__, self.missed.tolist()))

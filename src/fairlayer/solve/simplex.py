@@ -20,9 +20,8 @@ import numpy as np
 
 from fairlayer.binding.exact_sums import UNIT
 from fairlayer.compiled import compiled
-from fairlayer.solve.simplex_passes import gather, measure, slope_times, spread
+from fairlayer.solve.simplex_passes import ENTROPY, gather, measure, slope_times, spread
 from fairlayer.solve.simplex_step import EQUAL, center, gram, guess, interior, settle, solve_active
-from fairlayer.solve.smooth import ENTROPY
 
 SOLVED, UNSOLVED = 0, 1
 _MOST_STEPS, _MOST_HALVINGS = 80, 40

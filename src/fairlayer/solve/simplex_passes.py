@@ -10,12 +10,12 @@ import numpy as np
 
 from fairlayer.binding.exact_sums import UNIT
 from fairlayer.compiled import compiled
-from fairlayer.solve.smooth import ENTROPY, SQUARED
 
+ENTROPY, SQUARED = 0, 1
 _FURTHEST = 600.0  # shifts between classes, beyond which exp(-s) is nothing
 
 
-@compiled(inner=True)
+@compiled(small=True)
 def respond(kind, z, shift, factor, y):
     """Fill y, the response of one sample; return d(y, z) + s.y, and the size of its support."""
     d = z.size
@@ -147,7 +147,7 @@ def write(kind, z, cell, shift, out):
         respond(kind, z[i], shift[cell[i]], factor[cell[i]], out[i])
 
 
-@compiled(inner=True)
+@compiled(small=True)
 def slope_times(kind, y, g, out):
     """Fill `out` with the slope of one sample, whose response is y, times g."""
     mean, size = 0.0, 0
@@ -164,7 +164,7 @@ def slope_times(kind, y, g, out):
         out[j] = slope * (g[j] - mean)
 
 
-@compiled(inner=True)
+@compiled(small=True)
 def spread(start, statistic, entry, nu, shift):
     """Fill the shifts (G, d) of the cells, given the multipliers (K, d)."""
     shift[:] = 0.0

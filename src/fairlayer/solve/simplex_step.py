@@ -263,7 +263,7 @@ def interior(H, b, half, family, x, side):
             side[v] = -1
 
 
-@compiled(inner=True)
+@compiled(small=True)
 def center(family, d, x):
     """Make x add up to 0 in every family and class, which rounding leaves in doubt."""
     K = family.size

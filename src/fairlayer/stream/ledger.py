@@ -55,7 +55,7 @@ class Ledger:
         tolerances: tuple[float, ...],
         bounds: Any,
         levels: Mapping[Name, Sequence[Label]] | None = None,
-        kind: int = SQUARED,
+        kind: int | None = SQUARED,
         simplex: bool = False,
     ):
         """kind: of discrepancy, as compiled loops have it; simplex: outputs are probabilities of several classes."""

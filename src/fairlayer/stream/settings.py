@@ -12,7 +12,7 @@ import torch
 
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.classes import check_class_kind, check_class_rules, check_class_shape, check_probabilities
+from fairlayer.classes import KINDS, check_class_kind, check_class_rules, check_class_shape, check_probabilities
 from fairlayer.constraints import Constraint, read_constraint
 from fairlayer.errors import InputError
 from fairlayer.solve.discrepancy import check_domain, check_interval, compiled_kind, find_discrepancy
@@ -46,11 +46,9 @@ class Settings:
         return "classes" if self.simplex else self.policy
 
     @property
-    def kind(self) -> int:
+    def kind(self) -> int | None:
         """The discrepancy, as compiled loops have it."""
-        kind = compiled_kind(find_discrepancy(self.discrepancy))
-        assert kind is not None
-        return kind
+        return KINDS[self.discrepancy] if self.simplex else compiled_kind(find_discrepancy(self.discrepancy))
 
     def check_outputs(self, outputs: np.ndarray) -> None:
         """Refuse outputs, of shape (n,) or (n, d), that are not what these settings are for."""

@@ -71,6 +71,25 @@ class Schema:
         """Labels of every protected attribute; none where the frame lacks one."""
         return {entry.attribute.column: _known_labels(frame, entry) for entry in self.labels}
 
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The columns that predictions add: what is predicted, probabilities (for classes), and raw outputs."""
+        if self.classes:
+            parts = (f"{what}_{name}" for what in ("probability", "raw") for name in self.classes)
+            return ("prediction", *parts)
+        return ("prediction", "raw") if self.task == "regression" else ("prediction", "probability", "raw")
+
+    def predicted(self, raw: np.ndarray, fair: np.ndarray, threshold: float | None) -> dict[str, np.ndarray]:
+        """The columns that predictions add, by name: see `added`."""
+        if self.task == "regression":
+            return {"prediction": fair, "raw": raw}
+        if self.classes:
+            predicted = np.array(self.classes, dtype=object)[fair.argmax(axis=1)]
+            return dict(zip(self.added, [predicted, *fair.T, *raw.T], strict=True))
+        assert self.positive is not None
+        other = self.negative if self.negative is not None else f"not {self.positive}"
+        return {"prediction": np.where(fair >= threshold, self.positive, other), "probability": fair, "raw": raw}
+
     def to_data(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
