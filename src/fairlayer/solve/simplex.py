@@ -88,7 +88,7 @@ def solve_simplex(kind, z, cell, weight, share, rows, offset, family, half, nu, 
         scale = max(scale, abs(entry[e]))
     # A sample at a corner of the simplex has no slope: a little is put in its place.
     base = 0.0 if kind == ENTROPY else 1e-7 * scale
-    lift = base
+    lift, trusted = base, True
     for _ in range(_MOST_STEPS):
         q = (gather(start, statistic, entry, S, K) - offset).reshape(m)
         low, high = np.full((K, d), np.inf), np.full((K, d), -np.inf)
@@ -120,11 +120,12 @@ def solve_simplex(kind, z, cell, weight, share, rows, offset, family, half, nu, 
             H[v, v] += lift
         b = q + np.dot(H, flat)
         x[:] = flat
-        if not known and lift == base:  # none are known: from a guess, which settling corrects
+        if not known and trusted and lift == base:  # none are known: from a guess, which settling corrects
             guess(q, half, family, side)
             known = True
         known = known and settle(H, b, half, family, side, x)
-        if not known:
+        searched = not known
+        if searched:
             x[:] = flat
             interior(H, b, half, family, x, side)
             inner = x.copy()
@@ -154,6 +155,11 @@ def solve_simplex(kind, z, cell, weight, share, rows, offset, family, half, nu, 
                 taken = True
                 break
             length *= 0.5
+        if not taken and not searched:  # settled on the wrong rows: from here on they are searched for
+            known, trusted = False, False
+            spread(start, statistic, entry, nu, shift)
+            value = _dual(kind, z, cell, weight, share, offset, nu, shift, S, D)
+            continue
         if not taken:
             break
         flat[:] = trial.reshape(m)
