@@ -199,8 +199,8 @@ def by_class(rows: Rows, columns: int, blocks: int, moving: np.ndarray) -> Class
     )
 
 
-def class_problem(kind: int, z: np.ndarray, cell: np.ndarray, weights: np.ndarray, rows: ClassRows) -> ClassProblem:
-    """The problem of these points; weights: (n,), or empty where all count alike."""
+def class_problem(kind: Any, z: np.ndarray, cell: np.ndarray, weights: np.ndarray, rows: ClassRows) -> ClassProblem:
+    """The problem of these points. kind: as simplex_passes.py has it; weights: (n,), or empty where all count alike."""
     total = float(weights.sum()) if len(weights) else float(len(z))
     start, statistic, value = rows.rows
     own = weights / total if len(weights) else weights
