@@ -17,6 +17,8 @@ from fairlayer.audit.result import Audit, ClassReport, Selection
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.errors import InputError
 
+_OFF = 1e-3  # that probabilities may add up to more or less than 1, as those in a file do
+
 
 def audit_classes(
     predictions: np.ndarray,  # (n, d)
@@ -29,6 +31,13 @@ def audit_classes(
     run: Any,
 ) -> Audit:
     """Audit every column, and which of them is the largest. run: `audit` of one output per sample."""
+    off = np.abs(predictions.astype(np.float64).sum(axis=1) - 1.0)
+    if not (off <= _OFF).all():
+        i = int(np.argmax(~(off <= _OFF)))
+        raise InputError(
+            f"predictions has shape {predictions.shape}, and row {i} adds up to {float(predictions[i].sum()):.6g}: "
+            "probabilities of classes add up to 1. Audit columns of other kinds one at a time."
+        )
     names = _names(predictions, classes)
     labels = None if targets is None else _labels(targets, names, classes, len(predictions))
     before = None if raw is None else as_numpy(raw)
