@@ -246,6 +246,26 @@ def replicas() -> str:
     return f"{table(header, lines)}\n\n{note}"
 
 
+def ranks() -> str:
+    """A step over several processes, and what of it is gloo's."""
+    rows = read_csv(RESULTS / "ranks.csv")
+    load = json.loads((RESULTS / "ranks.json").read_text())["load_average"][0]
+    header = ("processes", "n each", "cells", "alone, ms", "together", "overhead", "bare exchanges", "fastest", "work")
+    lines = []
+    for row in rows:
+        both = [float(row[f"{which}together"]) - float(row[f"{which}alone"]) for which in ("", "fastest_")]
+        lines.append(
+            [
+                row["ranks"],
+                f"{int(row['n']):,}",
+                row["cells"],
+                *map(number, (row["alone"], row["together"], both[0], row["bare"], both[1], row["work"])),
+            ]
+        )
+    note = f"Forward and backward, float32, gloo over loopback on two cores, whose load was {number(load)}; medians."
+    return f"{table(header, lines)}\n\n{note}"
+
+
 def rates() -> str:
     """Three ways to train for equal rates of decisions."""
     rows = read_csv(RESULTS / "rates_training.csv")
@@ -352,6 +372,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "measured": measured,
     "peers": peers,
     "probabilities": probabilities,
+    "ranks": ranks,
     "replicas": replicas,
     "rates": rates,
     "stream": stream,

@@ -157,7 +157,13 @@ def compiled(
         return partial(compiled, reorder=reorder, inline=inline, inner=inner, small=small)
     if inline:
         return numba.njit(inline="always", error_model="numpy")(function)
-    options: Any = {"nopython": True, "nogil": True, "error_model": "numpy", "boundscheck": None, "no_cfunc_wrapper": True}
+    options: Any = {
+        "nopython": True,
+        "nogil": True,
+        "error_model": "numpy",
+        "boundscheck": None,
+        "no_cfunc_wrapper": True,
+    }
     options["fastmath"] = {"reassoc", "nsz", "nnan", "contract"} if reorder else False
     if inner or small:
         options["no_cpython_wrapper"] = True

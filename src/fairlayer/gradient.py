@@ -20,6 +20,7 @@ from torch.autograd import forward_ad
 
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box
+from fairlayer.binding.process_group import Ranks
 from fairlayer.binding.rows import EACH, Rows, dense
 from fairlayer.constraints.affine import Affine
 from fairlayer.errors import InputError
@@ -28,6 +29,7 @@ from fairlayer.solve.batch import Ends, Matrices, pull_back_batch, solve_batch
 from fairlayer.solve.discrepancy import Discrepancy, compiled_kind, inner_limits, odds_against
 from fairlayer.solve.families import MINUS, PLUS, P, active_rows
 from fairlayer.solve.families import M as COEFFICIENT
+from fairlayer.solve.gathering import Gathered, exchange_rows, in_columns
 from fairlayer.solve.loops import pull_back
 from fairlayer.solve.newton import shifts, solve_active
 from fairlayer.solve.ranks import gradient_sums
@@ -35,6 +37,10 @@ from fairlayer.solve.result import Result
 from fairlayer.solve.shares import LoopShare
 from fairlayer.solve.smooth import ODDS
 from fairlayer.solve.tensors import has_float64
+
+_NO_DOUBLE_BACKWARD = (
+    "Double backward over a process group is not available: use create_graph=False, or process_group=None."
+)
 
 
 class Solved(NamedTuple):
@@ -93,9 +99,7 @@ class _Projection(torch.autograd.Function):
         (z,) = ctx.saved_tensors  # which refuses one that was overwritten
         needed, again = ctx.needs_input_grad[2:], torch.is_grad_enabled()
         if again and solved.task.ranks is not None:
-            raise RuntimeError(
-                "Double backward over a process group is not available: use create_graph=False, or process_group=None."
-            )
+            raise RuntimeError(_NO_DOUBLE_BACKWARD)
         if solved.task.compiled and len(needed) == 1 and not again:
             return None, None, _compiled_gradient(solved, gradient)
         if again and not solved.task.discrepancy.piecewise_linear:
@@ -115,7 +119,7 @@ def _compiled_gradient(solved: Solved, gradient: Tensor) -> Tensor:
     (z, system, box, discrepancy, _, ranks), nu, shift, slopes = solved
     if ranks is not None:
         _, correction = _rank_corrections(solved, z, gradient)
-        return LoopShare(z, system.cell, system.weights, box).pull_back(gradient, shift, correction)
+        return LoopShare(z, system.cell, system.weights, box, discrepancy).pull_back(gradient, shift, correction)
     kind, given, sides = compiled_kind(discrepancy), z.numpy(), (box.lo, box.hi)
     if kind == ODDS:
         given, gradient, sides = odds_against(z).numpy(), gradient.double(), box.wide()
@@ -194,6 +198,41 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
         _to_bound(pulled * (raw < lo), box.lo_tensor) if needed[4] else None,
         _to_bound(pulled * (raw > hi), box.hi_tensor) if needed[5] else None,
     )
+
+
+class WholeBatch(NamedTuple):
+    """A projection of the samples of all ranks, which each rank has done by itself."""
+
+    z: Tensor  # sorted
+    value: Tensor  # as a function of z
+    batch: Gathered
+    ranks: Ranks
+    counts: list[int]  # samples of every rank
+
+
+def attach_share(z: Tensor, whole: WholeBatch) -> Tensor:
+    """This rank's part of the output of a whole batch, as a function of its own z."""
+    return _Share.apply(z, whole) if whole.z.requires_grad else whole.batch.own(whole.value)
+
+
+class _Share(torch.autograd.Function):
+    """A part of a whole batch. Backward, too, every rank does the whole, given the gradients of all."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, whole: WholeBatch) -> Tensor:
+        ctx.whole = whole
+        return whole.batch.own(whole.value.detach())
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(_NO_DOUBLE_BACKWARD)
+        z, value, batch, ranks, counts = ctx.whole
+        rows = exchange_rows(ranks, in_columns(gradient), counts, batch.mine)
+        upstream = rows[batch.order].reshape(value.shape)
+        given = torch.from_numpy(upstream).to(dtype=value.dtype, device=value.device)
+        (found,) = torch.autograd.grad(value, z, given, retain_graph=True)
+        return batch.own(found), None
 
 
 def _multipliers(

@@ -47,7 +47,7 @@ def factors(kind, shift):
 
 
 @compiled(inline=True)
-def _respond(kind, z, factor):
+def respond(kind, z, factor):
     """(output before its bounds, slope, sensitivity); the last of odds is that of the logit they stand for."""
     if kind == KL:
         y = z * factor
@@ -66,7 +66,7 @@ def _respond(kind, z, factor):
 
 
 @compiled(inline=True)
-def _inside(kind, y, single):
+def inside(kind, y, single):
     """The nearest number of the output's dtype strictly inside the interval of the responses."""
     if single:
         y = max(float(np.float32(y)), _TINY_SINGLE)
@@ -87,7 +87,7 @@ def _kernels(kind: int) -> tuple[Any, Any, Any, Any]:
         """Sums of outputs, slopes and squares over samples with the same shift and bounds, and no weights."""
         total, slopes, square = 0.0, 0.0, 0.0
         for i in range(start, stop):
-            raw, slope, _ = _respond(kind, float(z[i]), factor)
+            raw, slope, _ = respond(kind, float(z[i]), factor)
             y = min(max(raw, low), high)
             total += y
             square += y * y
@@ -101,7 +101,7 @@ def _kernels(kind: int) -> tuple[Any, Any, Any, Any]:
             c = cell[i]
             w = weight[i] if weight.size > 0 else 1.0
             low, high = lo[i] if lo.size > 1 else lo[0], hi[i] if hi.size > 1 else hi[0]
-            raw, slope, _ = _respond(kind, float(z[i]), factor[c])
+            raw, slope, _ = respond(kind, float(z[i]), factor[c])
             y = min(max(raw, float(low)), float(high))
             S[c] += w * y
             square[c] += w * w * y * y
@@ -115,8 +115,8 @@ def _kernels(kind: int) -> tuple[Any, Any, Any, Any]:
             c = cell[i]
             w = weight[i] if weight.size > 0 else 1.0
             low, high = lo[i] if lo.size > 1 else lo[0], hi[i] if hi.size > 1 else hi[0]
-            raw, slope, _ = _respond(kind, float(z[i]), factor[c])
-            raw = _inside(kind, raw, single)
+            raw, slope, _ = respond(kind, float(z[i]), factor[c])
+            raw = inside(kind, raw, single)
             y = min(max(raw, float(low)), float(high))
             out[i] = rounded(y)
             S[c] += w * y
@@ -129,8 +129,8 @@ def _kernels(kind: int) -> tuple[Any, Any, Any, Any]:
         for i in range(z.size):
             c = cell[i]
             low, high = lo[i] if lo.size > 1 else lo[0], hi[i] if hi.size > 1 else hi[0]
-            raw, slope, own = _respond(kind, float(z[i]), factor[c])
-            raw = _inside(kind, raw, single)
+            raw, slope, own = respond(kind, float(z[i]), factor[c])
+            raw = inside(kind, raw, single)
             y = min(max(raw, float(low)), float(high))
             free = y == raw
             bank[i & 3, c] += slope * gradient[i] if free else 0.0
@@ -214,8 +214,8 @@ def shifted(kind, z, cell, shift):
     else:
         factor = factors(kind, shift)
         for i in range(z.size):
-            raw, _, _ = _respond(kind, float(z[i]), factor[cell[i]])
-            out[i] = _inside(kind, raw, False)
+            raw, _, _ = respond(kind, float(z[i]), factor[cell[i]])
+            out[i] = inside(kind, raw, False)
     return out
 
 
@@ -226,7 +226,7 @@ def extent(kind, z):
     for one in z:
         least = min(least, float(one))
         greatest = max(greatest, float(one))
-        slopes += _respond(kind, float(one), 1.0)[1]
+        slopes += respond(kind, float(one), 1.0)[1]
     if not (least > 0.0 and (greatest < 1.0 or kind != ENTROPY)):
         return False, np.inf, 1.0
     reach = KL_REACH

@@ -19,7 +19,6 @@ from fairlayer.compiled import compiled
 WIDTH = 12  # limbs of a window, the uppermost of which is left to carries
 DEPTH = 330  # bits from the largest value down to the bottom
 _LAST_PLACE = 32 * (WIDTH - 3) + 31  # of a value's lowest bit, for its highest to be within the window
-_LOW = np.int64(0xFFFFFFFF)
 
 
 def bottom_below(largest: float) -> int:
@@ -38,18 +37,6 @@ def add_value(limbs, value, bottom):
         at = np.int64(0)
     if mantissa != 0 and at <= _LAST_PLACE:
         add_whole(limbs, at, mantissa, bits < 0)
-
-
-@compiled
-def carry(limbs):
-    """Bring every limb but the last below 2^32, so that 2^31 ranks may add theirs; limbs: (m, any number)."""
-    for j in range(limbs.shape[0]):
-        over = np.int64(0)
-        for k in range(limbs.shape[1] - 1):
-            total = limbs[j, k] + over
-            limbs[j, k] = total & _LOW
-            over = total >> 32
-        limbs[j, limbs.shape[1] - 1] += over
 
 
 @compiled
