@@ -76,7 +76,7 @@ class _Linked(CPUDispatcher):
     def enable_caching(self) -> None:
         """Keep what is compiled on disk, in files whose names carry the digest."""
         super().enable_caching()
-        file = getattr(self.__dict__["_cache"], "_cache_file", None)
+        file = getattr(self._cache, "_cache_file", None)  # type: ignore[attr-defined]
         if file is not None:  # absent where numba has no folder to write to
             digest = _digest(self.py_func.__module__.removeprefix("fairlayer."))
             file._source_stamp = digest
@@ -149,7 +149,7 @@ def compiled(
     """Compile at the first call; run without the interpreter's lock.
 
     reorder: allow sums to be taken in any order, many terms at a time, and take it that no number is NaN.
-    inner: is called by compiled functions alone.
+    inner: is called by compiled functions alone; a call from Python is refused.
     small: becomes part of the machine code of whoever calls it, as numba's functions do. What is not small is called by
     its address: it is compiled once, however many call it, for however many dtypes of their own.
     borrows: neither makes nor returns an array, nor calls what returns one: references to those it is given need not be
