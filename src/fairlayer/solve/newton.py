@@ -107,7 +107,7 @@ def _fill_gram(rows, slopes, line, H):
         for i in range(K):
             H[k, i] = 0.0
     # Where cells count towards many of the statistics, whole lines are added: many numbers at a time.
-    by_line = K >= _WIDE and K * G <= _DENSE * rows.statistic.size
+    by_line = K >= _WIDE and _DENSE * rows.statistic.size >= K * G
     for c in range(G):
         if slopes[c] == 0.0:
             continue
@@ -274,7 +274,9 @@ def _aim(H, b, rows, search, tolerance, target):
 def _next_direction(rows, search, q):
     """Accept the trial point; aim at the optimum of the quadratic model there."""
     K, G = q.size, search.cell.shape[1]
-    return _direction(rows, search, q, np.empty(K), np.empty(G), np.empty(K), np.empty(K), np.zeros(K), np.empty((K, K)))
+    return _direction(
+        rows, search, q, np.empty(K), np.empty(G), np.empty(K), np.empty(K), np.zeros(K), np.empty((K, K))
+    )
 
 
 @compiled(inner=True, borrows=True)
