@@ -212,9 +212,18 @@ class ColumnFacts:
     def __init__(self, parts: Sequence[Facts], column: str):
         """column: what a column is called in the names of its rows."""
         self.parts = parts
-        self.rows = tuple(f"{row}, {column} {j}" for j, part in enumerate(parts) for row in part.rows)
-        self.vacuous = parts[0].vacuous if parts else ()
+        self.column = column
         self.excess = max((part.excess for part in parts), default=0.0)
+
+    @cached_property
+    def rows(self) -> tuple[str, ...]:
+        """Name of each row."""
+        return tuple(f"{row}, {self.column} {j}" for j, part in enumerate(self.parts) for row in part.rows)
+
+    @property
+    def vacuous(self) -> tuple[str, ...]:
+        """What could not be compared."""
+        return self.parts[0].vacuous if self.parts else ()
 
     @property
     def gaps(self) -> np.ndarray:
