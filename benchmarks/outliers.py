@@ -114,8 +114,13 @@ def judge(problem: Any, dtype: torch.dtype) -> Verdict:
     optimum = duality.least_distance(problem, solution.multipliers)
     beyond = duality.distance(problem, y) - optimum - duality.rounding_norm(problem, y, dtype)
     excess = max(beyond, 0.0) / optimum if optimum > 0 else 0.0 if beyond <= 0 else np.inf
-    text = f"solved: {solution.status.name}" if excess <= RELATIVE else f"false: {solution.status.name}, not optimal"
-    return Verdict(text, seconds, excess)
+    bounded = solution.status.name == "BOUNDED"  # says itself that it is not the nearest, and by how much at most
+    text = f"solved: {solution.status.name}"
+    if bounded and not duality.distance(problem, y) ** 2 <= optimum**2 + 1.001 * solution.optimality_gap:
+        text = "false: BOUNDED, further than it says"
+    elif not bounded and excess > RELATIVE:
+        text = f"false: {solution.status.name}, not optimal"
+    return Verdict(text, seconds, 0.0 if bounded else excess)
 
 
 class Attacked(NamedTuple):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -81,9 +81,8 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
         result = _checked(task, result)
         if not _holds(result) and not result.nu.any():
             # Nothing was moved, as it looked as if nothing had to be.
-            result = _checked(task, _attempt(task, task.system.rows, unit, np.zeros(len(result.nu))))
-        if _holds(result):
-            return result, 0.0
+            again = _attempt(task, task.system.rows, unit, np.zeros(len(result.nu)))
+            result = _checked(task, again) if again.outcome == DONE else result
         return _settled(task, result), 0.0
     rows, extremes = task.system.rows, cell_extremes(task.system, task.inside)
     scale = statistic_scale(rows, result.absolute, task.system.weight, extremes)
@@ -93,8 +92,8 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
             raise infeasible(task.system.view, rows, excess, push)
         return _relaxed(task, result, excess, scale)
     found = _carefully(task, result, task.system)
-    if found is None:
-        raise _unsolved(task)
+    if found is None:  # as wide as rounding may have made them narrow, if that is the reason
+        found = _checked(task, _relaxed(task, result, excess, scale)[0])
     return found if _holds(found) else _on_grid(task, found), 0.0
 
 
@@ -111,32 +110,57 @@ def _near(task: Task, result: Result) -> Result:
     """
     if not len(task.system.weights) or task.discrepancy.name != "squared":
         return result
-    rows, weight = task.system.rows, task.system.weights
-    value, z = (as_numpy(part).astype(np.float64) for part in (result.value, task.z))
-    price = np.add.reduceat(np.abs(result.nu), rows.first[:-1]) * np.where(rows.kind == EACH, 1.0, 0.5)
-    cost = float(price @ np.where(price > 0.0, -result.missed, 0.0))
-    moved = math.sqrt(weight @ (value - z) ** 2)
-    rounding = torch.finfo(task.z.dtype).eps / 2 * math.sqrt(weight @ value**2)
-    if cost <= moved * (rounding + _NEARLY * moved):
+    rows = task.system.rows
+    price = np.add.reduceat(np.abs(result.nu), rows.first[:-1]) * np.where(rows.kind == EACH, 2.0, 1.0)
+    cost = float(price @ np.where(price > 0.0, -result.missed, 0.0))  # of the squared change
+    beyond = _beyond(task, result.value, math.sqrt(max(_distance(task, result.value) ** 2 - cost, 0.0)))
+    if not beyond:
         return result
     found = _carefully(task, result, task.system)
-    return found if found is not None and _holds(found) else result
+    if found is not None and _holds(found) and found.beyond < beyond:
+        return found
+    return result._replace(beyond=2.0 * beyond)
+
+
+def _distance(task: Task, value: Any) -> float:
+    """The distance of outputs from z, by weight."""
+    return _norm(task, as_numpy(value).astype(np.float64) - as_numpy(task.z).astype(np.float64))
+
+
+def _norm(task: Task, of_sample: np.ndarray) -> float:
+    largest = float(np.abs(of_sample).max(initial=0.0)) or 1.0  # whose square may be beyond the range of floats
+    squares = (of_sample / largest) ** 2
+    return largest * math.sqrt(task.system.weights @ squares if len(task.system.weights) else squares.sum())
+
+
+def _beyond(task: Task, value: Tensor, least: float) -> float:
+    """By how much the squared change of an output may exceed the least; 0 where the rounding of outputs is the reason.
+
+    least: the distance of the nearest, but for roundings.
+    """
+    distance = _distance(task, value)
+    rounding = torch.finfo(task.z.dtype).eps / 2 * _norm(task, as_numpy(value).astype(np.float64))
+    if distance <= least * (1.0 + _NEARLY) + rounding:
+        return 0.0
+    return distance**2 - max(least - rounding, 0.0) ** 2
 
 
 def _checked(task: Task, result: Result) -> Result:
     """The same, its shortfalls by rational arithmetic."""
-    if result.outcome != DONE:
-        return result
     if not np.isfinite(result.statistics).all():
         raise InputError(
             f"z would have to be moved beyond the range of {task.z.dtype}: scale z, targets and bounds down, or use "
             "float64."
         )
-    return result._replace(missed=exact_shortfalls(as_numpy(result.value).astype(np.float64), task.system, result.missed))
+    return result._replace(
+        missed=exact_shortfalls(as_numpy(result.value).astype(np.float64), task.system, result.missed)
+    )
 
 
 def _settled(task: Task, result: Result) -> Result:
-    """An output that misses rows, replaced by one that does not, or by the one that misses them least of those tried."""
+    """An output that misses rows, replaced by one that does not, or by that which misses them least of those tried."""
+    if _holds(result):
+        return result
     if (task.system.stated[1][result.missed > 0.0] > 0.0).any():  # to equal means only a grid can help
         found = _carefully(task, result, task.system)
         if found is not None and found.missed.max() < result.missed.max():
@@ -159,15 +183,17 @@ def _carefully(task: Task, result: Result, system: System) -> Result | None:
         result._replace(outcome=DONE, nu=found.optimum.nu, shift=found.optimum.shift, slopes=slopes),
         found.value,
         found.missed,
+        _distance(task, found.optimum.y.high),
     )
 
 
-def _with_value(task: Task, result: Result, value: Tensor, missed: np.ndarray) -> Result:
-    """The result with another output, of which it is known by how much it misses its rows."""
+def _with_value(task: Task, result: Result, value: Tensor, missed: np.ndarray, least: float) -> Result:
+    """The result with another output. missed: by how much it misses its rows; least: the distance of the nearest."""
     sums, error = np.empty(len(task.system.weight)), np.empty(len(task.system.weight))
     cell = as_numpy(task.system.cell).astype(np.int32)
     exact_sums(as_numpy(value).astype(np.float64), cell, task.system.weights, sums, error)
-    return result._replace(value=value, missed=missed, statistics=statistics(task.system.rows, sums))
+    reached = statistics(task.system.rows, sums)
+    return result._replace(value=value, missed=missed, statistics=reached, beyond=_beyond(task, value, least))
 
 
 def _on_grid(task: Task, result: Result) -> Result:
@@ -176,7 +202,7 @@ def _on_grid(task: Task, result: Result) -> Result:
     if found is not None:
         missed = exact_shortfalls(as_numpy(found).astype(np.float64), task.system, result.missed)
         if max(missed) < max(result.missed):
-            return _with_value(task, result, found, missed)
+            return _with_value(task, result, found, missed, _distance(task, result.value))
     return result
 
 

@@ -36,7 +36,7 @@ class Careful(NamedTuple):
 
     value: Tensor  # (n,) the output, in its own dtype
     missed: np.ndarray  # (F,) by how much each family is missed, at most 0 where it holds
-    optimum: Interior  # of which it is the rounding
+    optimum: Interior  # what it is a rounding of
 
 
 def solve_carefully(z: Tensor, system: System, box: Box) -> Careful | None:
@@ -54,50 +54,70 @@ def solve_carefully(z: Tensor, system: System, box: Box) -> Careful | None:
         if not point.residual <= ENOUGH:
             break
         optimum = point if optimum is None else optimum
-        value, left = _rounded(point, z.dtype, system, lo, hi)
-        missed = exact_shortfalls(as_numpy(value.double()), system, np.full(len(system.rows.kind), np.inf))
-        if found is None or missed.max(initial=0.0) < found.missed.max(initial=0.0):
-            found = Careful(value, missed, optimum)
-        if (missed <= 0.0).all():
-            break
-        needed = wider * np.bincount(system.rows.statistic, weights=entries * left[of_cell], minlength=K)
-        if (needed <= most).all():
-            margin, wider = needed, 4.0 * wider
-            continue
-        # Of every cell, what its finest output is worth to the statistic that hears of it most.
-        worth = np.zeros(len(left))
-        np.maximum.at(worth, of_cell, entries)
-        worth *= left
-        coarse = (worth > _COARSE * worth.max(initial=0.0))[as_numpy(system.cell)]
-        if not (coarse & (lo < hi)).any():
-            break
-        lo[coarse] = hi[coarse] = as_numpy(value.double())[coarse]
-        margin, wider = np.zeros(K), 1.0
+        rounding = _Rounding(point, z.dtype, system, lo, hi)
+        for share in (False, True):
+            value = rounding.output(share)
+            if not bool(torch.isfinite(value).all()):
+                return found
+            missed = exact_shortfalls(as_numpy(value.double()), system, np.full(len(system.rows.kind), np.inf))
+            if found is None or missed.max(initial=0.0) < found.missed.max(initial=0.0):
+                found = Careful(value, missed, optimum)
+            if (missed <= 0.0).all():
+                return found
+        all_digits, last_digits = (
+            np.bincount(system.rows.statistic, weights=entries * digits[of_cell], minlength=K)
+            for digits in (rounding.all_digits, rounding.last_digits)
+        )
+        if (all_digits <= most).all() and not (margin >= all_digits).all():
+            margin = all_digits
+        elif (wider * last_digits <= most).all():
+            margin, wider = wider * last_digits, 4.0 * wider
+        else:
+            # Of every cell, what its finest output is worth to the statistic that hears of it most.
+            worth = np.zeros(len(rounding.last_digits))
+            np.maximum.at(worth, of_cell, entries)
+            worth *= rounding.last_digits
+            coarse = (worth > _COARSE * worth.max(initial=0.0))[as_numpy(system.cell)]
+            if not (coarse & (lo < hi)).any():
+                break
+            lo[coarse] = hi[coarse] = as_numpy(value.double())[coarse]
+            margin, wider = np.zeros(K), 1.0
     return found
 
 
 def _room(system: System) -> np.ndarray:
-    """(F,) how far the bounds of each family can move inside before they meet."""
+    """(F,) how far the bounds of each family can move inside before they meet, on each side."""
     lower, upper = system.stated
     half = np.where(system.rows.kind == EACH, 0.5, 0.25) * (upper - lower)  # of differences lower is -upper
     return np.where(np.isfinite(half), half, np.inf)
 
 
-def _rounded(
-    point: Interior, dtype: torch.dtype, system: System, lo: np.ndarray, hi: np.ndarray
-) -> tuple[Tensor, np.ndarray]:
-    """Outputs in their dtype, and by cell the weight of the last digit of the finest that is free to move."""
-    info, cell = torch.finfo(dtype), as_numpy(system.cell).astype(np.int64)
-    weight = system.weights if len(system.weights) else np.ones(len(cell))
-    digit = weight * np.maximum(np.abs(point.y.high), info.tiny) * info.eps
-    order = np.argsort(-digit, kind="stable")
-    out = np.empty(len(cell))
-    _round_in_order(
-        point.y.high, point.y.low, cell, weight, point.inside, order, lo, hi, info.eps, info.tiny, len(system.weight), out
-    )
-    left = np.full(len(system.weight), np.inf)
-    np.minimum.at(left, cell[point.inside], digit[point.inside])
-    return torch.from_numpy(out).to(dtype), np.where(np.isfinite(left), left, 0.0)
+class _Rounding:
+    """Outputs, to be rounded to their dtype."""
+
+    def __init__(self, point: Interior, dtype: torch.dtype, system: System, lo: np.ndarray, hi: np.ndarray):
+        self.point, self.dtype, self.lo, self.hi = point, dtype, lo, hi
+        self.cell, self.cells = as_numpy(system.cell).astype(np.int64), len(system.weight)
+        self.weight = system.weights if len(system.weights) else np.ones(len(self.cell))
+        info = torch.finfo(dtype)
+        digit = self.weight * np.maximum(np.abs(point.y.high), info.tiny) * info.eps
+        self.order = np.argsort(-digit, kind="stable")
+        # By cell: the weight of the last digits of all outputs that are free to move, and that of the finest.
+        here, digit = self.cell[point.inside], digit[point.inside]
+        self.all_digits = np.bincount(here, weights=0.5 * digit, minlength=self.cells)
+        self.last_digits = np.full(self.cells, np.inf)
+        np.minimum.at(self.last_digits, here, digit)
+        self.last_digits[~np.isfinite(self.last_digits)] = 0.0
+
+    def output(self, share: bool) -> Tensor:
+        """Each rounded to the nearest; or, to `share`, each with what the coarser ones of its cell left over."""
+        point, info, out = self.point, torch.finfo(self.dtype), np.empty(len(self.cell))
+        free = point.inside if share else np.zeros(len(out), dtype=bool)
+        y, scale = point.y, (info.eps, info.tiny)
+        _round_in_order(
+            y.high, y.low, self.cell, self.weight, free, self.order, self.lo, self.hi, *scale, self.cells, out
+        )
+        return torch.from_numpy(out).to(self.dtype)
 
 
 @compiled

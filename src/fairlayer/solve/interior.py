@@ -130,9 +130,7 @@ class _Left(NamedTuple):
 class _Method:
     """One problem in units of its own: outputs up to about 1, weights up to about 1, all by powers of 2."""
 
-    def __init__(
-        self, z: np.ndarray, system: System, means: Means, margin: np.ndarray, lo: np.ndarray, hi: np.ndarray
-    ):
+    def __init__(self, z: np.ndarray, system: System, means: Means, margin: np.ndarray, lo: np.ndarray, hi: np.ndarray):
         rows, self.G = system.rows, len(system.weight)
         of_entry, cell = entry_cells(system), as_numpy(system.cell).astype(np.int64)
         weight = system.weights if len(system.weights) else np.ones(len(z))
@@ -236,7 +234,9 @@ class _Method:
     def _gap(self, at: _Point) -> float:
         """Mean of slacks times multipliers, by weight."""
         rows = self.W[self.of] @ (at.s.high * at.m.high)
-        return float(rows + self.w.high @ (at.s_low.high * at.v_low.high + at.s_high.high * at.v_high.high)) / self.pairs
+        return (
+            float(rows + self.w.high @ (at.s_low.high * at.v_low.high + at.s_high.high * at.v_high.high)) / self.pairs
+        )
 
     def left_over(self, at: _Point) -> _Left:
         """What is left of the conditions of the optimum at a point."""
@@ -287,9 +287,9 @@ class _Method:
         y, inside = Twofold(self.still.copy()), np.zeros(len(self.still), dtype=bool)
         y.high[self.free], y.low[self.free] = at.y.high * back, at.y.low * back
         pull = np.maximum(at.v_low.high, at.v_high.high)
-        inside[self.free] = np.minimum(
-            np.where(self.low, at.s_low.high, np.inf), np.where(self.high, at.s_high.high, np.inf)
-        ) > pull
+        inside[self.free] = (
+            np.minimum(np.where(self.low, at.s_low.high, np.inf), np.where(self.high, at.s_high.high, np.inf)) > pull
+        )
         multipliers = self._multipliers(at) * back
         binds = np.concatenate([self.of[at.m.high > at.s.high], self.same])
         nu = np.zeros(len(rows.offset))
@@ -346,8 +346,10 @@ class _Model:
         right = (method.shares * sums[method.entry_cell]).sums(method.statistic, method.K)
         own = (aim + at.m * left.sides) / at.s
         push = (own * method.p).sums(method.of, method.K)
-        right = right + (push * W / self.total).where(method.held) + (left.equal * W[method.same]).sums(
-            method.same, method.K
+        right = (
+            right
+            + (push * W / self.total).where(method.held)
+            + (left.equal * W[method.same]).sums(method.same, method.K)
         )
         x = self.factor.solve(right)
         middle = Twofold(np.zeros(len(self.columns)))
