@@ -25,7 +25,7 @@ from fairlayer.solve.twofold import Factor, Twofold, gram
 
 _MOST_STEPS = 120
 _MOST_IDLE = 12  # steps without progress
-_SHORT, _AWAY = 0.1, 0.5  # a step cut shorter than this share is replaced by one that keeps so much of the gap
+_SHORT, _CENTRAL = 0.1, 0.1  # a step cut shorter than this share gives way to one that brings products this near
 _SMALL, ENOUGH = 1e-29, 1e-12  # what is left, relative, at which to stop, and above which nothing was found
 _REGULAR = 1e-24  # of a group's weight: what makes equal rows definite; the next step takes it back
 
@@ -267,19 +267,20 @@ class _Method:
         zero = model.towards(-(at.s * at.m), -(at.s_low * at.v_low), -(at.s_high * at.v_high))
         reached = self._gap(at.moved(zero, at.longest(zero)))
         aim = min((reached / left.gap) ** 3, 1.0) * left.gap if left.gap > 0.0 else 0.0
-        ahead = self._centred(model, at, aim, zero)
-        if at.longest(ahead) < _SHORT:  # too near a wall to make use of a second order: away from it first
-            ahead = self._centred(model, at, _AWAY * left.gap, None)
+        products = (at.s * at.m, at.s_low * at.v_low, at.s_high * at.v_high)
+        second = (zero.s * zero.m, zero.s_low * zero.v_low, zero.s_high * zero.v_high)
+        shares = (1.0 / self.W[self.of], 1.0 / self.w.high, 1.0 / self.w.high)
+        ahead = model.towards(
+            *(Twofold(aim * share) - now - more for share, now, more in zip(shares, products, second, strict=True))
+        )
+        if at.longest(ahead) < _SHORT:  # some are so small that they stand in the way: these first
+            ahead = model.towards(
+                *(
+                    Twofold(np.clip(now.high, _CENTRAL * left.gap * share, left.gap * share / _CENTRAL)) - now
+                    for share, now in zip(shares, products, strict=True)
+                )
+            )
         return at.moved(ahead, min(1.0, 0.995 * at.longest(ahead)))
-
-    def _centred(self, model: _Model, at: _Point, aim: float, ahead: _Point | None) -> _Point:
-        """The step towards slacks times multipliers that are all the same, by weight; ahead: to be made up for."""
-        of_row, of_bound = Twofold(aim / self.W[self.of]), Twofold(np.full(len(at.y), aim)) / self.w
-        aims = [of_row - at.s * at.m, of_bound - at.s_low * at.v_low, of_bound - at.s_high * at.v_high]
-        if ahead is not None:
-            products = (ahead.s * ahead.m, ahead.s_low * ahead.v_low, ahead.s_high * ahead.v_high)
-            aims = [one - product for one, product in zip(aims, products, strict=True)]
-        return model.towards(*aims)
 
     def answer(self, at: _Point, residual: float, rows: Rows) -> Interior:
         """In the units of the problem."""
