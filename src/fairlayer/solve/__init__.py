@@ -20,7 +20,7 @@ from fairlayer.binding.row_plan import PresentRows
 from fairlayer.binding.rows import EACH, Rows
 from fairlayer.binding.system import System
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
-from fairlayer.solve.careful import MOST_NUMBERS, solve_carefully
+from fairlayer.solve.careful import MOST_NUMBERS, Careful, solve_carefully
 from fairlayer.solve.certify import scales
 from fairlayer.solve.discrepancy import Discrepancy, check_domain, compiled_kind, inner_limits, odds_against
 from fairlayer.solve.exact import exact_shortfalls, search_grid
@@ -91,10 +91,12 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
         if not relax:
             raise infeasible(task.system.view, rows, excess, push)
         return _relaxed(task, result, excess, scale)
-    found = _carefully(task, result, task.system)
-    if found is None:  # as wide as rounding may have made them narrow, if that is the reason
-        found = _checked(task, _relaxed(task, result, excess, scale)[0])
-    return found if _holds(found) else _on_grid(task, found), 0.0
+    careful = _careful(task, task.system)
+    if careful is not None:
+        result = _taken(task, result, careful)
+    else:  # wider by what rounding may have taken from them, if that is the reason
+        result = _checked(task, _relaxed(task, result, excess, scale)[0])
+    return result if _holds(result) else _on_grid(task, result), 0.0
 
 
 def _holds(result: Result) -> bool:
@@ -116,10 +118,13 @@ def _near(task: Task, result: Result) -> Result:
     beyond = _beyond(task, result.value, math.sqrt(max(_distance(task, result.value) ** 2 - cost, 0.0)))
     if not beyond:
         return result
-    found = _carefully(task, result, task.system)
-    if found is not None and _holds(found) and found.beyond < beyond:
+    careful = _careful(task, task.system)
+    if careful is None:
+        return result._replace(beyond=_distance(task, result.value) ** 2)
+    found = _taken(task, result, careful)
+    if _holds(found) and found.beyond < beyond:
         return found
-    return result._replace(beyond=2.0 * beyond)
+    return result._replace(beyond=_beyond(task, result.value, _distance(task, careful.optimum.y.high)))
 
 
 def _distance(task: Task, value: Any) -> float:
@@ -162,29 +167,27 @@ def _settled(task: Task, result: Result) -> Result:
     if _holds(result):
         return result
     if (task.system.stated[1][result.missed > 0.0] > 0.0).any():  # to equal means only a grid can help
-        found = _carefully(task, result, task.system)
-        if found is not None and found.missed.max() < result.missed.max():
-            result = found
+        careful = _careful(task, task.system)
+        if careful is not None and careful.missed.max() < result.missed.max():
+            result = _taken(task, result, careful)
     return result if _holds(result) else _on_grid(task, result)
 
 
-def _carefully(task: Task, result: Result, system: System) -> Result | None:
+def _careful(task: Task, system: System) -> Careful | None:
     """The same in twice the precision; None where that does not end, or is not to be had."""
     if task.discrepancy.name != "squared" or len(task.z) * len(system.rows.offset) > MOST_NUMBERS:
         return None
-    found = solve_carefully(task.z, system, task.box)
-    if found is None:
-        return None
+    return solve_carefully(task.z, system, task.box)
+
+
+def _taken(task: Task, result: Result, careful: Careful) -> Result:
+    """The result with what was found in twice the precision."""
+    system, optimum = task.system, careful.optimum
     cell = as_numpy(system.cell).astype(np.int64)
     weight = system.weights if len(system.weights) else np.ones(len(cell))
-    slopes = np.bincount(cell, weights=weight * found.optimum.inside, minlength=len(system.weight))
-    return _with_value(
-        task,
-        result._replace(outcome=DONE, nu=found.optimum.nu, shift=found.optimum.shift, slopes=slopes),
-        found.value,
-        found.missed,
-        _distance(task, found.optimum.y.high),
-    )
+    slopes = np.bincount(cell, weights=weight * optimum.inside, minlength=len(system.weight))
+    result = result._replace(outcome=DONE, nu=optimum.nu, shift=optimum.shift, slopes=slopes)
+    return _with_value(task, result, careful.value, careful.missed, _distance(task, optimum.y.high))
 
 
 def _with_value(task: Task, result: Result, value: Tensor, missed: np.ndarray, least: float) -> Result:
@@ -213,7 +216,8 @@ def _relaxed(task: Task, result: Result, excess: float, scale: np.ndarray) -> tu
         again = _attempt(task, wide, 0.0, np.zeros(len(scale)))
         if again.outcome != DONE:
             system = task.system._replace(rows=wide, stated=(wide.lower, wide.upper))
-            again = _carefully(task, result, system) or again
+            careful = _careful(task, system)
+            again = again if careful is None else _taken(task, result, careful)
         if again.outcome == DONE:
             return again, max(float(largest_excess(rows, again.statistics)), excess)
     raise _unsolved(task)
