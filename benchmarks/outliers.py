@@ -117,7 +117,7 @@ def judge(problem: Any, dtype: torch.dtype) -> Verdict:
     excess = max(beyond, 0.0) / optimum if optimum > 0 else 0.0 if beyond <= 0 else np.inf
     bounded = solution.status.name == "BOUNDED"  # says itself that it is not the nearest, and by how much at most
     text = f"solved: {solution.status.name}"
-    if bounded and not duality.distance(problem, y) ** 2 <= optimum**2 + 1.001 * solution.optimality_gap:
+    if bounded and duality.distance(problem, y) ** 2 > (1.0 + 2.0 * RELATIVE) * optimum**2 + solution.optimality_gap:
         text = "false: BOUNDED, further than it says"
     elif not bounded and excess > RELATIVE:
         text = f"false: {solution.status.name}, not optimal"

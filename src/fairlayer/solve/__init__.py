@@ -115,16 +115,14 @@ def _near(task: Task, result: Result) -> Result:
     rows = task.system.rows
     price = np.add.reduceat(np.abs(result.nu), rows.first[:-1]) * np.where(rows.kind == EACH, 2.0, 1.0)
     cost = float(price @ np.where(price > 0.0, -result.missed, 0.0))  # of the squared change
-    beyond = _beyond(task, result.value, math.sqrt(max(_distance(task, result.value) ** 2 - cost, 0.0)))
-    if not beyond:
+    if not _beyond(task, result.value, math.sqrt(max(_distance(task, result.value) ** 2 - cost, 0.0))):
         return result
     careful = _careful(task, task.system)
     if careful is None:
         return result._replace(beyond=_distance(task, result.value) ** 2)
     found = _taken(task, result, careful)
-    if _holds(found) and found.beyond < beyond:
-        return found
-    return result._replace(beyond=_beyond(task, result.value, _distance(task, careful.optimum.y.high)))
+    kept = _taken(task, result, careful._replace(value=result.value, missed=result.missed))
+    return found if _holds(found) and found.beyond < kept.beyond else kept
 
 
 def _distance(task: Task, value: Any) -> float:

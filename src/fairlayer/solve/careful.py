@@ -28,7 +28,7 @@ from fairlayer.solve.twofold import add, times
 MOST_NUMBERS = 2_000_000  # samples times statistics, up to which so much care is affordable
 _MOST_SOLVES = 8
 _INSIDE = 0.5  # of the room between two bounds, the most that the aim moves inside
-_COARSE = 1.0 / 16.0  # of the coarsest cell: those that are held with it
+_COARSE = 0.25  # of what the coarsest cell is worth: those that are held with it
 
 
 class Careful(NamedTuple):
@@ -77,8 +77,11 @@ def solve_carefully(z: Tensor, system: System, box: Box) -> Careful | None:
             worth = np.zeros(len(rounding.last_digits))
             np.maximum.at(worth, of_cell, entries)
             worth *= rounding.last_digits
-            coarse = (worth > _COARSE * worth.max(initial=0.0))[as_numpy(system.cell)]
-            if not (coarse & (lo < hi)).any():
+            coarsest = worth > _COARSE * worth.max(initial=0.0)
+            if coarsest[worth > 0.0].all():  # then one is held, and the others have something to go by
+                coarsest = np.arange(len(worth)) == worth.argmax()
+            coarse = coarsest[as_numpy(system.cell)] & (lo < hi)
+            if not worth.any() or not coarse.any():
                 break
             lo[coarse] = hi[coarse] = as_numpy(value.double())[coarse]
             margin, wider = np.zeros(K), 1.0
