@@ -25,6 +25,10 @@ class Case:
     box: bool
     tolerance: float = TOLERANCE
 
+    def make(self, seed: int, fixed_seed: int | None = None) -> "Problem":
+        """The batch of a seed; `fixed_seed` fixes its membership while z changes."""
+        return make(self, seed, fixed_seed)
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -33,6 +37,11 @@ class Problem:
     z: np.ndarray  # (n,) float32
     groups: np.ndarray  # (n, k) int64, values 0 and 1
     weights: np.ndarray  # (n,) float32, the loss is weights @ y
+
+    @property
+    def given(self) -> np.ndarray:
+        """What a method gets beside z."""
+        return self.groups
 
     def fingerprint(self) -> int:
         """Tell two problems apart; the scorer checks that a worker solved the one it thinks."""
@@ -68,7 +77,7 @@ def rows(groups: np.ndarray) -> np.ndarray:
 
 
 def gap_violation(y: np.ndarray, problem: Problem, case: Case) -> float:
-    """By how much the worst gap passes the tolerance, its sums rounded only once."""
+    """By how much the worst gap exceeds the tolerance, its sums rounded only once."""
     worst = 0.0
     for member in problem.groups.T.astype(bool):
         inside, outside = y[member], y[~member]

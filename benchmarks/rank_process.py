@@ -7,24 +7,27 @@ import sys
 import time
 from statistics import median
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
 from fairlayer import FairLayer, MeanParity
+from fairlayer.binding.process_group import Ranks, find_ranks
 from measure import OtherWork
 from problems import TOLERANCE
 
 
-def count_collectives() -> list[int]:
-    """From now on, the only entry of the list counts all-reduces."""
-    count, real = [0], dist.all_reduce
+def list_exchanges() -> list[int]:
+    """From now on, the list holds the size in words of every exchange between ranks."""
+    sizes: list[int] = []
+    real = Ranks.total
 
-    def counting(*args, **options):
-        count[0] += 1
-        return real(*args, **options)
+    def listing(self, words):
+        sizes.append(words.size)
+        return real(self, words)
 
-    dist.all_reduce = counting
-    return count
+    Ranks.total = listing
+    return sizes
 
 
 def make(n: int, attributes: int, labels: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -34,23 +37,28 @@ def make(n: int, attributes: int, labels: int, seed: int) -> tuple[torch.Tensor,
     return torch.sigmoid(raw), groups, torch.randn(n, generator=generator)
 
 
-def steps(
-    layer: FairLayer, batches: list, count: list[int], together: bool
-) -> tuple[list[float], list[int], list[int]]:
-    """Milliseconds of every step, and its collectives forward and backward."""
-    times, forward, backward = [], [], []
-    for z, groups, upstream in batches:
-        z = z.clone().requires_grad_()
-        if together:
-            dist.barrier()
-        count[0] = 0
-        start = time.perf_counter()
-        y = layer(z, groups=groups)
-        forward.append(count[0])
-        y.backward(upstream)
-        times.append(1e3 * (time.perf_counter() - start))
-        backward.append(count[0] - forward[-1])
-    return times, forward, backward
+def step(layer: FairLayer, batch: tuple, sizes: list[int]) -> tuple[float, float, list[int], list[int]]:
+    """Milliseconds of a step, those of the processor's, and the sizes of its exchanges forward and backward."""
+    raw, groups, upstream = batch
+    z = raw.clone().requires_grad_()
+    dist.barrier()
+    sizes.clear()
+    start, work = time.perf_counter(), time.process_time()
+    y = layer(z, groups=groups)
+    forward = len(sizes)
+    y.backward(upstream)
+    wall, worked = 1e3 * (time.perf_counter() - start), 1e3 * (time.process_time() - work)
+    return wall, worked, sizes[:forward], sizes[forward:]
+
+
+def exchanges(ranks: Ranks, sizes: list[int]) -> float:
+    """Milliseconds of as many exchanges of these sizes, and nothing else."""
+    words = [np.zeros(size, dtype=np.int64) for size in sizes]
+    dist.barrier()
+    start = time.perf_counter()
+    for one in words:
+        ranks.total(one)
+    return 1e3 * (time.perf_counter() - start)
 
 
 def main() -> None:
@@ -59,30 +67,37 @@ def main() -> None:
     dist.init_process_group(
         "gloo", init_method=sys.argv[1], rank=rank, world_size=size, timeout=datetime.timedelta(seconds=120)
     )
-    count = count_collectives()
+    ranks, sizes = find_ranks("default"), list_exchanges()
     for case in json.loads(sys.argv[2]):
         batches = [make(case["n"], case["attributes"], case["labels"], 1000 * b + rank) for b in range(case["steps"])]
         others = OtherWork()
-        found = {}
-        for name, group in (("alone", None), ("together", "default")):
-            layer = FairLayer([MeanParity(TOLERANCE)], bounds=(0.0, 1.0), process_group=group)
-            steps(layer, batches[:5], count, group is not None)  # compile, and agree on labels
-            found[name] = steps(layer, batches, count, group is not None)
-        times, forward, backward = found["together"]
+        alone, together = (
+            FairLayer([MeanParity(TOLERANCE)], bounds=(0.0, 1.0), process_group=group) for group in (None, "default")
+        )
+        for layer in (alone, together):
+            for batch in batches[:5]:  # compile, and agree on labels
+                step(layer, batch, sizes)
+        found = []
+        for batch in batches:  # in turn, as other work on the machine comes and goes
+            time_alone, worked_alone, _, _ = step(alone, batch, sizes)
+            time_together, worked, forward, backward = step(together, batch, sizes)
+            bare = exchanges(ranks, [*forward, *backward])
+            found.append((time_alone, time_together, worked - worked_alone, bare, len(forward), len(backward)))
+        names = ("alone", "together", "work", "bare", "forward", "backward")
+        times = dict(zip(names, zip(*found, strict=True), strict=True))
         if rank == 0:
             row = {
                 "ranks": size,
                 "n": case["n"],
                 "cells": case["labels"] ** case["attributes"],
-                "alone": median(found["alone"][0]),
-                "together": median(times),
-                "fastest": min(times),
-                "forward": median(forward),
-                "most_forward": max(forward),
-                "backward": max(backward),
+                **{name: median(times[name]) for name in ("alone", "together", "work", "bare", "forward")},
+                **{f"fastest_{name}": min(times[name]) for name in ("alone", "together", "bare")},
+                "most_forward": max(times["forward"]),
+                "backward": max(times["backward"]),
                 "other_cores": others.cores(),
             }
             print(json.dumps(row), flush=True)
+    dist.barrier()
     dist.destroy_process_group()
 
 

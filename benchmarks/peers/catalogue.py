@@ -6,24 +6,31 @@ from typing import Any
 FAIRLAYER = "fairlayer"
 PROJECT = "project"  # the environment the benchmark itself runs in
 
-# Exact versions: a benchmark is of a version. Extras that a peer does not declare are added by hand.
+# Exact versions: a benchmark is of a version; torch's is the project's. What a peer does not declare is added by hand.
 REQUIREMENTS = {
     "fairness-training": [
+        "torch",
         "fairness-training==0.1.0",
         "cvxpy==1.6.5",
         "cvxpylayers==0.1.9",
         "ecos==2.0.14",
         "diffcp==1.1.9",
     ],
-    "fairness-training-cvxpylayers-1.2": ["fairness-training==0.1.0", "cvxpylayers==1.2.0", "ecos==2.0.14"],
-    "cvxpylayers": ["cvxpylayers==1.2.0", "ecos==2.0.14", "clarabel==0.11.1", "moreau==0.4.1"],
-    "moreau": ["moreau==0.4.1"],
-    "qpth": ["qpth==0.0.18"],
-    "proxsuite": ["proxsuite==0.8.0"],
+    "fairness-training-cvxpylayers-1.2": ["torch", "fairness-training==0.1.0", "cvxpylayers==1.2.0", "ecos==2.0.14"],
+    "cvxpylayers": ["torch", "cvxpylayers==1.2.0", "ecos==2.0.14", "clarabel==0.11.1", "moreau==0.4.1"],
+    "moreau": ["torch", "moreau==0.4.1"],
+    "qpth": ["torch", "qpth==0.0.18"],
+    "proxsuite": ["torch", "proxsuite==0.8.0"],
     "pinet": ["pinet_hcnn==0.2.0"],
     "jaxopt": ["jaxopt==0.8.5"],
     "qpax": ["qpax==0.1.4"],
+    "oxonfair": ["oxonfair==0.3"],
+    "aif360": ["aif360==0.6.1"],
+    "error-parity": ["error-parity==0.3.12"],
+    "linearpost": ["cvxpy==1.9.3", "highspy==1.15.1", "typing-extensions"],
 }
+# Peers that are no packages: a repository and its commit, brought to the folder `source` of the environment.
+SOURCES = {"linearpost": ("https://github.com/rxian/fair-classification", "58b57e561369b15ecef4b94baef70fefaa5813de")}
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,7 @@ class Peer:
     package: str  # the distribution whose version is shown
     dtype: str = "float64"
     options: dict[str, Any] = field(default_factory=dict)
-    fixed_groups: bool = False
+    fixed: bool = False  # groups, or rows, stay the same from call to call
     compiled: bool = True
     floor: bool = False  # does not solve the problem: no errors to speak of, no speed-up to claim
     most_attributes: int | None = None
@@ -77,7 +84,7 @@ PEERS = [
         "pinet-hcnn",
         "float32",
         {"groups_change": False},
-        fixed_groups=True,
+        fixed=True,
     ),
     Peer(
         "Pi-net, groups change",
@@ -90,4 +97,53 @@ PEERS = [
     ),
     Peer("jaxopt BoxOSQP", "jaxopt_boxosqp", "jaxopt", "jaxopt"),
     Peer("qpax", "qpax_dense", "qpax", "qpax"),
+]
+
+AFFINE = "affine: "  # starts the names of those that are measured on batches of affine problems
+AFFINE_PEERS = [
+    *(
+        Peer(
+            f"{AFFINE}{FAIRLAYER}{suffix}",
+            "fairlayer_affine",
+            PROJECT,
+            "fairlayer",
+            dtype,
+            {"dtype": dtype, "rows_change": not fixed},
+            fixed=fixed,
+        )
+        for suffix, dtype, fixed in (
+            ("", "float32", False),
+            (", rows fixed", "float32", True),
+            (" float64", "float64", False),
+        )
+    ),
+    *(
+        Peer(
+            f"{AFFINE}cvxpylayers, {name}",
+            "cvxpylayers_affine",
+            "cvxpylayers",
+            "cvxpylayers",
+            options={"solver": solver},
+        )
+        for name, solver in (("ECOS", "ECOS"), ("Clarabel", "Clarabel"), ("moreau", "MOREAU"))
+    ),
+    Peer(f"{AFFINE}qpth", "qpth_affine", "qpth", "qpth"),
+    Peer(
+        f"{AFFINE}Pi-net, rows fixed",
+        "pinet_affine",
+        "pinet",
+        "pinet-hcnn",
+        "float32",
+        {"rows_change": False},
+        fixed=True,
+    ),
+    Peer(
+        f"{AFFINE}Pi-net, rows change",
+        "pinet_affine",
+        "pinet",
+        "pinet-hcnn",
+        "float32",
+        {"rows_change": True},
+        compiled=False,
+    ),
 ]

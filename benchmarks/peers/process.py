@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from peers.worker import Request
-
 BENCHMARKS = Path(__file__).parents[1]
 MEMORY_LIMIT_MB = 8 * 1024
 PATIENCE = 0.05  # seconds between looks at a worker
@@ -19,16 +17,21 @@ OUT_OF_MEMORY = re.compile("MemoryError|RESOURCE_EXHAUSTED|not enough memory|bad
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a worker said before it ended: its last report, and why it ended if not by itself."""
+    """What a worker said before it ended, and why it ended if not by itself."""
 
-    report: dict[str, Any] | None
+    reports: list[dict[str, Any]]
     failure: str | None = None
     stopped: bool = False  # over the limits, so larger sizes are not tried
 
+    @property
+    def report(self) -> dict[str, Any] | None:
+        """The last."""
+        return self.reports[-1] if self.reports else None
 
-def run(python: str, request: Request, time_limit: float) -> Outcome:
-    """Start a worker in a peer's environment and wait for it, within the limits of time and memory."""
-    command = [python, "-m", "peers.worker", json.dumps(asdict(request))]
+
+def run(python: str, module: str, request: Any, time_limit: float) -> Outcome:
+    """Start a worker, a module that takes a request, in a peer's environment; wait within limits of time and memory."""
+    command = [python, "-m", module, json.dumps(asdict(request))]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as log:
         worker = subprocess.Popen(command, cwd=BENCHMARKS, stdout=out, stderr=log)
         try:
@@ -38,16 +41,15 @@ def run(python: str, request: Request, time_limit: float) -> Outcome:
             worker.wait()
         out.seek(0)
         log.seek(0)
-        lines = [json.loads(line) for line in out if line.endswith("\n")]
-        report = lines[-1] if lines else None
+        reports = [json.loads(line) for line in out if line.endswith("\n")]
         if over:
-            return Outcome(report, over, stopped=True)
+            return Outcome(reports, over, stopped=True)
         if worker.returncode:
             reason = _last_line(log.read())
             if OUT_OF_MEMORY.search(reason):
-                return Outcome(report, "asks for more memory than there is", stopped=True)
-            return Outcome(report, reason or f"ended with code {worker.returncode}")
-    return Outcome(report)
+                return Outcome(reports, "asks for more memory than there is", stopped=True)
+            return Outcome(reports, reason or f"ended with code {worker.returncode}")
+    return Outcome(reports)
 
 
 def _watch(worker: subprocess.Popen, time_limit: float) -> str | None:

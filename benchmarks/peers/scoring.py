@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
+import affine
+import problems
 import reference
+from affine import AffineCase
 from peers.worker import Request
-from problems import Case, box_violation, gap_violation, make
+from problems import Case
 
 COLUMNS = ("gap_violation", "box_violation", "output_error", "gradient_error", "checked")
 
@@ -28,15 +31,22 @@ def score(request: Request) -> dict[str, Any]:
             if int(kept[f"fingerprint{number}"]) != problem.fingerprint():
                 raise ValueError("the worker drew another problem from the same seed")
             y, gradient = (kept[f"{name}{number}"].astype(np.float64) for name in ("y", "gradient"))
-            seed = request.seed if request.fixed_groups else None
+            seed = request.seed if request.fixed else None
             try:
                 truth = _reference(request.case, request.seed + number, seed)
             except (ArithmeticError, np.linalg.LinAlgError):
                 continue  # degenerate, as some tiny batches with many attributes are: no unique gradient
             checked += 1
+            if isinstance(request.case, AffineCase):
+                beyond = affine.row_violation(y, problem, request.case), affine.box_violation(y)
+            else:
+                beyond = (
+                    problems.gap_violation(y, problem, request.case),
+                    problems.box_violation(y, request.case),
+                )
             figures = {
-                "gap_violation": gap_violation(y, problem, request.case),
-                "box_violation": box_violation(y, request.case),
+                "gap_violation": beyond[0],
+                "box_violation": beyond[1],
                 "output_error": np.abs(y - truth.y).max(),
                 "gradient_error": np.linalg.norm(gradient - truth.gradient) / np.linalg.norm(truth.gradient),
             }
@@ -46,6 +56,14 @@ def score(request: Request) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=32)
-def _reference(case: Case, seed: int, group_seed: int | None) -> reference.Reference:
+def _reference(case: Case | AffineCase, seed: int, fixed_seed: int | None) -> reference.Reference:
     """Shared by the peers of one size, which solve the same problems one after the other."""
-    return reference.solve(make(case, seed, group_seed), case)
+    problem = case.make(seed, fixed_seed)
+    if isinstance(case, AffineCase):
+        each = [
+            reference.solve(*one, case.tolerance, affine.BOX)
+            for one in zip(problem.z, problem.A, problem.weights, strict=True)
+        ]
+        return reference.Reference(np.stack([one.y for one in each]), np.stack([one.gradient for one in each]))
+    box = (0.0, 1.0) if case.box else None
+    return reference.solve(problem.z, problems.rows(problem.groups), problem.weights, case.tolerance, box)

@@ -16,9 +16,10 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from affine import AffineCase, AffineProblems
 from measure import OtherWork, milliseconds, peak_mb
 from peers.frameworks import Calls, JaxCalls, TorchCalls
-from problems import Case, Problem, make
+from problems import Case, Problem
 
 WARM_UP = 2
 
@@ -30,9 +31,9 @@ class Request:
     adapter: str
     options: dict[str, Any]
     dtype: str
-    fixed_groups: bool
+    fixed: bool
     compiled: bool
-    case: Case
+    case: Case | AffineCase
     seed: int
     repeats: int  # at least this many, unless `seconds` have passed
     max_repeats: int
@@ -45,16 +46,17 @@ class Request:
     def from_json(cls, text: str) -> "Request":
         """Read what the parent wrote with `dataclasses.asdict`."""
         fields = json.loads(text)
-        return cls(**{**fields, "case": Case(**fields["case"])})
+        kind = AffineCase if "problems" in fields["case"] else Case
+        return cls(**{**fields, "case": kind(**fields["case"])})
 
-    def problem(self, number: int) -> Problem:
-        """Draw the numbered batch, with membership of its own unless groups are fixed."""
-        return make(self.case, self.seed + number, self.seed if self.fixed_groups else None)
+    def problem(self, number: int) -> Problem | AffineProblems:
+        """Draw the numbered batch, with groups, or rows, of its own unless they are fixed."""
+        return self.case.make(self.seed + number, self.seed if self.fixed else None)
 
 
 def ready(request: Request, adapter: ModuleType) -> Calls:
     """Build what the peer can build before it sees a batch."""
-    project = adapter.build(request.case, request.problem(0).groups, **request.options)
+    project = adapter.build(request.case, request.problem(0).given, **request.options)
     if adapter.FRAMEWORK == "jax":
         return JaxCalls(project, request.dtype, request.compiled)
     return TorchCalls(project, request.dtype)
@@ -116,6 +118,7 @@ def run(request: Request, out: TextIO) -> None:
         first_ms=first_ms,
         forward_ms=float(np.median(forward)) if forward else None,
         forward_backward_ms=float(np.median(backward)) if backward else first_ms,
+        least_ms=min(backward, default=first_ms),
         repeats=len(backward),
         other_cores=others.cores(),
     )

@@ -11,12 +11,18 @@ import hashlib
 import re
 import sys
 from collections.abc import Callable
+from copy import copy
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numba
-from numba.core import event
+from llvmlite.binding import add_symbol
+from numba import types
+from numba.core import event, sigutils
+from numba.core.imputils import user_function
+from numba.core.registry import CPUDispatcher
 
 _PACKAGE = Path(__file__).parent
 _IMPORT = re.compile(r"^from fairlayer\.([\w.]+) import", re.MULTILINE)
@@ -64,28 +70,107 @@ class _Notice(event.Listener):
 event.register("numba:compile", _Notice())
 
 
+class _Linked(CPUDispatcher):
+    """A compiled function whose code becomes part of every compiled caller, and is optimised anew with each."""
+
+    def enable_caching(self) -> None:
+        """Keep what is compiled on disk, in files whose names carry the digest."""
+        super().enable_caching()
+        file = getattr(self._cache, "_cache_file", None)
+        if file is not None:  # absent where numba has no folder to write to
+            digest = _digest(self.py_func.__module__.removeprefix("fairlayer."))
+            file._source_stamp = digest
+            file._index_name = f"{digest}.{file._index_name}"
+            file._index_path = str(Path(file._cache_path) / file._index_name)
+            file._data_name_pattern = f"{digest}.{file._data_name_pattern}"
+
+    def compile(self, sig: Any) -> Any:
+        """Compile for arguments of these types, or load what was compiled; a constant is like any other number."""
+        arguments, _ = sigutils.normalize_signature(sig)
+        return super().compile(tuple(map(types.unliteral, arguments)))
+
+    def add_overload(self, cres: Any) -> None:
+        """Note what was compiled or loaded."""
+        if self.targetoptions.get("no_cpython_wrapper"):
+            self.overloads[tuple(cres.signature.args)] = cres  # there is nothing that the interpreter could call
+        else:
+            super().add_overload(cres)
+
+    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
+        """A call from Python for which nothing is compiled yet."""
+        if self.targetoptions.get("no_cpython_wrapper"):
+            raise TypeError(f"{self.py_func.__qualname__} can be called by compiled functions alone.")
+        return super()._compile_for_args(*args, **kws)
+
+
+class _Apart(_Linked):
+    """A compiled function that compiled callers reach by its address, under a name that is the same in every process.
+
+    What is kept on disk of a caller holds that name alone, so loading a caller loads first what it calls.
+    """
+
+    def add_overload(self, cres: Any) -> None:
+        """Note what was compiled or loaded, and tell the compiler how to call it: numba's way, less the linking."""
+        super().add_overload(cres)
+        function, arguments = self.py_func, cres.signature.args
+        home = function.__module__.removeprefix("fairlayer.")
+        which = hashlib.sha256(repr((function.__qualname__, arguments)).encode()).hexdigest()[:12]
+        outside = copy(cres.fndesc)
+        outside.mangled_name = f"fairlayer.{home}.{function.__name__}.{_digest(home)}.{which}"
+        add_symbol(outside.mangled_name, cres.library.get_pointer_to_function(cres.fndesc.llvm_func_name))
+        call = user_function(outside, ())
+        load = partial(_load, function.__module__, function.__name__, arguments)
+
+        def lowered(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            context.active_code_library._reload_init.add(load)
+            return call(context, builder, signature, values)
+
+        lowered.signature, lowered.libs = call.signature, ()
+        known = self.targetctx._defns
+        known.pop(cres.entry_point, None)
+        known[cres.entry_point].append(lowered, lowered.signature)
+
+
+def _load(module: str, name: str, arguments: tuple[Any, ...]) -> None:
+    """Have a function compiled for its caller, which was found on disk."""
+    getattr(import_module(module), name).compile(arguments)
+
+
 def compiled(
-    function: Callable[..., Any] | None = None, *, reorder: bool = False, inline: bool = False, inner: bool = False
+    function: Callable[..., Any] | None = None,
+    *,
+    reorder: bool = False,
+    inline: bool = False,
+    inner: bool = False,
+    small: bool = False,
+    borrows: bool = False,
 ) -> Any:
     """Compile at the first call; run without the interpreter's lock.
 
     reorder: allow sums to be taken in any order, many terms at a time, and take it that no number is NaN.
-    inline: becomes part of whoever calls it. A compiled function is optimised anew with every caller, and with theirs:
-    what has one caller, or a few lines, is compiled in a fraction of the time as a part of it.
     inner: is called by compiled functions alone.
+    small: becomes part of the machine code of whoever calls it, as numba's functions do. What is not small is called by
+    its address: it is compiled once, however many call it, for however many dtypes of their own.
+    borrows: neither makes nor returns an array, nor calls what returns one: references to those it is given need not be
+    counted, which may take longer than what it does with them.
+    inline: becomes part of the source of whoever calls it, and is compiled with it: for what has one caller, or a few
+    lines.
     """
     if function is None:
-        return partial(compiled, reorder=reorder, inline=inline, inner=inner)
+        return partial(compiled, reorder=reorder, inline=inline, inner=inner, small=small, borrows=borrows)
     if inline:
         return numba.njit(inline="always", error_model="numpy")(function)
-    liberties = {"reassoc", "nsz", "nnan", "contract"} if reorder else False
-    options: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True} if inner else {}
-    dispatcher = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=liberties, **options)(function)
-    file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
-    if file is not None:  # absent where numba has no folder to write to
-        digest = _digest(function.__module__.removeprefix("fairlayer."))
-        file._source_stamp = digest
-        file._index_name = f"{digest}.{file._index_name}"
-        file._index_path = str(Path(file._cache_path) / file._index_name)
-        file._data_name_pattern = f"{digest}.{file._data_name_pattern}"
+    options: Any = {
+        "nopython": True,
+        "nogil": True,
+        "error_model": "numpy",
+        "boundscheck": None,
+        "no_cfunc_wrapper": True,
+    }
+    options["fastmath"] = {"reassoc", "nsz", "nnan", "contract"} if reorder else False
+    options["_nrt"] = not borrows
+    if inner or small:
+        options["no_cpython_wrapper"] = True
+    dispatcher = (_Linked if small else _Apart)(function, targetoptions=options)
+    dispatcher.enable_caching()
     return dispatcher

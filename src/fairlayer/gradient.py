@@ -20,14 +20,16 @@ from torch.autograd import forward_ad
 
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box
+from fairlayer.binding.process_group import Ranks
 from fairlayer.binding.rows import EACH, Rows, dense
 from fairlayer.constraints.affine import Affine
 from fairlayer.errors import InputError
 from fairlayer.solve import Task
-from fairlayer.solve.batch import Ends, Matrices, pull_back_batch, solve_batch
+from fairlayer.solve.batch import Ends, Matrices, by_threads, new_ends, pull_back_batch, solve_batch
 from fairlayer.solve.discrepancy import Discrepancy, compiled_kind, inner_limits, odds_against
 from fairlayer.solve.families import MINUS, PLUS, P, active_rows
 from fairlayer.solve.families import M as COEFFICIENT
+from fairlayer.solve.gathering import Gathered, exchange_rows, in_columns
 from fairlayer.solve.loops import pull_back
 from fairlayer.solve.newton import shifts, solve_active
 from fairlayer.solve.ranks import gradient_sums
@@ -36,31 +38,34 @@ from fairlayer.solve.shares import LoopShare
 from fairlayer.solve.smooth import ODDS
 from fairlayer.solve.tensors import has_float64
 
-_NO_OUTPUT = torch.empty(0)
+_NO_DOUBLE_BACKWARD = (
+    "Double backward over a process group is not available: use create_graph=False, or process_group=None."
+)
 
 
 class Solved(NamedTuple):
-    """A solved projection: all that its derivative needs."""
+    """A solved projection: all that its derivative needs, and not the output, which holds this."""
 
     task: Task
-    result: Result
-    excess: float = 0.0
+    nu: np.ndarray
+    shift: np.ndarray
+    slopes: np.ndarray
 
 
-def attach_gradient(z: Tensor, solved: Solved) -> Tensor:
+def attach_gradient(z: Tensor, task: Task, result: Result, excess: float) -> Tensor:
     """The output as a function of whatever wants gradients: z, row bounds, targets, box."""
-    system, box = solved.task.system, solved.task.box
+    system, box = task.system, task.box
     if not torch.is_grad_enabled():
-        return solved.result.value
-    others = (system.lower, system.upper, system.offset, box.lo_tensor, box.hi_tensor)
-    if any(tensor is not None for tensor in others):
-        if solved.excess:  # it depends on all of these, and its own derivative is not taken
+        return result.value
+    if system.wants_gradient or box.wants_gradient:
+        if excess:  # it depends on all of these, and its own derivative is not taken
             raise InputError(
                 "The constraints contradict each other or the bounds, and a relaxed output has a gradient with respect "
                 "to z alone: detach the tolerances, targets, rows' limits and bounds, or make the problem feasible."
             )
-        return _Projection.apply(solved, z, *others)
-    return _Projection.apply(solved, z) if z.requires_grad else solved.result.value
+        others = (system.lower, system.upper, system.offset, box.lo_tensor, box.hi_tensor)
+        return _attach(task, result, z, *others)
+    return _attach(task, result, z) if z.requires_grad else result.value
 
 
 def in_forward_mode() -> bool:
@@ -82,66 +87,67 @@ class _Projection(torch.autograd.Function):
     """The projection as a function of z, row bounds, statistic offsets, and the box."""
 
     @staticmethod
-    def forward(ctx: Any, solved: Solved, z: Tensor, *others: Tensor | None) -> Tensor:
+    def forward(ctx: Any, task: Task, result: Result, z: Tensor, *others: Tensor | None) -> Tensor:
         ctx.save_for_backward(z)
         # The output holds ctx. Were ctx to hold the output, only the garbage collector would free either of them.
-        task = solved.task._replace(z=_NO_OUTPUT)
-        ctx.solved = solved._replace(task=task, result=solved.result._replace(value=_NO_OUTPUT))
-        return solved.result.value
+        ctx.solved = Solved(task, result.nu, result.shift, result.slopes)
+        return result.value
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         solved: Solved = ctx.solved
-        (z,) = ctx.saved_tensors
-        needed = ctx.needs_input_grad[1:]
-        if solved.task.ranks is not None and torch.is_grad_enabled():
-            raise RuntimeError(
-                "Double backward over a process group is not available: use create_graph=False, or process_group=None."
-            )
-        if solved.task.compiled and len(needed) == 1 and not torch.is_grad_enabled():
-            return None, _compiled_gradient(solved, z, gradient)
-        if torch.is_grad_enabled() and not solved.task.discrepancy.piecewise_linear:
+        (z,) = ctx.saved_tensors  # which refuses one that was overwritten
+        needed, again = ctx.needs_input_grad[2:], torch.is_grad_enabled()
+        if again and solved.task.ranks is not None:
+            raise RuntimeError(_NO_DOUBLE_BACKWARD)
+        if solved.task.compiled and len(needed) == 1 and not again:
+            return None, None, _compiled_gradient(solved, gradient)
+        if again and not solved.task.discrepancy.piecewise_linear:
             raise RuntimeError(
                 f"Double backward through the {solved.task.discrepancy.name!r} discrepancy is not available: "
                 "its second derivatives are not implemented. Use create_graph=False, or discrepancy='squared'."
             )
-        return None, *_tensor_gradients(solved, z.detach(), gradient, (*needed, *[False] * 5)[:6])[: len(needed)]
+        gradients = _tensor_gradients(solved, z.detach(), gradient, (*needed, *[False] * 5)[:6])
+        return None, None, *gradients[: len(needed)]
 
 
-def _compiled_gradient(solved: Solved, z: Tensor, gradient: Tensor) -> Tensor:
-    _, system, box, discrepancy, _, ranks = solved.task
-    result = solved.result
+# Past what `Function.apply` does for the transforms of torch.func, in which no projection is made.
+_attach = super(torch.autograd.Function, _Projection).apply
+
+
+def _compiled_gradient(solved: Solved, gradient: Tensor) -> Tensor:
+    (z, system, box, discrepancy, _, ranks), nu, shift, slopes = solved
     if ranks is not None:
-        _, correction = _rank_corrections(solved, z.detach(), gradient)
-        share = LoopShare(z.detach().contiguous(), system.cell, system.weights, box)
-        return share.pull_back(gradient, result.shift, correction)
-    kind, single, given = compiled_kind(discrepancy), z.dtype == torch.float32, z.detach().contiguous()
-    sides = box.lo, box.hi
+        _, correction = _rank_corrections(solved, z, gradient)
+        return LoopShare(z, system.cell, system.weights, box, discrepancy).pull_back(gradient, shift, correction)
+    kind, given, sides = compiled_kind(discrepancy), z.numpy(), (box.lo, box.hi)
     if kind == ODDS:
-        given, gradient, sides = odds_against(given), gradient.double(), box.wide()
-    out = torch.empty_like(given, memory_format=torch.contiguous_format)
+        given, gradient, sides = odds_against(z).numpy(), gradient.double(), box.wide()
+    out = np.empty(given.shape, given.dtype)
     pull_back(
         kind,
-        gradient.contiguous().numpy(),
-        given.numpy(),
+        np.ascontiguousarray(gradient.numpy()),  # that of a sum repeats one number
+        given,
         system.cell,
         system.weights,
         *sides,
-        result.shift,
-        result.slopes,
+        shift,
+        slopes,
         system.rows,
-        result.nu,
-        single,
-        out.numpy(),
+        nu,
+        z.dtype == torch.float32,
+        out,
     )
-    return out.to(z.dtype)
+    pulled = torch.from_numpy(out)
+    return pulled if kind != ODDS else pulled.to(z.dtype)
 
 
 def _rank_corrections(solved: Solved, z: Tensor, gradient: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """v = R'(A D A')^+ A D g over the samples of all ranks, whose losses add up; and M v, of each cell."""
-    rows, result = solved.task.system.rows, solved.result
-    v = solve_active(rows, result.nu, result.slopes, gradient_sums(solved.task, result.shift, z, gradient))
-    correction = np.empty(len(result.shift))
+    task, nu, shift, slopes = solved
+    rows = task.system.rows
+    v = solve_active(rows, nu, slopes, gradient_sums(task, shift, z, gradient))
+    correction = np.empty(len(shift))
     shifts(rows, v, correction)
     return v, correction
 
@@ -153,11 +159,11 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
 
         dz = rho_z (g - M v),   d(row bound) = v,   d(offset) = v,   d(box) = g - M v where a sample rests on it.
     """
-    (_, system, box, discrepancy, compiled, ranks), result = solved.task, solved.result
+    (_, system, box, discrepancy, compiled, ranks), nu, shift, slopes = solved
     rows, device = system.rows, z.device if has_float64(z.device) else torch.device("cpu")
     index = torch.as_tensor(system.cell, device=device).long()
     lo, hi = box.tensors(device)
-    s = torch.from_numpy(result.shift).to(device)[index]
+    s = torch.from_numpy(shift).to(device)[index]
     exact = z.to(device).double()
     open_ended = torch.tensor(math.inf, dtype=torch.float64, device=device)
     raw = discrepancy.response(exact, s, -open_ended, open_ended)
@@ -171,7 +177,7 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
     g = gradient.to(device).double()
     M = dense(rows)
     if ranks is None:
-        v = _multipliers(rows, M, result, index, slope * g)
+        v = _multipliers(rows, M, nu, slopes, index, slope * g)
         of_cell = torch.from_numpy(M).to(device) @ v
     else:  # as the compiled loops do it, to the bit
         v, of_cell = (torch.from_numpy(part).to(device) for part in _rank_corrections(solved, z, gradient))
@@ -180,7 +186,7 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
         correction = correction * torch.from_numpy(system.weights).to(device)
     pulled = g - correction
 
-    lower, upper = _bound_gradients(rows, result.nu, v.cpu()) if needed[1] or needed[2] else (None, None)
+    lower, upper = _bound_gradients(rows, nu, v.cpu()) if needed[1] or needed[2] else (None, None)
     if ranks is not None and lower is not None and upper is not None:
         # Every rank has a copy of what the bounds are made of: their gradients add up to the whole.
         lower, upper = lower / ranks.size, upper / ranks.size
@@ -194,14 +200,51 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
     )
 
 
-def _multipliers(rows: Rows, M: np.ndarray, result: Result, index: Tensor, weighed: Tensor) -> Tensor:
+class WholeBatch(NamedTuple):
+    """A projection of the samples of all ranks, which each rank has done by itself."""
+
+    z: Tensor  # sorted
+    value: Tensor  # as a function of z
+    batch: Gathered
+    ranks: Ranks
+    counts: list[int]  # samples of every rank
+
+
+def attach_share(z: Tensor, whole: WholeBatch) -> Tensor:
+    """This rank's part of the output of a whole batch, as a function of its own z."""
+    return _Share.apply(z, whole) if whole.z.requires_grad else whole.batch.own(whole.value)
+
+
+class _Share(torch.autograd.Function):
+    """A part of a whole batch. Backward, too, every rank does the whole, given the gradients of all."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, whole: WholeBatch) -> Tensor:
+        ctx.whole = whole
+        return whole.batch.own(whole.value.detach())
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(_NO_DOUBLE_BACKWARD)
+        z, value, batch, ranks, counts = ctx.whole
+        rows = exchange_rows(ranks, in_columns(gradient), counts, batch.mine)
+        upstream = rows[batch.order].reshape(value.shape)
+        given = torch.from_numpy(upstream).to(dtype=value.dtype, device=value.device)
+        (found,) = torch.autograd.grad(value, z, given, retain_graph=True)
+        return batch.own(found), None
+
+
+def _multipliers(
+    rows: Rows, M: np.ndarray, nu: np.ndarray, slopes: np.ndarray, index: Tensor, weighed: Tensor
+) -> Tensor:
     """(K,) v, with M as a matrix of (G, K); weighed: slope times gradient of each sample."""
-    pairs = active_rows(rows, result.nu)
+    pairs = active_rows(rows, nu)
     R = np.zeros((pairs.shape[1], len(rows.offset)))
     np.add.at(R, (np.arange(len(R)), pairs[PLUS].astype(np.int64)), pairs[P])
     np.subtract.at(R, (np.arange(len(R)), pairs[MINUS].astype(np.int64)), pairs[COEFFICIENT])
     over_cells = R @ M.T  # (a, G)
-    inverse = np.linalg.pinv((over_cells * result.slopes) @ over_cells.T, rcond=1e-12, hermitian=True)
+    inverse = np.linalg.pinv((over_cells * slopes) @ over_cells.T, rcond=1e-12, hermitian=True)
     sums = torch.zeros(len(M), dtype=torch.float64, device=index.device).index_add(0, index, weighed)
     return torch.from_numpy(R.T @ inverse @ over_cells).to(index.device) @ sums
 
@@ -241,7 +284,6 @@ def stacked(constraints: Sequence[Affine], box: Box, weights: np.ndarray | None,
         for name, single in (("A", 2), ("lower", 1), ("upper", 1))
     )
     kind = compiled_kind(discrepancy)
-    assert kind is not None
     return Matrices(A, lower, upper, kind, np.empty(0) if weights is None else weights, box.lo, box.hi)
 
 
@@ -249,7 +291,8 @@ def project_batch(z: Tensor, matrices: Matrices) -> tuple[Tensor, Ends]:
     """Project every row of z, (B, n); the value is a function of z."""
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     plain = z.detach().contiguous()
-    ends = solve_batch(plain.numpy(), matrices, torch.finfo(z.dtype).eps / 2, out.numpy())
+    ends = new_ends(len(z), matrices.A.shape[1], z.shape[1])
+    by_threads(len(z), solve_batch, plain.numpy(), matrices, torch.finfo(z.dtype).eps / 2, out.numpy(), ends)
     return (_BatchProjection.apply(out, z, matrices, ends) if torch.is_grad_enabled() else out), ends
 
 
@@ -276,7 +319,8 @@ class _PullBack(torch.autograd.Function):
         ctx.save_for_backward(z)
         ctx.solved = (matrices, ends)
         out = torch.empty_like(z, memory_format=torch.contiguous_format)
-        pull_back_batch(gradient.contiguous().numpy(), z.contiguous().numpy(), matrices, ends, out.numpy())
+        given = gradient.contiguous().numpy(), z.contiguous().numpy()
+        by_threads(len(z), pull_back_batch, *given, matrices, ends, out.numpy())
         return out
 
     @staticmethod

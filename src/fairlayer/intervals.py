@@ -14,7 +14,7 @@ from __future__ import annotations
 from statistics import NormalDist
 
 import numpy as np
-from scipy.special import stdtrit
+import scipy  # whose parts load when they are used
 
 LEAST_TO_OBSERVE = 30  # samples in all, below which their range says little about the possible one
 
@@ -61,7 +61,7 @@ def welch(
     both = variance[plus] + np.where(second, variance[minus], 0.0)
     parts = variance**2 / (n + 1.0)
     freedom = both**2 / np.maximum(parts[plus] + np.where(second, parts[minus], 0.0), 1e-300)
-    half = stdtrit(np.maximum(freedom, 1.0), 0.5 + 0.5 * confidence) * np.sqrt(both)
+    half = scipy.special.stdtrit(np.maximum(freedom, 1.0), 0.5 + 0.5 * confidence) * np.sqrt(both)
     measured, middle = difference(mean), difference(centre)
     return np.stack([np.minimum(middle - half, measured), np.maximum(middle + half, measured)])
 
@@ -85,7 +85,7 @@ def log_ratio(
     spread = variance / safe**2
     both, parts = spread[plus] + spread[minus], spread**2 / (n + 1.0)
     freedom = both**2 / np.maximum(parts[plus] + parts[minus], 1e-300)
-    half = stdtrit(np.maximum(freedom, 1.0), 0.5 + 0.5 * confidence) * np.sqrt(both)
+    half = scipy.special.stdtrit(np.maximum(freedom, 1.0), 0.5 + 0.5 * confidence) * np.sqrt(both)
     middle = np.log(safe[plus]) - np.log(safe[minus])
     most = np.maximum(mean[plus], mean[minus])
     measured = np.where(most > 0, (mean[plus] - mean[minus]) / np.where(most > 0, most, 1.0), 0.0)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.process_group import Group
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
+from fairlayer.graph import fits_graph, number_of, project_in_graph
 from fairlayer.projection import Absent, Infeasible, Path, Surrogate, project
 from fairlayer.solution import Solution
 from fairlayer.solve.conic import Conic
@@ -58,11 +60,14 @@ class FairLayer(nn.Module):
         self.process_group: Group = process_group
         self.confidence = confidence
         self.simplex = simplex
+        self._number = number_of(self)
 
     def forward(
         self, z: Tensor, groups: Any = None, targets: Any = None, features: Any = None, weights: Any = None
     ) -> Tensor:
         """Project one batch: z of shape (n,) or (n, d), and what the constraints look at."""
+        if torch.compiler.is_compiling() and self._fits_graph(z, groups, targets, features, weights):
+            return project_in_graph(self._number, z, groups, targets, weights)
         solution = project(
             z,
             groups,
@@ -83,12 +88,27 @@ class FairLayer(nn.Module):
             simplex=self.simplex,
         )
         # Past nn.Module's own bookkeeping of attributes, which takes longer than a small solve.
-        object.__setattr__(self, "solution", Solution(solution.value.detach(), solution.facts, solution.margin))
+        self.__dict__["solution"] = Solution(solution.value.detach(), solution.facts, solution.margin)
         return solution.value
 
     def extra_repr(self) -> str:
         """Constraints and bounds."""
         return f"{self.rules.constraints}, bounds={self.bounds}"
 
+    def _fits_graph(self, *batch: Any) -> bool:
+        """Whether torch.compile can take the call into its graph: no gradient is wanted but that of z."""
+        sides = self.bounds or ()
+        return (
+            not self.rules.wants_gradient
+            and not any(isinstance(side, Tensor) and side.requires_grad for side in sides)
+            and self.process_group is None
+            and (self.training or self.confidence is None)
+            and fits_graph(*batch)
+        )
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "solution": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._number = number_of(self)

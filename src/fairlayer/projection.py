@@ -32,14 +32,23 @@ from fairlayer.decisions.surrogate import check_surrogate
 from fairlayer.eager import eager
 from fairlayer.errors import AbsentGroupError, InputError
 from fairlayer.gaps import bind_batch
-from fairlayer.gradient import Solved, attach_gradient, in_forward_mode, project_batch, refuse_tangents, stacked
+from fairlayer.gradient import (
+    WholeBatch,
+    attach_gradient,
+    attach_share,
+    in_forward_mode,
+    project_batch,
+    refuse_tangents,
+    stacked,
+)
 from fairlayer.margin import settle
 from fairlayer.solution import BatchFacts, ColumnFacts, ConicFacts, Facts, Solution
 from fairlayer.solve import Task, is_compiled, solve
 from fairlayer.solve.conic import Conic
-from fairlayer.solve.discrepancy import Discrepancy, check_interval, find_discrepancy
+from fairlayer.solve.discrepancy import Discrepancy, check_interval, find_discrepancy, has_loops
+from fairlayer.solve.gathering import gather
 from fairlayer.solve.newton import DONE
-from fairlayer.solve.opening import Part, open_batch, per_sample, shared_settings
+from fairlayer.solve.opening import Part, Whole, open_batch, per_sample, shared_settings
 from fairlayer.solve.ranks import solve_ranks
 
 Absent = Literal["vacuous", "raise"]
@@ -128,7 +137,8 @@ def project(
         features = None
     if surrogate is not None or rules.about_decisions:
         check_surrogate(surrogate, temperature)
-    kind, ranks = _read_discrepancy(discrepancy), find_ranks(process_group)
+    kind = discrepancy if isinstance(discrepancy, Conic) else find_discrepancy(discrepancy)
+    ranks = None if process_group is None else find_ranks(process_group)
     options = ProjectOptions(bounds, kind, levels, absent, infeasible, path, surrogate, temperature, ranks, simplex)
     if isinstance(z, Tensor):
         return _project(z, rules, options, groups, targets, features, weights)
@@ -140,10 +150,6 @@ def project(
         solution = _project(tensor, rules, options, groups, targets, features, weights)
     solution.value = solution.value.numpy()
     return solution
-
-
-def _read_discrepancy(discrepancy: Any) -> Any:
-    return discrepancy if isinstance(discrepancy, Conic) else find_discrepancy(discrepancy)
 
 
 def _span(bounds: Any) -> tuple[float, float]:
@@ -170,8 +176,6 @@ class ProjectOptions(NamedTuple):
 
 
 _CHOICES = {"absent": ("vacuous", "raise"), "infeasible": ("raise", "relax"), "path": ("auto", "compiled", "tensor")}
-
-
 _CHOSEN = set(product(*_CHOICES.values()))
 
 
@@ -183,12 +187,14 @@ def _check(z: Tensor, rules: ConstraintSet, targets: Any, options: ProjectOption
         raise InputError(
             "z is inside a transform of torch.func, such as forward mode, which the solver cannot see: use backward()."
         )
-    check_dense(z, "z")
+    if not is_dense(z):
+        check_dense(z, "z")
     if z.ndim not in (1, 2):
         raise InputError(f"z has shape {tuple(z.shape)}: pass outputs of shape (n,) or (n, d).")
-    if options.ranks is not None and (options.simplex or (z.ndim == 2 and z.shape[1] != 1)):
+    if options.ranks is not None and not options.simplex and z.ndim == 2 and z.shape[1] != 1:
         raise InputError(
-            "Outputs of several columns are not available over a process group: pass shape (n,) or (n, 1)."
+            f"z has shape {tuple(z.shape)}: over a process group, project each column by itself, z[:, j], or class "
+            "probabilities with simplex=True."
         )
     if options.simplex:
         if options.bounds is not None or options.surrogate is not None or options.path == "tensor":
@@ -241,7 +247,7 @@ def _project_simplex(
     _refuse_absent(system, options)
     if n == 0:
         return _nothing(z, system)
-    return project_classes(z, system, options.discrepancy)
+    return _project_bound(z, system, rules, read_bounds(None, n, np.float64), options, True)
 
 
 def _project_columns(
@@ -273,7 +279,7 @@ def _project_one(
     weights: Any = None,
 ) -> Solution:
     """Project one batch, z of shape (n,)."""
-    n = len(z)
+    n = z.shape[0]
     box = read_bounds(options.bounds, n, _DTYPES[z.dtype])
     rules.check_bounds(box.lowest)
     check_interval(box, options.discrepancy)
@@ -291,6 +297,15 @@ def _project_one(
     _refuse_absent(system, options)
     if n == 0:
         return _nothing(z, system)
+    return _project_bound(z, system, rules, box, options, compiled)
+
+
+def _project_bound(
+    z: Tensor, system: System, rules: ConstraintSet, box: Box, options: ProjectOptions, compiled: bool
+) -> Solution:
+    """Project a batch that the constraints are bound to."""
+    if options.simplex:
+        return project_classes(z, system, options.discrepancy)
     if rules.about_decisions:
         relax = options.infeasible == "relax"
         return project_decisions(z, system, rules, box, relax, options.surrogate, options.temperature)
@@ -299,7 +314,7 @@ def _project_one(
     task = Task(z.detach().contiguous(), system, box, options.discrepancy, compiled)
     result, excess = solve(task, relax=options.infeasible == "relax")
     facts = Facts(system.view, result.statistics, result.nu, result.missed, excess, result.beyond)
-    return Solution(attach_gradient(z, Solved(task, result, excess)), facts)
+    return Solution(attach_gradient(z, task, result, excess), facts)
 
 
 def _refuse_absent(system: System, options: ProjectOptions) -> None:
@@ -332,49 +347,88 @@ def _project_share(
         _check(z, rules, targets, options)
         if rules.matrices:
             raise InputError("Affine has a matrix over the outputs of one process: use it with process_group=None.")
-        if rules.about_decisions:
-            raise InputError("RateParity looks at the scores of one process: use it with process_group=None.")
-        if options.discrepancy.name != "squared":
+        if not has_loops(options.discrepancy):
             raise InputError(
-                f"discrepancy {options.discrepancy.name!r} is not available over a process group: use 'squared', or "
-                "process_group=None."
+                f"discrepancy {options.discrepancy.name!r} is not available over a process group: use one by its name, "
+                "or process_group=None."
             )
-        n, dtype = z.numel(), _DTYPES[z.dtype]
+        n, dtype = len(z), _DTYPES[z.dtype]
         known = None if targets is None else _read_targets(targets, n)
         weighed = None if weights is None else _read_weights(weights, n)
         groupings, columns = read_columns(
             rules, n, groups=groups, targets=known, features=features, levels=options.levels
         )
-        if any(isinstance(column, SoftGroup) for column in columns.values()):
-            raise InputError("SoftGroup has probabilities for each sample, which ranks do not share: pass labels.")
+        soft = {key: column for key, column in columns.items() if isinstance(column, SoftGroup)}
+        firm = {key: column for key, column in columns.items() if key not in soft}
+        gathers = options.simplex or rules.about_decisions or bool(soft)
         compiled = is_compiled(z, options.discrepancy) and options.path != "tensor"
         box = read_bounds(options.bounds, n, dtype)
         rules.check_bounds(box.lowest)
-        settings = {
-            **shared_settings(z, rules, box, options.bounds, known),
-            "attributes": repr(tuple(columns)),
-            "levels": repr(options.levels),
-            "weights": "some" if weighed is not None else "none",
-            "absent": options.absent,
-            "infeasible": options.infeasible,
-            "path": "compiled" if compiled else "tensor",
-        }
-        cells = assign_cells([*columns.values()], n, weighed)  # type: ignore[list-item]
-        flat = z.detach().reshape(-1).contiguous()
-        sides = per_sample(options.bounds)
+        check_interval(box, options.discrepancy)
+        settings = shared_settings(
+            z,
+            rules,
+            box,
+            options.bounds,
+            known,
+            columns=z.shape[1] if options.simplex else 1,
+            attributes=(*firm, *((key, column.labels) for key, column in soft.items())),
+            levels=None if options.levels is None else repr(options.levels),
+            weights="some" if weighed is not None else "none",
+            discrepancy=options.discrepancy.name,
+            surrogate=(options.surrogate, options.temperature),
+            absent=options.absent,
+            infeasible=options.infeasible,
+            path="compiled" if compiled else "tensor",
+        )
+        if gathers and set(dict(settings)["gradients wanted of"]) - {"z"}:  # type: ignore[call-overload]
+            raise InputError(
+                "Decisions, classes and SoftGroup have a gradient with respect to z alone over a process group: detach "
+                "targets, tolerances and bounds."
+            )
         return Part(
-            flat, box, sides, weighed, known, groupings, tuple(columns), cells, options.discrepancy, compiled, settings
+            z=z.detach().contiguous() if options.simplex else z.detach().reshape(-1).contiguous(),
+            box=box,
+            sides=per_sample(options.bounds),
+            weights=weighed,
+            targets=known,
+            groupings=groupings,
+            keys=tuple(firm),
+            cells=assign_cells([*firm.values()], n, weighed),  # type: ignore[list-item]
+            soft=soft,
+            gathers=gathers,
+            has_residuals=any(constraint.quantity == "residual" for constraint in rules.constraints),
+            discrepancy=options.discrepancy,
+            compiled=compiled,
+            settings=settings,
         )
 
     whole = open_batch(ranks, rules, read)
+    if whole.system is None or whole.part.gathers:
+        return _project_gathered(z, ranks, options, whole)
     system, flat = whole.system, z.reshape(-1)
     _refuse_absent(system, options)
     if not sum(whole.counts):
         return _nothing(z, system)
-    task = Task(flat.detach().contiguous(), system, whole.box, options.discrepancy, whole.compiled, ranks)
+    task = Task(whole.part.z, system, whole.part.box, options.discrepancy, whole.part.compiled, ranks)
     result, excess = solve_ranks(task, whole, relax=options.infeasible == "relax")
     facts = Facts(system.view, result.statistics, result.nu, result.missed, excess)
-    return Solution(attach_gradient(flat, Solved(task, result, excess)).reshape(z.shape), facts)
+    return Solution(attach_gradient(flat, task, result, excess).reshape(z.shape), facts)
+
+
+def _project_gathered(z: Tensor, ranks: Ranks, options: ProjectOptions, whole: Whole) -> Solution:
+    """Project the samples of all ranks, and keep those of this one: for what sums over cells are not enough for."""
+    batch = gather(ranks, whole)
+    _refuse_absent(batch.system, options)
+    if not sum(whole.counts):
+        return _nothing(z, batch.system)
+    everyones = torch.from_numpy(np.ascontiguousarray(batch.z)).to(dtype=z.dtype, device=z.device)
+    everyones.requires_grad_(z.requires_grad and torch.is_grad_enabled())
+    solution = _project_bound(everyones, batch.system, whole.rules, batch.box, options, whole.part.compiled)
+    flat = z if options.simplex else z.reshape(-1)
+    together = WholeBatch(everyones, solution.value, batch, ranks, whole.counts)
+    solution.value = attach_share(flat, together).reshape(z.shape)
+    return solution
 
 
 def _project_conic(z: Tensor, options: ProjectOptions, conic: Conic, system: System, box: Box) -> Solution:
@@ -456,12 +510,16 @@ def _project_each(z: Tensor, rules: ConstraintSet, options: ProjectOptions, weig
         value, ends = project_batch(z, matrices)
         # Whoever needs a closer look gets it: a contradiction, or a tolerance finer than the dtype.
         doubtful = np.flatnonzero(ends.outcome != DONE).tolist()
-        if not doubtful:
-            plan = RowPlan([], z.shape[1], {p: c.problem(0) for p, c in rules.matrix_at.items()})
-            view = plan.view(np.ones(len(plan.residual), dtype=bool))
-            return Solution(
-                value, BatchFacts([Facts(view, *end) for end in zip(ends.value, ends.nu, ends.missed, strict=True)])
-            )
+        plan = RowPlan([], z.shape[1], {p: c.problem(0) for p, c in rules.matrix_at.items()})
+        view = plan.view(np.ones(len(plan.residual), dtype=bool))
+        facts = [Facts(view, *end) for end in zip(ends.value, ends.nu, ends.missed, strict=True)]
+        if doubtful:
+            closer = {b: alone(b) for b in doubtful}
+            values = torch.stack([solution.value for solution in closer.values()])
+            value = value.index_copy(0, torch.tensor(doubtful), values)
+            for b, solution in closer.items():
+                facts[b] = solution.facts  # type: ignore[assignment]
+        return Solution(value, BatchFacts(facts))
     solutions = [alone(b) for b in range(len(z))]
     value = torch.stack([solution.value for solution in solutions]) if solutions else z.clone()
     return Solution(value, BatchFacts([solution.facts for solution in solutions]))  # type: ignore[misc]

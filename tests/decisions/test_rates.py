@@ -8,16 +8,12 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from brute import keeps, least_cost, least_cost_of_counts, rates
+from brute import FORMS, RULES, keeps, least_cost, least_cost_of_counts, overlapping, rates
 
 from fairlayer import FairLayer, InfeasibleError, InputError, MeanParity, RateParity, SoftGroup, Status, project
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.gaps import measure
 from fairlayer.training.methods import Penalty
-
-TOLERANCES = (0.0, 0.1, 0.25, 0.3, 0.5)
-RATIOS = (0.5, 0.8, 0.9, 1.0)
-RULES = [(tolerance, None) for tolerance in TOLERANCES] + [(None, ratio) for ratio in RATIOS]
 
 
 def constraint(rule, **options):
@@ -47,7 +43,7 @@ def patterns(n):
 
 
 def test_equals_brute_force_for_one_attribute():
-    """Every 67th of all cases up to n = 12; `./dev bench rates` goes through them all."""
+    """Every 67th of all cases up to n = 12; `./dev bench rates_exact` goes through them all."""
     tried = 0
     for number, (n, rule) in enumerate(product(range(1, 13), RULES)):
         rng = np.random.default_rng(number)
@@ -68,18 +64,16 @@ def test_equals_brute_force_for_one_attribute():
     assert tried > 600
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_equals_brute_force_for_overlapping_attributes(seed):
-    rng = np.random.default_rng(seed)
-    n, count = int(rng.integers(5, 10)), 2 + seed % 2
-    z = np.round(rng.random(n), 1 if seed % 2 else 9)
-    columns = [np.concatenate([[0, 1], rng.integers(0, 2 + (j == 0), n - 2)]) for j in range(count)]
-    rules = [RULES[int(rng.integers(0, len(RULES)))] for _ in columns]
-    groups = dict(zip("abc", columns, strict=False))
-    solution = project(z, groups, [constraint(rule, over=name) for rule, name in zip(rules, groups, strict=True)])
-    assert solution.status is Status.OPTIMAL
-    assert all(keeps(rates(solution.value >= 0.5, c), *rule) for c, rule in zip(columns, rules, strict=True))
-    assert change(solution, z) == pytest.approx(least_cost(z, columns, rules), rel=1e-7, abs=1e-14)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("seed", range(8))
+def test_equals_brute_force_for_overlapping_attributes(seed, form):
+    """`./dev bench rates_exact` goes through many more."""
+    case = overlapping(np.random.default_rng(seed), 3 + seed, form)
+    asked = [constraint(rule, over=name, given=case.given) for rule, name in zip(case.rules, case.groups, strict=True)]
+    solution = project(case.z, case.groups, asked, targets=case.targets, weights=case.weights)
+    assert not case.wrong(solution.value, solution.optimality_gap)
+    if case.weights is None:
+        assert solution.optimality_gap == 0.0
 
 
 @pytest.mark.parametrize("rule", RULES)

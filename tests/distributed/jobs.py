@@ -8,19 +8,21 @@ import time
 from contextlib import contextmanager
 from itertools import product
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from fairlayer import EqualizedResiduals, FairLayer, MeanParity, project
+from fairlayer.binding import process_group
 
 
 @contextmanager
 def counted() -> Any:
     """Counts collectives."""
     found = {"collectives": 0}
-    names = ("all_reduce", "all_gather_object", "broadcast_object_list")
+    names = ("all_to_all_single", "all_reduce", "all_gather_object", "broadcast_object_list")
     real = {name: getattr(dist, name) for name in names}
 
     def counting(name: str) -> Any:
@@ -95,6 +97,12 @@ def project_many(group: Any, own: list[dict[str, Any]]) -> list[Any]:
     return results
 
 
+def project_as_many(group: Any, own: dict[str, Any]) -> dict[str, Any]:
+    """Project a share, with sums taken as for a group of many ranks."""
+    with patch.object(process_group, "FEW", 0):
+        return project_share(group, own)
+
+
 def double_backward(group: Any, own: dict[str, Any]) -> str:
     """The message that a second derivative gives."""
     arguments = dict(own)
@@ -113,7 +121,7 @@ def die(group: Any, own: dict[str, Any]) -> Any:
     fate, seconds = arguments.pop("fate", None), arguments.pop("seconds")
     group = dist.new_group(timeout=datetime.timedelta(seconds=seconds))
     if fate in ("dies", "hangs"):
-        real = dist.all_reduce
+        real = dist.all_to_all_single
         calls = []
 
         def end(*args: Any, **options: Any) -> Any:
@@ -122,7 +130,7 @@ def die(group: Any, own: dict[str, Any]) -> Any:
                 os._exit(1) if fate == "dies" else time.sleep(60)
             return real(*args, **options)
 
-        dist.all_reduce = end
+        dist.all_to_all_single = end
     started = time.monotonic()
     try:
         project_share(group, arguments)

@@ -14,18 +14,20 @@ from conformance import CASES, assert_holds, make_problem
 from fairlayer import (
     Affine,
     ConditionalParity,
+    EqualizedResiduals,
     MeanParity,
     RateParity,
     ResidualMean,
     SoftGroup,
     Solution,
+    WeightedSquared,
     code_groups,
     project,
 )
 from fairlayer.solution import RecordedFacts, Status
 from formulas import Problem
 
-UNSUPPORTED = {"affine", "soft membership", "with a matrix"}
+UNSUPPORTED = {"affine", "with a matrix"}
 SPREAD = [name for name in CASES if name not in UNSUPPORTED]
 DTYPES = (torch.float64, torch.float32)
 OPTIONS = [("no bounds", "unweighted"), ("box", "weighted"), ("per sample", "unweighted"), ("per sample", "weighted")]
@@ -37,6 +39,8 @@ def take(values: Any, rows: np.ndarray) -> Any:
         return {name: take(column, rows) for name, column in values.items()}
     if isinstance(values, tuple):  # bounds
         return tuple(take(side, rows) for side in values)
+    if isinstance(values, SoftGroup):
+        return SoftGroup(values.probabilities[rows], values.labels)
     if values is None or np.ndim(values.detach() if isinstance(values, torch.Tensor) else values) == 0:
         return values
     return values[rows] if not isinstance(values, list) else [values[row] for row in rows]
@@ -44,7 +48,7 @@ def take(values: Any, rows: np.ndarray) -> Any:
 
 def share(arguments: dict[str, Any], rows: np.ndarray) -> dict[str, Any]:
     """The arguments of one rank."""
-    whole = ("constraints", "path", "absent", "infeasible", "levels", "discrepancy")
+    whole = ("constraints", "path", "absent", "infeasible", "levels", "discrepancy", "simplex", "surrogate")
     return {name: value if name in whole else take(value, rows) for name, value in arguments.items()}
 
 
@@ -146,6 +150,104 @@ def test_tensor_operations_give_the_same_bits(pool):
         assert_same([compiled[0], *tensor])
 
 
+@pytest.mark.parametrize("discrepancy", ["entropy", "logits", "kl"])
+def test_every_discrepancy_and_any_split(pool, discrepancy):
+    """Compiled and in tensor operations, with weights and bounds of each sample; extreme outputs among the others."""
+    rng = np.random.default_rng(12)
+    n, listed = 90, []
+    groups = {"a": rng.integers(0, 2, n), "b": rng.integers(0, 3, n)}
+    logit = rng.normal(size=n) * 2.0 + groups["a"]
+    logit[:3] = 20.0, -20.0, 35.0
+    z = {"entropy": np.clip(1.0 / (1.0 + np.exp(-logit)), 1e-9, 1.0 - 1e-7), "logits": logit, "kl": np.exp(logit / 3)}
+    boxes = [None, (0.05, 0.9), (rng.uniform(0.0, 0.1, n), rng.uniform(0.8, 0.95, n))]
+    for dtype, bounds, weights, path in product(DTYPES, boxes, (None, rng.uniform(0.5, 2.0, n)), ("auto", "tensor")):
+        listed.append(
+            {
+                "z": torch.tensor(z[discrepancy], dtype=dtype),
+                "upstream": torch.tensor(rng.normal(size=n), dtype=dtype),
+                "groups": groups,
+                "constraints": [MeanParity(0.03)],
+                "bounds": bounds,
+                "weights": weights,
+                "path": path,
+                "discrepancy": discrepancy,
+            }
+        )
+    for arguments, results in zip(listed, run_splits(pool, listed, rng), strict=True):
+        assert_same(results)
+        near = 1e-9 if arguments["z"].dtype == torch.float64 else 1e-5
+        problem = Problem(results[0]["value"].double().numpy(), arguments["constraints"], groups, arguments["bounds"])
+        assert_holds(replace(problem, weights=arguments["weights"]), as_solution(results[0]))
+        raw = arguments["z"].clone().requires_grad_()
+        alone = project(raw, **{name: value for name, value in arguments.items() if name not in ("z", "upstream")})
+        alone.value.backward(arguments["upstream"])
+        assert results[0]["status"] == alone.status.name
+        torch.testing.assert_close(results[0]["value"], alone.value.detach(), rtol=near, atol=near)
+        torch.testing.assert_close(results[0]["gradient"], raw.grad, rtol=100 * near, atol=near)
+
+
+def gathered_cases() -> dict[str, dict[str, Any]]:
+    """What every rank gets all samples for."""
+    rng = np.random.default_rng(14)
+    n = 80
+    groups = {"a": np.array(["f", "m"])[rng.integers(0, 2, n)], "b": rng.integers(0, 3, n)}
+    p = 1.0 / (1.0 + np.exp(-rng.normal(size=n) - (groups["a"] == "m")))
+    soft = rng.dirichlet(np.ones(3), n)
+    classes = np.exp(rng.normal(size=(n, 3)) + np.outer(groups["a"] == "m", [0.5, 0.0, 0.0]))
+    classes /= classes.sum(axis=1, keepdims=True)
+    one = {"z": torch.tensor(p), "groups": groups, "upstream": torch.tensor(rng.normal(size=n)), "bounds": (0.0, 1.0)}
+    only = {"groups": {"a": groups["a"]}}
+    mixed = {"groups": {"a": SoftGroup(soft), "b": groups["b"]}}
+    of_classes = {"z": torch.tensor(classes), "upstream": torch.tensor(rng.normal(size=(n, 3))), "bounds": None}
+    rates = {"constraints": [RateParity(0.04)]}
+    return {
+        "one attribute": one | only | rates,
+        "two attributes": one | {"constraints": [RateParity(0.2)]},
+        "weighted": one | only | rates | {"weights": rng.integers(1, 4, n).astype(float)},
+        "given the target": one | only | {"constraints": [RateParity(0.1, given="each")], "targets": p > 0.4},
+        "surrogate": one | only | rates | {"surrogate": "sigmoid"},
+        "no gradient": one | only | rates | {"upstream": None},
+        "soft": one | {"groups": {"a": SoftGroup(soft)}, "constraints": [MeanParity(0.01)]},
+        "soft and firm": one | mixed | {"constraints": [MeanParity(0.02)], "bounds": (np.zeros(n), 0.9)},
+        "soft residuals": one | mixed | {"constraints": [EqualizedResiduals(0.1)], "targets": p * 1.1},
+        "classes": one | of_classes | {"constraints": [MeanParity(0.02)], "simplex": True},
+        "classes, entropy": one
+        | of_classes
+        | {"constraints": [MeanParity(0.02)], "simplex": True, "discrepancy": "entropy"},
+    }
+
+
+def test_decisions_classes_and_soft_groups(pool):
+    """Every rank gets all samples; the answer is that of a single process on the whole batch, sorted."""
+    rng = np.random.default_rng(15)
+    cases = gathered_cases()
+    for (name, arguments), results in zip(cases.items(), run_splits(pool, [*cases.values()], rng), strict=True):
+        assert "error" not in results[0], (name, results[0])
+        assert_same(results)
+        z = arguments["z"].clone().requires_grad_(arguments["upstream"] is not None)
+        alone = project(z, **{key: value for key, value in arguments.items() if key not in ("z", "upstream")})
+        assert results[0]["status"] == alone.status.name, name
+        assert results[0]["rows"] == alone.rows
+        torch.testing.assert_close(results[0]["value"], alone.value.detach(), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(results[0]["gaps"], alone.gaps, rtol=1e-9, atol=1e-9)
+        assert results[2]["forward"] <= 5
+        if arguments["upstream"] is not None:
+            alone.value.backward(arguments["upstream"])
+            torch.testing.assert_close(results[0]["gradient"], z.grad, rtol=1e-7, atol=1e-9)
+            assert results[2]["backward"] == 1
+
+
+def test_a_large_group_gets_the_same(pool):
+    """Of many ranks sums are taken by all-reduce, of few by sending everything to everyone."""
+    rng = np.random.default_rng(13)
+    one = arguments_of(make_problem("mean parity", "box", "weighted"), torch.float64, rng)
+    rows = splits(len(one["z"]), rng)[2]
+    given = [share(one, own) for own in rows]
+    few, many = (pool.run(f"jobs:{job}", given) for job in ("project_share", "project_as_many"))
+    for name in ("value", "gradient"):
+        assert torch.equal(joined(few, rows, name), joined(many, rows, name))
+
+
 def test_gradients_reach_tolerances_targets_and_bounds(pool):
     """Over all ranks they add up to those of a single process."""
     rng = np.random.default_rng(3)
@@ -231,8 +333,10 @@ def test_more_combinations_than_are_numbered_directly(pool):
 
 def test_a_batch_that_nobody_has(pool):
     arguments = {"z": torch.zeros(0), "groups": np.zeros(0, dtype=int), "constraints": [MeanParity(0.1)]}
-    results = pool.run("jobs:project_share", [arguments] * 3)
-    assert [len(result["value"]) for result in results] == [0, 0, 0]
+    soft = {"groups": {"a": SoftGroup(np.zeros((0, 2)))}, "bounds": (np.zeros(0), 1.0)}
+    for one in (arguments, arguments | {"constraints": [RateParity(0.1)]}, arguments | soft):
+        results = pool.run("jobs:project_share", [one] * 3)
+        assert [len(result["value"]) for result in results] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e-3, 1e12, 1e40, 1e200])
@@ -362,10 +466,9 @@ BAD = {
     "outputs must be finite": {"z": torch.tensor([0.1, float("nan"), 0.4, 0.3]).double()},
     "groups has no columns": {"groups": {}},
     "one label per output": {"groups": {"a": np.array([0, 1])}},
-    "SoftGroup": {"groups": {"a": SoftGroup(np.full((4, 2), 0.5))}},
     "Affine": {"constraints": [Affine(np.ones((1, 4)), 0.0, 1.0)]},
-    "RateParity": {"constraints": [RateParity(0.1)]},
-    "discrepancy 'entropy'": {"discrepancy": "entropy"},
+    "over a process group, project each column": {"z": torch.zeros(4, 2).double()},
+    "discrepancy 'weighted squared'": {"discrepancy": WeightedSquared(2.0)},
 }
 
 

@@ -12,6 +12,8 @@ import torch
 from fairlayer.arrays import as_numpy
 from fairlayer.errors import InputError
 
+_NUMBERS = (float, int, bool, type(None))
+
 
 @dataclass(frozen=True, eq=False)
 class Box:
@@ -66,11 +68,8 @@ def read_bounds(bounds: Any, n: int, dtype: np.dtype[Any] | type | torch.dtype) 
         raise InputError(
             f"bounds must be a pair (lo, hi), either of them None for an open side; got {bounds!r}."
         ) from error
-    for side in (low, high):
-        if isinstance(side, int) and abs(side) > 1e308:
-            raise InputError(f"bounds has a number beyond the range of floats: {str(side)[:20]}... Use None instead.")
-    if isinstance(low, float | int | None) and isinstance(high, float | int | None):
-        return _scalar_box(-np.inf if low is None else float(low), np.inf if high is None else float(high), dtype)
+    if type(low) in _NUMBERS and type(high) in _NUMBERS:
+        return _scalar_box(low, high, dtype)
     lo, lo_tensor = _side(low, -np.inf, n, "bounds[0]")
     hi, hi_tensor = _side(high, np.inf, n, "bounds[1]")
     lo, hi = _inwards(lo, dtype, np.inf), _inwards(hi, dtype, -np.inf)
@@ -80,8 +79,12 @@ def read_bounds(bounds: Any, n: int, dtype: np.dtype[Any] | type | torch.dtype) 
 
 
 @lru_cache(maxsize=64)
-def _scalar_box(low: float, high: float, dtype: Any) -> Box:
-    lo, hi = (_inwards(np.array([side]), dtype, towards) for side, towards in ((low, np.inf), (high, -np.inf)))
+def _scalar_box(low: float | None, high: float | None, dtype: Any) -> Box:
+    for side in (low, high):
+        if isinstance(side, int) and abs(side) > 1e308:
+            raise InputError(f"bounds has a number beyond the range of floats: {str(side)[:20]}... Use None instead.")
+    ends = -np.inf if low is None else float(low), np.inf if high is None else float(high)
+    lo, hi = (_inwards(np.array([side]), dtype, to) for side, to in zip(ends, (np.inf, -np.inf), strict=True))
     _check(lo, hi)
     return Box(lo, hi, float(lo[0]), float(hi[0]))
 

@@ -59,33 +59,29 @@ def assign_cells(columns: Sequence[Column], n: int, weights: np.ndarray | None =
     if not columns or n == 0:
         labels = tuple(column.labels or () for column in columns)
         return _finish(np.zeros(n, dtype=np.int32), np.full(int(not columns), float(n)), Levels(labels, b""), weights)
-    if any(isinstance(column.values, torch.Tensor) for column in columns):
-        return _on_device(columns, weights)
     # As a rule the first samples have all labels that there are; whether they have is seen while cells are numbered.
     for seen in (min(n, _GLANCE), n):
-        ranges = [
-            column_range(column.values[:seen]) if column.labels is None else (0, len(column.labels))
-            for column in columns
-        ]
-        size = 1.0
-        for _, width in ranges:
-            size *= width
-        if size <= MOST_DIRECT:
-            index, within = np.zeros(n, dtype=np.int32), True
-            for column, (start, width) in zip(columns, ranges, strict=True):
-                within = within and add_digits(column.values, start, width, index)
-            if within:
-                count = count_cells(index, int(size))
-                labels = tuple(
-                    column.labels if column.labels is not None else _range_labels(j, ranges, count)
-                    for j, column in enumerate(columns)
-                )
-                return _finish(index, count, Levels(labels, None), weights)
+        index, ranges, size, within = np.zeros(n, dtype=np.int32), [], 1.0, True
+        for column in columns:
+            if type(column.values) is torch.Tensor:
+                return _on_device(columns, weights)
+            known = 0 if column.labels is None else len(column.labels)
+            start, last, fits = add_column(column.values, known, seen, index)
+            ranges.append((start, last - start + 1))
+            size *= last - start + 1
+            within = within and fits
+        if within and size <= MOST_DIRECT:
+            count = count_cells(index, int(size))
+            labels = tuple([
+                column.labels if column.labels is not None else _range_labels(j, ranges, count)
+                for j, column in enumerate(columns)
+            ])  # fmt: skip
+            return _finish(index, count, Levels(labels, None), weights)
     if size > _MOST_CODES:
         columns, ranges = _narrowed(columns)
     code = np.zeros(n, dtype=np.int64)
-    for column, (start, width) in zip(columns, ranges, strict=True):
-        add_digits(column.values, start, width, code)
+    for column in columns:
+        add_column(column.values, 0 if column.labels is None else len(column.labels), n, code)
     index, codes = number_codes(code)
     count = count_cells(index, len(codes))
     found = np.empty((len(codes), len(columns)), dtype=np.int64)
@@ -156,30 +152,23 @@ def _weigh(index: Any, weights: np.ndarray, G: int) -> np.ndarray:
     return total
 
 
-def column_range(values: np.ndarray) -> tuple[int, int]:
-    """The least integer of a column, and how many there are up to its greatest."""
-    least, greatest = _extremes(values)
-    return least, greatest - least + 1
-
-
 @compiled
-def _extremes(values):
-    smallest = largest = values[0]
-    for i in range(values.size):
-        smallest = min(smallest, values[i])
-        largest = max(largest, values[i])
-    return smallest, largest
+def add_column(values, known, seen, code):
+    """code = code * width + (value - start), sample by sample; the first value, the last, and whether all lie between.
 
-
-@compiled
-def add_digits(values, start, width, code):
-    """code = code * width + (values - start), sample by sample; whether all values are among those `width` ones."""
-    largest = np.uint64(0)  # negative ones are the largest of all
+    known: how many values there are, from 0 on; or 0, for those from the least to the greatest of the first `seen`.
+    """
+    start, last = 0, known - 1
+    if known == 0:
+        start = last = values[0]
+        for i in range(seen):
+            start, last = min(start, values[i]), max(last, values[i])
+    width, largest = last - start + 1, np.uint64(0)  # negative ones are the largest of all
     for i in range(values.size):
         digit = values[i] - start
         code[i] = code[i] * width + digit
         largest = max(largest, np.uint64(digit))
-    return largest < np.uint64(width)
+    return start, last, largest <= np.uint64(last - start)
 
 
 @compiled

@@ -52,7 +52,9 @@ class ConstraintSet:
         self.key = tuple((type(constraint), constraint.key) for constraint in listed)
         self._hash = hash(self.key)
         self._groupings: dict[tuple[Name, ...], tuple[Groupings, tuple[Name, ...]]] = {}
-        self._limits: tuple[Any, Any, Any] = (None, None, None)
+        # Tolerances that are tensors change as they are learned; numbers stay, and so do the limits made of them.
+        self._learned = any(isinstance(getattr(c, "tolerance", None), torch.Tensor) for c in listed)
+        self._limits: tuple[RowPlan | None, Any] = (None, None)
 
     def __hash__(self) -> int:
         return self._hash
@@ -71,6 +73,12 @@ class ConstraintSet:
             # In the order of the table, in which cells are numbered, whatever order constraints name them in.
             self._groupings[names] = each, tuple(name for name in names if name in wanted)
         return self._groupings[names]
+
+    @property
+    def wants_gradient(self) -> bool:
+        """Whether gradients are wanted of a tolerance, or of a limit of rows."""
+        limits = [getattr(c, name, None) for c in self.constraints for name in ("tolerance", "lower", "upper")]
+        return any(isinstance(limit, torch.Tensor) and limit.requires_grad for limit in limits)
 
     def tolerances(self) -> tuple[Any, ...]:
         """Tolerances as they are now: numbers, or tensors where gradients of them are wanted; 0 where there is none."""
@@ -91,15 +99,14 @@ class ConstraintSet:
 
     def limits(self, plan: RowPlan) -> Limits:
         """Bounds of every family of a plan; as tensors too where gradients of them are wanted."""
-        tolerances = self.tolerances()
-        if self.matrices or any(isinstance(tolerance, torch.Tensor) for tolerance in tolerances):
-            return self._mixed_limits(plan, tolerances)
-        kept = self._limits  # another thread may be at work on another plan
-        if kept[0] is not plan or kept[1] != tolerances:
-            upper = np.array(tolerances, dtype=np.float64)[plan.owner]
-            lower = np.where(plan.kind == RATIO, -np.inf, -upper)
-            self._limits = kept = (plan, tolerances, (lower, upper, None, None))
-        return kept[2]
+        if self.matrices or self._learned:
+            return self._mixed_limits(plan, self.tolerances())
+        kept, limits = self._limits  # another thread may be at work on another plan
+        if kept is not plan:
+            upper = np.array(self.tolerances(), dtype=np.float64)[plan.owner]
+            limits = np.where(plan.kind == RATIO, -np.inf, -upper), upper, None, None
+            self._limits = plan, limits
+        return limits
 
     def _mixed_limits(self, plan: RowPlan, tolerances: tuple[Any, ...]) -> Limits:
         sides: list[list[torch.Tensor]] = [[torch.zeros(0)], [torch.zeros(0)]]

@@ -22,7 +22,7 @@ _LOW = np.int64(0xFFFFFFFF)
 _HALF = np.int64((1 << 27) - 1)
 
 
-@compiled(inner=True)
+@compiled(small=True)
 def add_whole(limbs, place, mantissa, negative):
     """limbs += mantissa * 2^place, mantissa below 2^54."""
     at, by = place >> 5, place & 31
@@ -111,6 +111,18 @@ def round_sums(limbs, S, error):
         high, low = rounded(limbs[c], unit)
         S[c] = high + low
         error[c] = UNIT * abs(S[c]) + (TINY if unit < -1074 else 0.0)
+
+
+@compiled
+def carry(limbs):
+    """Bring every limb but the last below 2^32, so that 2^31 others may be added; limbs: (m, any number)."""
+    for j in range(limbs.shape[0]):
+        over = np.int64(0)
+        for k in range(limbs.shape[1] - 1):
+            total = limbs[j, k] + over
+            limbs[j, k] = total & _LOW
+            over = total >> 32
+        limbs[j, limbs.shape[1] - 1] += over
 
 
 @compiled

@@ -106,5 +106,6 @@ def _soft_members(columns: Sequence[GridColumn]) -> tuple[tuple[tuple[Label, ...
     member = np.ones((len(columns[0].digits), 1))
     for column in columns:
         share = column.digits if column.digits.ndim == 2 else column.digits[:, None] == np.arange(len(column.labels))
-        member = (member[:, :, None] * share[:, None, :]).reshape(len(member), -1)
+        both = member[:, :, None] * share[:, None, :]
+        member = both.reshape(len(member), both.shape[1] * both.shape[2])
     return tuple(product(*(column.labels for column in columns))), member

@@ -17,6 +17,9 @@ from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
 from fairlayer.frames import frame_columns, is_frame
 
+_INTEGERS = np.dtype(np.int64)
+_WHOLE = {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32}
+
 
 class Column:
     """One integer per sample. `labels[v]` is what v stands for; None where the integers are the labels themselves."""
@@ -150,40 +153,42 @@ def group_columns(groups: Any) -> dict[Name, Any]:
     """Columns by name, as they are."""
     if groups is None:
         raise InputError("groups is missing: pass the protected attributes, for instance groups={'sex': sex}.")
-    if isinstance(groups, Mapping):
+    table = groups
+    if isinstance(groups, torch.Tensor):
+        if not is_dense(groups):
+            raise InputError("groups is a sparse or meta tensor: pass a dense one that holds its labels.")
+        dimensions = groups.ndim
+        if groups.is_cpu and groups.dtype in _WHOLE:
+            table = groups.numpy()
+    elif isinstance(groups, Mapping):
         return dict(groups)
-    if isinstance(groups, SoftGroup):
+    elif isinstance(groups, SoftGroup):
         return {0: groups}
-    if is_frame(groups):
+    elif is_frame(groups):
         return frame_columns(groups)
-    if isinstance(groups, torch.Tensor) and not is_dense(groups):
-        raise InputError("groups is a sparse or meta tensor: pass a dense one that holds its labels.")
-    dimensions = groups.ndim if isinstance(groups, torch.Tensor) else 0
-    if not isinstance(groups, str | torch.Tensor):
-        dimensions = getattr(groups, "ndim", None) or as_numpy(groups, "groups").ndim
+    else:
+        dimensions = 0
+        if not isinstance(groups, str):
+            dimensions = getattr(groups, "ndim", None) or as_numpy(groups, "groups").ndim
+        if dimensions == 2:
+            table = _as_array(groups, "groups")
     if dimensions == 1:
         return {getattr(groups, "name", None) or 0: groups}
     if dimensions != 2:
         kind = type(groups).__name__
         raise InputError(f"groups must be columns, a frame, or an array of shape (n,) or (n, k); got {kind}.")
-    table = groups if isinstance(groups, torch.Tensor) else _as_array(groups, "groups")
-    if isinstance(table, torch.Tensor) and table.device.type == "cpu" and _whole(table):
-        table = table.numpy()
     return {j: table[:, j] for j in range(table.shape[1])}
-
-
-def _whole(values: torch.Tensor) -> bool:
-    return not (values.is_floating_point() or values.is_complex()) and values.dtype not in (torch.uint64, torch.bool)
 
 
 def read_column(name: Name, values: Any, n: int, levels: Sequence[Label] | None = None) -> Column | SoftGroup:
     """Turn one attribute into a column of integers."""
     kind = type(values)
-    if kind is np.ndarray and values.dtype == np.int64 and levels is None and values.shape == (n,):
+    if kind is torch.Tensor and values.dtype in _WHOLE and is_dense(values) and levels is None and values.shape == (n,):
+        if not values.is_cpu:
+            return Column(name, values.long())
+        values, kind = values.numpy(), np.ndarray
+    if kind is np.ndarray and values.dtype == _INTEGERS and levels is None and values.shape == (n,):
         return Column(name, values)
-    if kind is torch.Tensor and levels is None and values.shape == (n,) and _whole(values) and is_dense(values):
-        values = values.long()
-        return Column(name, values.numpy() if values.device.type == "cpu" else values)
     if not hasattr(values, "__len__") or isinstance(values, str):
         raise InputError(f"groups[{name!r}] is {values!r}: pass a column, one label per output.")
     if len(values) != n:

@@ -19,6 +19,9 @@ from fairlayer.errors import InputError, RankError
 
 ProcessGroup = Any  # torch.distributed.ProcessGroup, which builds of torch without it do not have
 Group = Literal["default"] | ProcessGroup | None
+# Ranks up to which everyone sends all others its words and adds them up by itself: these few kilobytes arrive in one
+# hop, where an all-reduce takes two for each rank.
+FEW = 8
 
 
 class Ranks:
@@ -38,7 +41,13 @@ class Ranks:
     def total(self, words: np.ndarray) -> np.ndarray:
         """Sums over all ranks of an int64 array, which must have the same size on each."""
         tensor = torch.from_numpy(words).to(self.device)
-        self._ask(lambda: dist.all_reduce(tensor, group=self.group))
+        if self.size <= FEW:
+            to_each = tensor.expand(self.size, *tensor.shape).contiguous()
+            everyones = torch.empty_like(to_each)
+            self._ask(lambda: dist.all_to_all_single(everyones, to_each, group=self.group))
+            tensor = everyones.sum(dim=0)
+        else:
+            self._ask(lambda: dist.all_reduce(tensor, group=self.group))
         return tensor.cpu().numpy()
 
     def from_each(self, mine: Any) -> list[Any]:

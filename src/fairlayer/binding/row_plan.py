@@ -82,9 +82,9 @@ class RowPlan:
     def means(self, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Entries of M that make means of cell sums, and which statistics have any weight."""
         if self.whole and not self.matrices:
-            value, total = np.empty(len(self.statistic)), np.zeros(len(self.residual))
-            if _means_of_counts(self.start, self.statistic, weight, total, value):
-                return value, total > 0
+            value, present = np.empty(self.statistic.shape), np.empty(self.residual.shape, dtype=bool)
+            if _means_of_counts(self.start, self.statistic, weight, value, present):
+                return value, present
         total = self.totals(weight)
         present = total > 0
         if not self.matrices:
@@ -117,8 +117,9 @@ class RowPlan:
 
 
 @compiled
-def _means_of_counts(start, statistic, weight, total, value):
+def _means_of_counts(start, statistic, weight, value, present):
     """Entries of M that make means of cell sums; False where weights are not whole, and their sums not exact."""
+    total = np.zeros(present.size)
     for c in range(weight.size):
         if weight[c] != np.floor(weight[c]) or weight[c] > _MOST_WHOLE:
             return False
@@ -126,6 +127,8 @@ def _means_of_counts(start, statistic, weight, total, value):
             total[statistic[e]] += weight[c]
     for e in range(value.size):
         value[e] = 1.0 / max(total[statistic[e]], 1.0)
+    for k in range(present.size):
+        present[k] = total[k] > 0.0
     return True
 
 

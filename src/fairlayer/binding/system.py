@@ -26,6 +26,7 @@ from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
 
 Kinds = tuple[tuple[type, ...] | None, ...]  # types of the labels of each column; None where they are integers
+_NONE = np.empty(0)
 MOST_KEPT = 4096  # cells of a plan that is worth keeping for the next batch
 
 
@@ -46,6 +47,11 @@ class System(NamedTuple):
     targets: np.ndarray | None = None
     stated: tuple[np.ndarray, np.ndarray] = (np.zeros(0), np.zeros(0))
 
+    @property
+    def wants_gradient(self) -> bool:
+        """Whether gradients are wanted of anything in it."""
+        return self.lower is not None or self.upper is not None or self.offset is not None
+
 
 def bind(
     rules: ConstraintSet,
@@ -59,14 +65,15 @@ def bind(
 ) -> System:
     """Bind constraints to a batch of n samples. Weights, if any, are an (n,) float64 array."""
     groupings, columns = read_columns(rules, n, groups=groups, targets=targets, features=features, levels=levels)
-    if rules.matrices or any(type(column) is SoftGroup for column in columns.values()):  # every sample is its own cell
+    if rules.matrices or SoftGroup in map(type, columns.values()):  # every sample is its own cell
         index, count = np.arange(n, dtype=np.int32), np.ones(n)
         weight = count if weights is None else weights
         plan = make_plan(rules, groupings, {key: _sample_column(c) for key, c in columns.items()}, n)
     else:
-        index, count, weight, levels_met = assign_cells(list(columns.values()), n, weights)  # type: ignore[arg-type]
-        kinds = tuple(None if c.labels is None else tuple(map(type, c.labels)) for c in columns.values())
-        plan = cell_plan(rules, groupings, tuple(columns), levels_met, len(count), kinds)
+        each: list[Column] = [*columns.values()]  # type: ignore[list-item]
+        index, count, weight, levels_met = assign_cells(each, n, weights)
+        kinds = tuple([None if c.labels is None else tuple(map(type, c.labels)) for c in each])
+        plan = cell_plan(rules, groupings, tuple(columns), levels_met, count.size, kinds)
     return bind_plan(plan, rules, index, count, weight, weights, targets)
 
 
@@ -85,7 +92,8 @@ def read_columns(
     columns: dict[Key, Column | SoftGroup] = {("group", name): attributes[name] for name in used}
     for constraint in rules.conditioned:
         columns.update(condition_columns(constraint, features, targets))
-    check_lengths(rules, columns, n)
+    if rules.needs_features or rules.matrices:
+        check_lengths(rules, columns, n)
     return groupings, columns
 
 
@@ -170,7 +178,7 @@ def bind_plan(
         raise InputError("weights has zeros: Affine rows need a positive weight for every output.")
     value, present = plan.means(weight)
     view = plan.view(present)
-    sample_weights = np.empty(0) if weights is None else weights
+    sample_weights = _NONE if weights is None else weights
     offset_tensor = None
     lower, upper, lower_tensor, upper_tensor = rules.limits(plan)
     rows = plan.rows(value, present, plan.no_offset, lower, upper)

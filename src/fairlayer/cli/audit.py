@@ -17,21 +17,12 @@ if TYPE_CHECKING:
     from fairlayer.audit import Audit
 
 
+@options.constrained
 def audit(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file of any size.")],
     prediction: Annotated[str, typer.Option(metavar="COLUMN", help="The column of predictions: scores, or 0 and 1.")],
     protected: options.Protected,
-    parity: options.Parity = None,
-    ratio: options.Ratio = None,
-    rate: options.Rate = None,
-    rate_ratio: options.RateRatio = None,
-    given: options.Given = None,
-    odds: options.Odds = None,
-    residuals: options.Residuals = None,
-    residual_mean: options.ResidualMean = None,
-    conditional: options.Conditional = None,
-    constraint: options.Constraints = None,
-    over: options.Over = None,
+    wanted: options.Wanted,
     target: options.Target = None,
     raw: Annotated[
         str | None,
@@ -87,20 +78,6 @@ def audit(
     """
     if form not in FORMS:
         raise InputError(f"--format: {form!r} is none of {', '.join(FORMS)}.")
-    wanted = options.Wanted(
-        parity=parity,
-        ratio=ratio,
-        rate=rate,
-        rate_ratio=rate_ratio,
-        given=given,
-        threshold=threshold,
-        odds=odds,
-        residuals=residuals,
-        residual_mean=residual_mean,
-        conditional=conditional or (),
-        constraint=constraint or (),
-        over=over or (),
-    )
     wanted.check_target(target, "predictions")
     _check_outputs(output, card, [path for path in (data, facts) if path is not None], form)
     if facts is not None and card is None:

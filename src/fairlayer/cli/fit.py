@@ -63,6 +63,7 @@ class ServingName(StrEnum):
     BLIND = "blind"
 
 
+@options.constrained
 def fit(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file with one row per sample.")],
     target: Annotated[str, typer.Option(metavar="COLUMN", help="What to predict: two classes, or numbers.")],
@@ -70,18 +71,7 @@ def fit(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="The model folder to write; it is replaced.")
     ],
-    parity: options.Parity = None,
-    ratio: options.Ratio = None,
-    rate: options.Rate = None,
-    rate_ratio: options.RateRatio = None,
-    given: options.Given = None,
-    odds: options.Odds = None,
-    residuals: options.Residuals = None,
-    residual_mean: options.ResidualMean = None,
-    conditional: options.Conditional = None,
-    threshold: options.Threshold = None,
-    constraint: options.Constraints = None,
-    over: options.Over = None,
+    wanted: options.Wanted,
     bounds: options.Bounds = None,
     facts: options.Facts = None,
     task: Annotated[
@@ -205,20 +195,6 @@ def fit(
 
     `fairlayer fit people.csv --target income --protected sex,race --parity 0.02 -o model/`
     """
-    wanted = options.Wanted(
-        parity=parity,
-        ratio=ratio,
-        rate=rate,
-        rate_ratio=rate_ratio,
-        given=given,
-        threshold=threshold,
-        odds=odds,
-        residuals=residuals,
-        residual_mean=residual_mean,
-        conditional=conditional or (),
-        constraint=constraint or (),
-        over=over or (),
-    )
     box = options.read_bounds(bounds)
     if not 0.0 < test < 1.0:
         raise InputError(f"--test: the share must lie between 0 and 1; got {test:g}.")

@@ -8,12 +8,13 @@ has no option of its own is written as in Python: `--constraint 'MeanParity(0.02
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -229,20 +230,20 @@ def read_bounds(bounds: tuple[float, float] | None) -> tuple[float | None, float
 
 @dataclass(frozen=True)
 class Wanted:
-    """The constraint options as they were given."""
+    """The constraint options as they were given. `constrained` gives them to a command."""
 
-    parity: str | None = None
-    ratio: str | None = None
-    rate: str | None = None
-    rate_ratio: str | None = None
-    given: str | None = None
-    threshold: float | None = None  # None for 0.5
-    odds: str | None = None
-    residuals: str | None = None
-    residual_mean: str | None = None
-    conditional: Sequence[str] = ()
-    constraint: Sequence[str] = ()
-    over: Sequence[str] = ()
+    parity: Parity = None
+    ratio: Ratio = None
+    rate: Rate = None
+    rate_ratio: RateRatio = None
+    given: Given = None
+    odds: Odds = None
+    residuals: Residuals = None
+    residual_mean: ResidualMean = None
+    conditional: Conditional = None
+    threshold: Threshold = None
+    constraint: Constraints = None
+    over: Over = None
 
     def __post_init__(self) -> None:
         means = (self.parity, self.ratio, self.odds, self.residuals, self.residual_mean)
@@ -255,7 +256,7 @@ class Wanted:
         if self.given is not None and rates == (None, None):
             raise InputError("--given is for rates of decisions: add --rate or --rate-ratio, or leave it out.")
         _ = self.written  # mistakes in it are told at once
-        for text in self.conditional:
+        for text in self.conditional or ():
             if not text.partition(":")[2]:
                 raise InputError(f"--conditional: {text!r} names no column; write for instance 0.05:age=30,50.")
 
@@ -265,7 +266,7 @@ class Wanted:
         from fairlayer.constraints import read_constraint
 
         made: list[Any] = []
-        for words in self.constraint:
+        for words in self.constraint or ():
             try:
                 made.append(read_constraint(words))
             except InputError as error:
@@ -317,7 +318,7 @@ class Wanted:
         )
 
         names = [attribute.column for attribute in attributes]
-        over = [group for text in self.over for group in _read_groups(text, names, "--over")] or None
+        over = [group for text in self.over or () for group in _read_groups(text, names, "--over")] or None
         made: list[GroupConstraint] = []
 
         def add(kind: Any, text: str | None, option: str, **options: Any) -> None:
@@ -340,7 +341,7 @@ class Wanted:
             add(EqualizedOdds, number, "--odds", regions=regions)
         add(EqualizedResiduals, self.residuals, "--residuals")
         add(ResidualMean, self.residual_mean, "--residual-mean")
-        for text in self.conditional:
+        for text in self.conditional or ():
             number, _, rest = text.partition(":")
             tolerances = _tolerances(number, names, "--conditional")  # before the column: its mistakes are told first
             column, regions = _regions(rest, table)
@@ -359,9 +360,37 @@ class Wanted:
 
     def conditional_columns(self, source: Source) -> list[str]:
         """The columns within whose parts groups are compared."""
-        named = [_split_column(text.partition(":")[2], source)[0] for text in self.conditional]
+        named = [_split_column(text.partition(":")[2], source)[0] for text in self.conditional or ()]
         conditions = [condition for constraint in self.written for condition in constraint.conditions]
         return named + [source.check(str(c.name), "--constraint") for c in conditions if c.source == "feature"]
+
+
+def constrained(command: Callable[..., int]) -> Callable[..., int]:
+    """A command with the constraint options in place of its argument `wanted`, which they are read into.
+
+    An option that the command has by itself, with words of its own, is read into both.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    hints = get_type_hints(Wanted, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        if parameter.name == "wanted":
+            added = [field for field in fields(Wanted) if field.name not in signature.parameters]
+            parameters += [
+                inspect.Parameter(f.name, parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
+                for f in added
+            ]
+        else:
+            parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY))
+
+    @wraps(command)
+    def run(**given: Any) -> int:
+        wanted = Wanted(**{field.name: given[field.name] for field in fields(Wanted)})
+        return command(wanted=wanted, **{name: given[name] for name in given if name in signature.parameters})
+
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
 
 
 def _tolerances(text: str | None, names: Sequence[str], option: str) -> list[tuple[Grouping | None, float]]:

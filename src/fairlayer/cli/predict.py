@@ -157,9 +157,9 @@ def predict(
     with replacing(output) as temporary:
 
         def write(raw: np.ndarray, fair: np.ndarray) -> None:
-            for name, values in zip(added, _columns(schema, raw, fair, estimator), strict=True):
-                if values is not None:
-                    frame[name] = values
+            threshold = getattr(estimator, "threshold_", None)
+            for name, values in schema.predicted(raw, fair, threshold).items():
+                frame[prefix + name] = values
             save_frame(frame.rename(columns=source.repeated), temporary)
             interrupts.finish()
 
@@ -430,14 +430,3 @@ def _by_stream(
 def _show_gaps(gaps: dict[str, float]) -> None:
     worst = sorted(gaps.items(), key=lambda entry: -abs(entry[1]))[:MOST_SHOWN]
     show_table(["constraint", "gap"], [[name, gap] for name, gap in worst])
-
-
-def _columns(schema: Schema, raw: np.ndarray, fair: np.ndarray, estimator: Any) -> tuple[Any, Any, Any]:
-    """Predictions, probabilities (for classes), and raw outputs."""
-    import numpy as np
-
-    if schema.task == "regression":
-        return fair, None, raw
-    assert schema.positive is not None
-    other = schema.negative if schema.negative is not None else f"not {schema.positive}"
-    return np.where(fair >= estimator.threshold_, schema.positive, other), fair, raw

@@ -18,8 +18,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
-from scipy.sparse import csr_array, hstack, vstack
+import scipy  # whose parts load when they are used
 
 from fairlayer.decisions.cost import Costs
 from fairlayer.errors import InputError
@@ -56,16 +55,20 @@ def overlapping_counts(
         low, high = np.maximum(np.floor(place) - reach, model.low), np.minimum(np.ceil(place) + reach, model.high)
         found, _ = model.whole(low, high, place, _FEW_BRANCHES)
         if found is None and (low <= model.low).all() and (high >= model.high).all():
-            return _NONE, np.inf, np.inf
+            break
         reach *= 4
-    cost = float(costs.of(found).sum())
+    if not costs.whole:  # whose programme aims inside the rows, where these lie on them
+        found = min((one for one in (found, *model.alike()) if one is not None), key=model.cost_of, default=None)
+    if found is None:
+        return _NONE, np.inf, np.inf
+    cost = model.cost_of(found)
     close = _CLOSE * cost + _NOTHING * model.dearest
     if cost - least > close and costs.whole:
         low, high = model.worth_a_look(pull, cost - least)
         if (high - low).sum() <= _MOST_TANGENTS:
             better, bound = model.whole(low, high, place, _MOST_BRANCHES // len(low) ** 2 + 1)
-            if better is not None and costs.of(better).sum() < cost:
-                found, cost = better, float(costs.of(better).sum())
+            if better is not None and model.cost_of(better) < cost:
+                found, cost = better, model.cost_of(better)
             least = max(least, min(bound, cost))
     return found, cost, cost if cost - least <= close else least
 
@@ -99,7 +102,7 @@ class _Rows:
                 self.pairs.append((a, b, factor, tolerance))
         row, unit, value = (np.array(part) for part in zip(*entries, strict=True)) if entries else (np.zeros(0),) * 3
         shape = (len(limits), len(costs.now))
-        self.matrix = csr_array((value, (row.astype(int), unit.astype(int))), shape=shape)
+        self.matrix = scipy.sparse.csr_array((value, (row.astype(int), unit.astype(int))), shape=shape)
         self.limit = np.array(limits)
 
     def hold(self, count: np.ndarray) -> bool:
@@ -145,6 +148,20 @@ class _Model:
         self.dearest = float(costs.cost[finite].max(initial=0.0))
         self.unit = _SIZE / max(self.dearest, 1e-300)
 
+    def cost_of(self, count: np.ndarray) -> float:
+        """What numbers of yeses cost."""
+        return float(self.costs.of(count).sum())
+
+    def alike(self) -> list[np.ndarray]:
+        """The same answer for everybody, no or yes, where that is possible: all rates are 0, or 1."""
+        ends = self.low.astype(np.int64), self.high.astype(np.int64)
+        rates = (self._masses(count) / self.costs.total for count in ends)
+        return [
+            count
+            for count, rate, same in zip(ends, rates, (0.0, 1.0), strict=True)
+            if np.allclose(rate, same, 0, 1e-12)
+        ]
+
     def _tangent(self, u: int, at: int) -> tuple[int, float, float]:
         """Of a unit, between `at` and `at + 1` yeses: the slope by weight, and the value at none."""
         begin = self.costs.start[u] + at
@@ -169,7 +186,7 @@ class _Model:
         best = -np.inf
         pull, place = np.zeros(U), self.costs.now.astype(np.float64)
         for _ in range(_MOST_ROUNDS):
-            answer = linprog(
+            answer = scipy.optimize.linprog(
                 np.concatenate([np.zeros(U), np.ones(U)]),
                 *self._inequalities(sorted(known), np.zeros(U)),
                 bounds=np.column_stack([
@@ -199,9 +216,14 @@ class _Model:
         U, T = len(self.low), len(known)
         tangents = [self._tangent(u, at) for u, at in known]
         unit, slope, value = (np.array(part) for part in zip(*tangents, strict=True)) if T else (np.zeros(0),) * 3
-        own = csr_array((slope * self.unit, (np.arange(T), unit.astype(int))), shape=(T, U))
-        level = csr_array((-np.ones(T), (np.arange(T), unit.astype(int))), shape=(T, U))
-        matrix = vstack([hstack([self.rows.matrix, csr_array(self.rows.matrix.shape)]), hstack([own, level])])
+        own = scipy.sparse.csr_array((slope * self.unit, (np.arange(T), unit.astype(int))), shape=(T, U))
+        level = scipy.sparse.csr_array((-np.ones(T), (np.arange(T), unit.astype(int))), shape=(T, U))
+        matrix = scipy.sparse.vstack(
+            [
+                scipy.sparse.hstack([self.rows.matrix, scipy.sparse.csr_array(self.rows.matrix.shape)]),
+                scipy.sparse.hstack([own, level]),
+            ]
+        )
         limit = [self.rows.limit - self.rows.matrix @ offset, -value * self.unit - own @ offset]
         return matrix.tocsr(), np.concatenate(limit)
 
@@ -259,7 +281,7 @@ class _Model:
             bound = max(bound, dual)
             if count is None:
                 break
-            if self.rows.hold(count) and (best is None or self.costs.of(count).sum() < self.costs.of(best).sum()):
+            if self.rows.hold(count) and (best is None or self.cost_of(count) < self.cost_of(best)):
                 best = count
             own = {(u, min(max(at, int(low[u])), int(high[u]) - 1)) for u, at in enumerate(count) if low[u] < high[u]}
             new = own | {(u, max(at - 1, int(low[u]))) for u, at in own}
@@ -276,10 +298,10 @@ class _Model:
         for _ in range(4):
             matrix, limit = self._inequalities(known, offset)
             fixed = self.costs.of(low.astype(np.int64)) * self.unit * (low >= high)  # which has no tangent
-            answer = milp(
+            answer = scipy.optimize.milp(
                 np.concatenate([np.zeros(U), np.ones(U)]),
-                constraints=LinearConstraint(matrix, np.full(len(limit), -np.inf), limit),
-                bounds=Bounds(np.concatenate([low, fixed]), np.concatenate([high, np.full(U, np.inf)])),
+                constraints=scipy.optimize.LinearConstraint(matrix, np.full(len(limit), -np.inf), limit),
+                bounds=scipy.optimize.Bounds(np.concatenate([low, fixed]), np.concatenate([high, np.full(U, np.inf)])),
                 integrality=np.concatenate([np.ones(U), np.zeros(U)]),
                 options={"mip_rel_gap": 0.0, "node_limit": branches},
             )
@@ -296,16 +318,16 @@ class _Model:
         unit = np.concatenate([np.full(int(b - a) + 1, u) for u, (a, b) in enumerate(zip(low, high, strict=True))])
         number = np.concatenate([np.arange(int(a), int(b) + 1) for a, b in zip(low, high, strict=True)])
         place, shape = self.costs.start[:-1][unit] + number, (len(low), len(unit))
-        one = csr_array((np.ones(len(unit)), (unit, np.arange(len(unit)))), shape=shape)
-        mass = csr_array((self.costs.mass[place], (unit, np.arange(len(unit)))), shape=shape)
+        one = scipy.sparse.csr_array((np.ones(len(unit)), (unit, np.arange(len(unit)))), shape=shape)
+        mass = scipy.sparse.csr_array((self.costs.mass[place], (unit, np.arange(len(unit)))), shape=shape)
         size = max(1.0, float(np.abs(self.rows.limit).max(initial=0.0)))
-        answer = milp(
+        answer = scipy.optimize.milp(
             self.costs.cost[place] * self.unit,
             constraints=[
-                LinearConstraint(one, 1.0, 1.0),
-                LinearConstraint(self.rows.matrix @ mass, -np.inf, self.rows.limit - 1e-6 * size),
+                scipy.optimize.LinearConstraint(one, 1.0, 1.0),
+                scipy.optimize.LinearConstraint(self.rows.matrix @ mass, -np.inf, self.rows.limit - 1e-6 * size),
             ],
-            bounds=Bounds(0.0, 1.0),
+            bounds=scipy.optimize.Bounds(0.0, 1.0),
             integrality=np.ones(len(unit)),
             options={"mip_rel_gap": 0.0, "node_limit": branches},
         )

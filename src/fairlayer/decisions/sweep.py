@@ -81,7 +81,7 @@ def _possible(costs: Costs) -> tuple[np.ndarray, np.ndarray]:
     return low.astype(np.int64), high.astype(np.int64)
 
 
-@compiled(inner=True)
+@compiled(small=True)
 def _product(a, b):
     """a * b in two words, the high one first."""
     a1, a0, b1, b0 = a >> _HALF, a & _LOW, b >> _HALF, b & _LOW
@@ -91,7 +91,7 @@ def _product(a, b):
     return high, (low & _LOW) | ((middle & _LOW) << _HALF)
 
 
-@compiled(inner=True)
+@compiled(small=True)
 def share_of(numerator, exponent, amount, up):
     """amount * numerator / 2^exponent as a whole number, rounded down, or up."""
     high, low = _product(numerator, np.uint64(amount))
@@ -109,7 +109,7 @@ def share_of(numerator, exponent, amount, up):
     return np.int64(whole)
 
 
-@compiled(inner=True)
+@compiled(small=True)
 def _first_from(mass, begin, end, wanted):
     """The first place from begin to end - 1 whose mass is at least `wanted`; end where there is none."""
     low, high = begin, end

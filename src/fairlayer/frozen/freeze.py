@@ -24,7 +24,6 @@ from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box, read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import Attributes, SoftGroup, read_groups
-from fairlayer.binding.row_plan import RowPlan
 from fairlayer.binding.system import bind
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
@@ -32,15 +31,12 @@ from fairlayer.frames import frame_columns
 from fairlayer.frozen.blind import OutOfReachError, TrueGaps, blind_shifts
 from fairlayer.frozen.confidence import (
     Certificate,
-    GapBound,
     Mean,
+    gap_bounds,
     growth_needed,
     interval,
-    largest_gap,
-    largest_relative_gap,
     prefers_bernstein,
     ratio_interval,
-    relative_gap,
 )
 from fairlayer.frozen.decisions import freeze_decisions
 from fairlayer.frozen.frozen import Frozen
@@ -98,7 +94,7 @@ def freeze(
         return freeze_decisions(
             layer, backbone, _raw(backbone, inputs), groups, confidence, tighten, targets, weights, certify, seed
         )
-    _check(layer, confidence, tighten, weights, targets_within)
+    check_freeze(layer, confidence, tighten, weights, targets_within)
     z = _raw(backbone, inputs)
     n = len(z)
     attributes = read_groups(groups, n, layer.levels)
@@ -142,7 +138,7 @@ def freeze(
     return frozen.eval()
 
 
-def _check(layer: Any, confidence: float | None, tighten: bool, weights: Any, within: Any) -> None:
+def check_freeze(layer: Any, confidence: float | None, tighten: bool, weights: Any, within: Any) -> None:
     """Refuse what cannot be frozen, or cannot be stated."""
     if not isinstance(layer, FairLayer):
         raise InputError(f"freeze needs a FairLayer or a FairModel; got {type(layer).__name__}.")
@@ -290,7 +286,7 @@ class _Sample:
         total = weight @ self.member[rows]
         self.frozen.seen.copy_(torch.from_numpy(total > 0))
         shifts = np.zeros(len(total))
-        shifts[self.places(facts.view.plan)] = facts.nu  # type: ignore[union-attr]
+        shifts[self.frozen.places(facts.view.plan)] = facts.nu  # type: ignore[union-attr]
         return torch.from_numpy(np.where(total > 0, shifts / np.where(total > 0, total, 1.0), 0.0))
 
     def _fit_blind(self, rows: np.ndarray, rules: ConstraintSet) -> Tensor:
@@ -319,7 +315,7 @@ class _Sample:
             features=self.features,
             levels=self.levels or None,
         ).view
-        places = np.append(self.places(whole.plan), -1)
+        places = np.append(self.frozen.places(whole.plan), -1)
         allowed = rules.allowed()
         return _Compared(
             places[whole.plus],
@@ -328,17 +324,6 @@ class _Sample:
             [allowed[owner] for owner in whole.owner],
             tuple(whole.names),
         )
-
-    def places(self, plan: RowPlan) -> np.ndarray:
-        """(K,) where the frozen layer keeps the shift of each statistic of a plan."""
-        names = list(self.frozen.labels)
-        places: list[int] = []
-        for layout, family in zip(self.frozen.families, plan.families, strict=True):
-            known = [self.frozen.labels[names[column]] for column in layout.columns]
-            sizes = [len(labels) for labels in known]
-            digits = [[labels.index(label) for labels, label in zip(known, one, strict=True)] for one in family.groups]
-            places += [layout.start + int(np.ravel_multi_index(one, sizes)) for one in digits]
-        return np.array(places, dtype=np.int64)
 
 
 class _Statement:
@@ -381,18 +366,9 @@ class _Statement:
         """The certificate of the shifts as they are now."""
         self.y = self.sample.outputs()
         means = {k: self._mean(k) for k in self.groups}
-        rows = []
-        for name, a, b, tolerance, relative in zip(
-            self.names, self.plus, self.minus, self.tolerances, self.relative, strict=True
-        ):
-            first, second = means[a], means[b] if b >= 0 else None
-            if relative and second is not None:
-                measured, most = relative_gap(first.mean, second.mean), largest_relative_gap(first, second)
-            else:
-                measured, most = abs(first.mean - (second.mean if second else 0.0)), largest_gap(first, second)
-            rows.append(GapBound(name, tolerance, measured, most))
+        rows = gap_bounds(self.names, self.plus, self.minus, self.tolerances, self.relative, means)
         return Certificate(
-            self.confidence, len(self.fit_on), len(self.certify_on), tuple(rows), tuple(means.values()), aimed_at
+            self.confidence, len(self.fit_on), len(self.certify_on), rows, tuple(means.values()), aimed_at
         )
 
     def _values(self, k: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,7 @@ from fairlayer.binding.system import System
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
 from fairlayer.solve.careful import MOST_NUMBERS, Careful, solve_carefully
 from fairlayer.solve.certify import scales
-from fairlayer.solve.discrepancy import Discrepancy, check_domain, compiled_kind, inner_limits, odds_against
+from fairlayer.solve.discrepancy import Discrepancy, check_domain, compiled_kind, has_loops, inner_limits, odds_against
 from fairlayer.solve.exact import exact_shortfalls, search_grid
 from fairlayer.solve.extremes import cell_extremes
 from fairlayer.solve.families import largest_excess
@@ -33,7 +33,7 @@ from fairlayer.solve.result import Result
 from fairlayer.solve.smooth import ODDS
 from fairlayer.solve.tensors import solve_tensors
 
-_COMPILED = (torch.float32, torch.float64)
+_UNITS = {dtype: torch.finfo(dtype).eps / 2 for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)}
 _NO_START = np.zeros(0)
 _ROUNDING = 1e-9  # of the numbers that a row is made of: nothing that says that it cannot hold
 _NEARLY = 5e-7  # of the distance: what aiming inside the rows may add to it
@@ -62,7 +62,7 @@ class Task(NamedTuple):
 
 def is_compiled(z: Tensor, discrepancy: Discrepancy) -> bool:
     """Whether compiled loops can take this problem."""
-    return z.dtype in _COMPILED and z.device.type == "cpu" and compiled_kind(discrepancy) is not None
+    return z.is_cpu and z.dtype in (torch.float32, torch.float64) and has_loops(discrepancy)
 
 
 def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
@@ -71,15 +71,15 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
     Raises InfeasibleError where they contradict each other or the bounds, unless `relax` asks for the output that
     violates them least.
     """
-    unit = torch.finfo(task.z.dtype).eps / 2
+    unit = _UNITS[task.z.dtype]
     result = _attempt(task, task.system.rows, unit)
-    if _holds(result):
+    if result.outcome == DONE and result.holds:
         return _near(task, result), 0.0
     _refuse(task, result)
     if result.outcome == DONE:
         # Missed by so little that only rational arithmetic can tell?
         result = _checked(task, result)
-        if not _holds(result) and not result.nu.any():
+        if not result.holds and not result.nu.any():
             # Nothing was moved, as it looked as if nothing had to be.
             again = _attempt(task, task.system.rows, unit, np.zeros(len(result.nu)))
             result = _checked(task, again) if again.outcome == DONE else result
@@ -96,12 +96,7 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
         result = _taken(task, result, careful)
     else:  # wider by what rounding may have taken from them, if that is the reason
         result = _checked(task, _relaxed(task, result, excess, scale)[0])
-    return result if _holds(result) else _on_grid(task, result), 0.0
-
-
-def _holds(result: Result) -> bool:
-    """Whether the output is known to satisfy every row."""
-    return result.outcome == DONE and bool((result.missed <= 0.0).all())
+    return result if result.holds else _on_grid(task, result), 0.0
 
 
 def _near(task: Task, result: Result) -> Result:
@@ -122,7 +117,7 @@ def _near(task: Task, result: Result) -> Result:
         return result._replace(beyond=_distance(task, result.value) ** 2)
     found = _taken(task, result, careful)
     kept = _taken(task, result, careful._replace(value=result.value, missed=result.missed))
-    return found if _holds(found) and found.beyond < kept.beyond else kept
+    return found if found.holds and found.beyond < kept.beyond else kept
 
 
 def _distance(task: Task, value: Any) -> float:
@@ -142,7 +137,7 @@ def _beyond(task: Task, value: Tensor, least: float) -> float:
     least: the distance of the nearest, but for roundings.
     """
     distance = _distance(task, value)
-    rounding = torch.finfo(task.z.dtype).eps / 2 * _norm(task, as_numpy(value).astype(np.float64))
+    rounding = _UNITS[task.z.dtype] * _norm(task, as_numpy(value).astype(np.float64))
     if distance <= least * (1.0 + _NEARLY) + rounding:
         return 0.0
     return distance**2 - max(least - rounding, 0.0) ** 2
@@ -162,13 +157,13 @@ def _checked(task: Task, result: Result) -> Result:
 
 def _settled(task: Task, result: Result) -> Result:
     """An output that misses rows, replaced by one that does not, or by that which misses them least of those tried."""
-    if _holds(result):
+    if result.holds:
         return result
     if (task.system.stated[1][result.missed > 0.0] > 0.0).any():  # to equal means only a grid can help
         careful = _careful(task, task.system)
         if careful is not None and careful.missed.max() < result.missed.max():
             result = _taken(task, result, careful)
-    return result if _holds(result) else _on_grid(task, result)
+    return result if result.holds else _on_grid(task, result)
 
 
 def _careful(task: Task, system: System) -> Careful | None:
@@ -270,13 +265,13 @@ def _attempt(task: Task, rows: Rows, unit: float, start: np.ndarray = _NO_START)
     system, box, z = task.system, task.box, task.z
     if not task.compiled:
         return solve_tensors(z, system._replace(rows=rows), box, unit, task.discrepancy, start)
-    kind, single, given, sides = compiled_kind(task.discrepancy), False, z, (box.lo, box.hi)
+    kind, single, given, sides = compiled_kind(task.discrepancy), False, z.numpy(), (box.lo, box.hi)
     if kind == ODDS:  # in float64, so that near 0 and 1 nothing is lost; outputs are rounded to their own dtype
-        given, single, sides = odds_against(z), z.dtype == torch.float32, box.wide()
-    out = torch.empty_like(given, memory_format=torch.contiguous_format)
+        given, single, sides = odds_against(z).numpy(), z.dtype == torch.float32, box.wide()
+    out = np.empty(given.shape, given.dtype)
     outcome, *rest = solve_loops(
         kind,
-        given.numpy(),
+        given,
         system.cell,
         system.weights,
         system.samples,
@@ -286,9 +281,10 @@ def _attempt(task: Task, rows: Rows, unit: float, start: np.ndarray = _NO_START)
         start,
         unit,
         single,
-        out.numpy(),
+        out,
     )
-    return Result(outcome, out.to(z.dtype), *rest)
+    value = torch.from_numpy(out)
+    return Result(outcome, value if kind != ODDS else value.to(z.dtype), *rest)
 
 
 def _refuse(task: Task, result: Result) -> None:

@@ -25,7 +25,7 @@ def scales(rows, of_cell):
     return scale
 
 
-@compiled(inline=True)
+@compiled(inner=True)
 def newton_tolerance(rows, absolute, count, tolerance):
     """Fill `tolerance`, how exactly the solver can hope to meet each statistic: a few roundings of what it is made of.
 
@@ -46,7 +46,7 @@ def newton_tolerance(rows, absolute, count, tolerance):
             tolerance[k] = max(UNIT * ((8.0 + np.sqrt(samples[k])) * scale[k] + 8.0 * bound), 1e-300)
 
 
-@compiled(inline=True)
+@compiled(small=True, borrows=True)
 def room(rows, f, scale):
     """How far a family's bounds can move inside before they meet."""
     if rows.family[KIND, f] == RATIO:  # equal means of this size leave so much
@@ -54,7 +54,7 @@ def room(rows, f, scale):
     return 0.5 * (rows.family[UPPER, f] - rows.family[LOWER, f])
 
 
-@compiled(inline=True)
+@compiled
 def first_margins(rows, absolute, unit, tolerance, margins):
     """Fill `margins`, how far inside its bounds each family is aimed: what rounding the output is likely to move it.
 
@@ -72,7 +72,7 @@ def first_margins(rows, absolute, unit, tolerance, margins):
         margins[f] = min(margin, 0.25 * room(rows, f, largest))
 
 
-@compiled(inline=True)
+@compiled(inner=True)
 def bounded_statistics(rows, S, error, doubt):
     """q = M'S - offset in twice the precision, and into `doubt` a bound on its error. error: of each cell sum."""
     K = rows.offset.size
@@ -121,7 +121,7 @@ def shortfalls(rows, S, error, missed):
             missed[f] = greatest - least - rows.family[UPPER, f] + 2.0 * UNIT * (abs(greatest) + abs(least))
 
 
-@compiled(inline=True)
+@compiled(inner=True)
 def in_doubt(rows, S, error, missed):
     """Whether every row that may be missed may also hold, were the sums known without error.
 
@@ -144,7 +144,7 @@ def all_hold(missed):
     return True
 
 
-@compiled(inline=True)
+@compiled(borrows=True)
 def widen_margins(rows, margins, missed, tolerance, eager):
     """Aim further inside where a row was missed; False where no room is left. eager: everywhere, and by more."""
     changed = False

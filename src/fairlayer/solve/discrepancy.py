@@ -180,12 +180,13 @@ class Logits:
 
     def response(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
         """sigmoid(z - s), clipped."""
-        return torch.clamp(torch.sigmoid(z - s), lo, hi)
+        return torch.clamp(1.0 / (1.0 + _exp(s - z)), lo, hi)  # torch.sigmoid rounds by where a sample stands
 
     def slope(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
         """y (1 - y)."""
-        y = torch.sigmoid(z - s)
-        return _free(y, lo, hi) * y * torch.sigmoid(s - z)
+        odds = _exp(s - z)
+        y = 1.0 / (1.0 + odds)
+        return _free(y, lo, hi) * y * (odds * y)
 
     def sensitivity(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
         """The same as the slope."""
@@ -267,9 +268,14 @@ def known_name(discrepancy: Any) -> str | None:
     return found.name if _KNOWN.get(found.name) is found else None
 
 
+def has_loops(discrepancy: Discrepancy) -> bool:
+    """Whether there are compiled loops for it. A subclass may respond in another way."""
+    return type(discrepancy) in _COMPILED
+
+
 def compiled_kind(discrepancy: Discrepancy) -> int | None:
-    """Which of the compiled loops take it; None if none do. A subclass may respond in another way."""
-    return _COMPILED.get(type(discrepancy))
+    """Which of the compiled loops take it, as smooth.py numbers them."""
+    return _COMPILED[type(discrepancy)]
 
 
 def domain_of(discrepancy: Discrepancy) -> Interval:

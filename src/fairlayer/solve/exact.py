@@ -11,9 +11,8 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import scipy  # whose parts load when they are used
 import torch
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_array
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy
@@ -107,7 +106,7 @@ def _moves(system: System, cell: np.ndarray, whole: np.ndarray, low: np.ndarray,
         return np.bincount(cell, weights=values, minlength=G)
 
     at = np.repeat(np.arange(G), np.diff(rows.start))
-    member = csr_array((np.ones(len(at)), (rows.statistic, at)), shape=(len(rows.offset), G))
+    member = scipy.sparse.csr_array((np.ones(len(at)), (rows.statistic, at)), shape=(len(rows.offset), G))
     count, total = member @ system.samples, member @ sums(whole)
     needed, equal = np.zeros(len(total)), np.zeros(len(total), dtype=bool)
     for f, (begin, end) in enumerate(zip(rows.first[:-1].tolist(), rows.first[1:].tolist(), strict=True)):
@@ -116,12 +115,12 @@ def _moves(system: System, cell: np.ndarray, whole: np.ndarray, low: np.ndarray,
             needed[begin:end] = middle * count[begin:end] - total[begin:end]
             equal[begin:end] = rows.present[begin:end]
     needed, member = needed[equal], member.toarray()[equal]
-    both = csr_array(np.hstack([member, -member]))  # up and down
+    both = scipy.sparse.csr_array(np.hstack([member, -member]))  # up and down
     limit = np.minimum(np.concatenate([sums(high - whole), sums(whole - low)]), 2.0**30)
-    answer = milp(
+    answer = scipy.optimize.milp(
         np.ones(2 * G),
-        constraints=LinearConstraint(both, needed, needed),
-        bounds=Bounds(0.0, limit),
+        constraints=scipy.optimize.LinearConstraint(both, needed, needed),
+        bounds=scipy.optimize.Bounds(0.0, limit),
         integrality=np.ones(2 * G),
         options={"time_limit": _SECONDS},
     )

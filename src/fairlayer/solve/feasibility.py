@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import csr_array, hstack, vstack
+import scipy  # whose parts load when they are used
 
 from fairlayer.binding.rows import EACH, Rows
 
@@ -61,7 +60,7 @@ def _excess_at(
     np.maximum.at(largest, cell, np.abs(rows.value) / unit[rows.statistic])
     width = 1.0 / np.where(largest > 0, largest, 1.0)
     width = np.where(reach > 0, np.minimum(width, reach), width)
-    entries = csr_array(
+    entries = scipy.sparse.csr_array(
         (rows.value * width[cell] / unit[rows.statistic], (rows.statistic, cell)), shape=(K, G), dtype=np.float64
     )
     constant = np.bincount(rows.statistic, weights=rows.value * origin[cell], minlength=K) - rows.offset
@@ -69,20 +68,24 @@ def _excess_at(
     # EACH: lower - e <= q <= upper + e. Otherwise, c the least: q >= c, and ratio q <= c + upper + e.
     up = np.where(kind == EACH, 1.0, ratio)
     upper, lower = rows.upper[family], np.where(kind == EACH, rows.lower[family], 0.0)
-    middle = csr_array((np.where(kind == EACH, 0.0, 1.0), (np.arange(K), family)), shape=(K, F))
+    middle = scipy.sparse.csr_array((np.where(kind == EACH, 0.0, 1.0), (np.arange(K), family)), shape=(K, F))
     above = np.flatnonzero(rows.present & np.isfinite(upper))
     below = np.flatnonzero(rows.present & np.isfinite(lower))
     soft = (np.ones(K) if gives is None else gives[family].astype(np.float64)) * level / unit
-    inequality = vstack(
+    inequality = scipy.sparse.vstack(
         [
-            hstack([(entries * up[:, None])[above], -middle[above], csr_array(-soft[above, None])]),
-            hstack([-entries[below], middle[below], csr_array(-(soft * (kind == EACH))[below, None])]),
+            scipy.sparse.hstack(
+                [(entries * up[:, None])[above], -middle[above], scipy.sparse.csr_array(-soft[above, None])]
+            ),
+            scipy.sparse.hstack(
+                [-entries[below], middle[below], scipy.sparse.csr_array(-(soft * (kind == EACH))[below, None])]
+            ),
         ]
     )
     limit = np.concatenate([((upper - up * constant) / unit)[above], ((constant - lower) / unit)[below]])
     low = np.where(np.isfinite(least), 0.0, -np.inf)
     high = np.where(np.isfinite(most), np.where(np.isfinite(least), reach / width, 0.0), np.inf)
-    answer = linprog(
+    answer = scipy.optimize.linprog(
         np.concatenate([np.zeros(G + F), [1.0]]),
         A_ub=inequality,
         b_ub=limit,

@@ -33,11 +33,15 @@ def largest_magnitude(z):
         narrow, most = z.view(np.int32), np.int32(0)
         for i in range(narrow.size):
             most = max(most, narrow[i] & np.int32(0x7FFFFFFF))
-        return float(np.full(1, most, dtype=np.int32).view(np.float32)[0])
+        single = np.empty(1, dtype=np.float32)
+        single.view(np.int32)[0] = most
+        return float(single[0])
     wide, greatest = z.view(np.int64), np.int64(0)
     for i in range(wide.size):
         greatest = max(greatest, wide[i] & np.int64(0x7FFFFFFFFFFFFFFF))
-    return np.full(1, greatest, dtype=np.int64).view(np.float64)[0]
+    double = np.empty(1)
+    double.view(np.int64)[0] = greatest
+    return double[0]
 
 
 @compiled(inline=True)
@@ -61,7 +65,6 @@ def _look_up(of_cell, cell, first, of_sample):
 class Samples(NamedTuple):
     """The samples of a batch; also laid out cell by cell where all have the same weight and bounds."""
 
-    kind: int  # the discrepancy, of smooth.py
     z: np.ndarray  # (n,)
     cell: np.ndarray  # (n,)
     weight: np.ndarray  # (n,), or empty where all are 1
@@ -73,11 +76,11 @@ class Samples(NamedTuple):
 
 
 @compiled
-def gather(kind, z, cell, weight, lo, hi, count, single):
+def gather(z, cell, weight, lo, hi, count, single):
     """Samples of which `count` are in each cell."""
     start = np.zeros(count.size + 1, dtype=np.int64)
     if weight.size > 0 or lo.size > 1 or hi.size > 1:
-        return Samples(kind, z, cell, weight, lo, hi, np.empty(0, dtype=z.dtype), start, single)
+        return Samples(z, cell, weight, lo, hi, np.empty(0, dtype=z.dtype), start, single)
     for c in range(count.size):
         start[c + 1] = start[c] + int(count[c])
     # Every other sample from the end of its cell: those that go the same way wait for each other.
@@ -91,11 +94,11 @@ def gather(kind, z, cell, weight, lo, hi, count, single):
         ordered[second] = z[i + 1]
     if z.size % 2 == 1:
         ordered[up[at[z.size - 1]]] = z[z.size - 1]
-    return Samples(kind, z, cell, weight, lo, hi, ordered, start, single)
+    return Samples(z, cell, weight, lo, hi, ordered, start, single)
 
 
-@compiled(inline=True)
-def start_solve(samples, rows, count, cell_weight, start, unit):
+@compiled(inner=True)
+def start_solve(kind, samples, rows, count, cell_weight, start, unit):
     """A solve of these samples."""
     lo, hi = samples.lo, samples.hi
     least, most = np.zeros(cell_weight.size), np.zeros(cell_weight.size)
@@ -104,9 +107,9 @@ def start_solve(samples, rows, count, cell_weight, start, unit):
         low = min(low, float(lo[i]))
     for i in range(hi.size):
         high = max(high, float(hi[i]))
-    if samples.kind != SQUARED:  # what a response cannot be, a bound need not forbid
+    if kind is not SQUARED:  # what a response cannot be, a bound need not forbid
         low = max(low, 0.0)
-        high = high if samples.kind == KL else min(high, 1.0)
+        high = high if kind == KL else min(high, 1.0)
     if lo.size > 1 or hi.size > 1:
         for i in range(samples.z.size):
             w = _weight(samples.weight, i)
@@ -121,8 +124,8 @@ def start_solve(samples, rows, count, cell_weight, start, unit):
     for c in range(cell_weight.size):
         total += cell_weight[c]
     largest, reach, fits, slope = largest_magnitude(samples.z), np.inf, True, 1.0
-    if samples.kind != SQUARED:
-        fits, reach, slope = extent(samples.kind, samples.z)
+    if kind is not SQUARED:
+        fits, reach, slope = extent(kind, samples.z)
     elif low > -np.inf and high < np.inf:
         reach = 2.0 * max(largest - low, high + largest, 0.0)
     if slope != 1.0:
@@ -137,7 +140,7 @@ def start_solve(samples, rows, count, cell_weight, start, unit):
     return solve
 
 
-@compiled(reorder=True, inner=True)
+@compiled(reorder=True, small=True)
 def _stretch(z, start, stop, shift, low, high):
     """Sum of outputs and slopes over a stretch of samples with the same shift."""
     total, inside, some = 0.0, 0, z[start:stop]
@@ -149,7 +152,7 @@ def _stretch(z, start, stop, shift, low, high):
     return total, float(inside)
 
 
-@compiled(reorder=True, inner=True)
+@compiled(reorder=True, small=True)
 def _rounded_stretch(z, start, stop, shift, low, high):
     """The same, each output rounded to z's dtype as it will be written; and the sum of absolute values."""
     rounded = z.dtype.type
@@ -163,7 +166,7 @@ def _rounded_stretch(z, start, stop, shift, low, high):
     return total, absolute, float(inside)
 
 
-@compiled(reorder=True, inner=True)
+@compiled(reorder=True, small=True)
 def _measured_stretch(z, start, stop, low, high):
     """Without a shift: sums of outputs, slopes, absolute values and squares."""
     total, absolute, square, inside, some = 0.0, 0.0, 0.0, 0, z[start:stop]
@@ -178,11 +181,11 @@ def _measured_stretch(z, start, stop, low, high):
 
 
 @compiled
-def measure(samples, S, D, absolute, square):
+def measure(kind, samples, S, D, absolute, square):
     """Cell sums of the outputs as they are, of slopes, absolute values and squares."""
     lo, hi = samples.lo, samples.hi
-    if samples.kind != SQUARED:  # whose outputs are positive
-        smooth_sums(samples, np.zeros(S.size), S, D, square)
+    if kind is not SQUARED:  # whose outputs are positive
+        smooth_sums(kind, samples, np.zeros(S.size), S, D, square)
         for c in range(S.size):
             absolute[c] = S[c]
         return
@@ -206,11 +209,11 @@ def measure(samples, S, D, absolute, square):
 
 
 @compiled
-def take_sums(samples, shift, S, D):
+def take_sums(kind, samples, shift, S, D):
     """Cell sums of outputs and slopes at the given shifts; nothing is written per sample."""
     lo, hi = samples.lo, samples.hi
-    if samples.kind != SQUARED:
-        smooth_sums(samples, shift, S, D, np.empty(S.size))
+    if kind is not SQUARED:
+        smooth_sums(kind, samples, shift, S, D, np.empty(S.size))
         return
     if samples.ordered.size > 0:
         start = samples.start
@@ -228,12 +231,12 @@ def take_sums(samples, shift, S, D):
 
 
 @compiled
-def write(samples, shift, out, S, D, error):
+def write(kind, samples, shift, out, S, D, error):
     """Write the output in its own dtype; cell sums of what was written, with an error bound, and of the slopes."""
     z, cell, lo, hi, start = samples.z, samples.cell, samples.lo, samples.hi, samples.start
     rounded = out.dtype.type
-    if samples.kind != SQUARED:
-        smooth_write(samples, shift, out, S, D, error)
+    if kind is not SQUARED:
+        smooth_write(kind, samples, shift, out, S, D, error)
     elif samples.ordered.size > 0 and not samples.single:
         low, high, of_sample = lo[0], hi[0], np.empty(_BLOCK)
         for first in range(0, z.size, _BLOCK):
@@ -269,19 +272,19 @@ def solve_loops(kind, z, cell, weight, count, cell_weight, lo, hi, rows, start, 
     weight per cell; lo, hi: (n,) or (1,);
     start: (K,) multipliers to begin with, or empty; unit: as in `driver.begin`; single: round to float32 in any case.
     """
-    samples = gather(kind, z, cell, weight, lo, hi, count, single)
-    solve = start_solve(samples, rows, count, cell_weight, start, unit)
+    samples = gather(z, cell, weight, lo, hi, count, single)
+    solve = start_solve(kind, samples, rows, count, cell_weight, start, unit)
     of_cell = solve.search.cell
     request = MEASURE if solve.search.number[OUTCOME] == DONE else FINISHED
     while request != FINISHED:
         if request == SUMS:
-            take_sums(samples, of_cell[SHIFT], of_cell[S], of_cell[D])
+            take_sums(kind, samples, of_cell[SHIFT], of_cell[S], of_cell[D])
         elif request == MEASURE:
-            measure(samples, of_cell[S], of_cell[D], of_cell[ABSOLUTE], of_cell[SQUARE])
+            measure(kind, samples, of_cell[S], of_cell[D], of_cell[ABSOLUTE], of_cell[SQUARE])
         elif request == EXACT:
             exact_sums(out.astype(np.float64), cell, weight, of_cell[S], of_cell[ERROR])
         else:
-            write(samples, of_cell[SHIFT], out, of_cell[S], of_cell[D], of_cell[ERROR])
+            write(kind, samples, of_cell[SHIFT], out, of_cell[S], of_cell[D], of_cell[ERROR])
         request = proceed(solve)
     return (
         int(solve.search.number[OUTCOME]),
@@ -302,7 +305,7 @@ def pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, 
     D g, one small solve, one pass to write. Which samples rest on a bound is decided in their own dtype, as it was when
     the output was written. single: outputs were rounded to float32 in any case.
     """
-    if kind != SQUARED:
+    if kind is not SQUARED:
         smooth_pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, single, out)
         return
     n = z.size

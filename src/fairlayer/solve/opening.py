@@ -9,7 +9,8 @@ The first sum has the same size whatever the settings, so that ranks that disagr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,19 +19,20 @@ from torch import Tensor
 
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box
-from fairlayer.binding.cells import Cells, Levels
+from fairlayer.binding.cells import Cells, Levels, count_cells
 from fairlayer.binding.conditions import Key
 from fairlayer.binding.constraint_set import ConstraintSet, Groupings
-from fairlayer.binding.exact_sums import LIMBS, PRODUCT_LIMBS, accumulate, round_sums
+from fairlayer.binding.exact_sums import LIMBS, PRODUCT_LIMBS, accumulate, carry, round_sums
+from fairlayer.binding.groups import SoftGroup
 from fairlayer.binding.process_group import Ranks
 from fairlayer.binding.shared_labels import digest_of, digits_in, met_labels, moved, place_of, shared_levels
 from fairlayer.binding.system import System, as_numbers, bind_plan, cell_plan
 from fairlayer.errors import InputError, RankError
-from fairlayer.solve.discrepancy import Discrepancy
+from fairlayer.solve.discrepancy import Discrepancy, Logits, check_domain, domain_of, inner_limits
 from fairlayer.solve.extremes import common_extreme
-from fairlayer.solve.shares import LoopShare, Share, TensorShare
+from fairlayer.solve.shares import LoopShare, Share, Sizes, TensorShare, sizes_of
 from fairlayer.solve.tensors import has_float64
-from fairlayer.solve.windows import WIDTH, bottom_below, carry
+from fairlayer.solve.windows import WIDTH, bottom_below
 
 # Places in the header of a rank.
 _SETTINGS, _LABELS, _GUESS, _FAILED, _SAMPLES, _LEAST, _GREATEST, _LARGEST, _HEAVIEST, _LOWEST, _HIGHEST = range(11)
@@ -53,9 +55,14 @@ def _is_column(side: Any) -> bool:
     return not isinstance(side, float | int | None) and np.ndim(side) > 0
 
 
-def shared_settings(z: Tensor, rules: ConstraintSet, box: Box, bounds: Any, targets: Any) -> dict[str, str]:
-    """What has to be the same on all ranks, by name."""
-    sides = zip((box.lowest, box.highest), per_sample(bounds), strict=True)
+Settings = tuple[tuple[str, Hashable], ...]  # what has to be the same on all ranks: names and values
+
+
+def shared_settings(
+    z: Tensor, rules: ConstraintSet, box: Box, bounds: Any, targets: Any, **others: Hashable
+) -> Settings:
+    """What has to be the same on all ranks."""
+    sides = zip((box.lo, box.hi), per_sample(bounds), strict=True)
     tolerances = rules.tolerances()
     gradients = {
         "z": z.requires_grad,
@@ -63,30 +70,44 @@ def shared_settings(z: Tensor, rules: ConstraintSet, box: Box, bounds: Any, targ
         "bounds": box.wants_gradient,
         "targets": isinstance(targets, Tensor) and targets.requires_grad,
     }
-    wanted = [name for name, wants in gradients.items() if wants and torch.is_grad_enabled()]
-    return {
-        "constraints": repr([(kind.__name__, key) for kind, key in rules.key]),
-        "tolerances": repr([float(tolerance) for tolerance in tolerances]),
-        "dtype": str(z.dtype),
-        "bounds": repr(["one per sample" if per else side for side, per in sides]),
-        "gradients wanted of": repr(wanted),
-    }
+    grad_enabled = torch.is_grad_enabled()
+    return (
+        ("constraints", rules.key),
+        ("tolerances", tuple(map(float, tolerances))),
+        ("dtype", z.dtype),
+        ("bounds", tuple("one per sample" if per else float(side[0]) for side, per in sides)),
+        ("gradients wanted of", tuple(name for name, wants in gradients.items() if wants and grad_enabled)),
+        *others.items(),
+    )
+
+
+@lru_cache(maxsize=256)
+def _digest(settings: Settings) -> int:
+    return digest_of(repr(settings))
 
 
 class Part(NamedTuple):
     """What a rank brings: its samples as they were read, and the settings that all ranks must share."""
 
-    z: Tensor  # (n,), contiguous, without a graph
+    z: Tensor  # (n,) contiguous, without a graph; (n, d) where every rank gets all samples
     box: Box
     sides: tuple[bool, bool]  # whether each bound is one number per sample
     weights: np.ndarray | None
     targets: Any
     groupings: Groupings
-    keys: tuple[Key, ...]
+    keys: tuple[Key, ...]  # of the columns that cells are made of
     cells: Cells
+    soft: dict[Key, SoftGroup]  # attributes of which only probabilities are known
+    gathers: bool  # whether every rank gets all samples, as sums over cells are not enough
+    has_residuals: bool
     discrepancy: Discrepancy
     compiled: bool
-    settings: dict[str, str]  # by name, for messages
+    settings: Settings
+
+    @property
+    def inside(self) -> Box:
+        """The box, less what no response can be."""
+        return self.box.within(*inner_limits(self.discrepancy, self.z.dtype))
 
 
 class _Draft(NamedTuple):
@@ -94,19 +115,19 @@ class _Draft(NamedTuple):
 
     levels: Levels
     cell: Any
-    share: Share
+    share: Share | None
 
 
 class Whole(NamedTuple):
     """What is known of the whole batch once all ranks have spoken."""
 
-    system: System  # cells, weights and targets of this rank's samples; counts and rows of all
-    share: Share
-    box: Box
-    compiled: bool
+    part: Part
+    rules: ConstraintSet
+    levels: Levels
+    cell: Any  # (n,) of this rank's samples
+    system: System | None  # weights and targets of this rank's samples, counts and rows of all; None of soft groups
+    share: Share | None  # None where every rank gets all samples
     counts: list[int]  # samples of every rank
-    weighted: bool
-    sides: tuple[bool, bool]  # whether each bound is one number per sample
     sums: np.ndarray  # (3, G, WIDTH) windows of the outputs without a shift
     bottoms: tuple[int, int]  # of outputs and of slopes in these
     least: np.ndarray  # (G,) what each cell sum can be within the bounds
@@ -125,7 +146,7 @@ def open_batch(ranks: Ranks, rules: ConstraintSet, read: Callable[[], Part]) -> 
     part, failure, draft = None, None, None
     try:
         part = read()
-        words, draft = _first_words(ranks, rules, part)
+        words, draft = _first_words(ranks, part)
     except Exception as error:
         failure, words = error, np.zeros(ranks.size * _HEADER + _BODY, dtype=np.int64)
         words[ranks.rank * _HEADER + _FAILED] = 1
@@ -134,28 +155,29 @@ def open_batch(ranks: Ranks, rules: ConstraintSet, read: Callable[[], Part]) -> 
     if part is None or failure is not None or heads[:, _FAILED].any():
         raise _failed(ranks, failure)
     if len(set(heads[:, _SETTINGS].tolist())) > 1:
-        raise _disagreement(ranks.from_each(part.settings))
+        raise _disagreement(ranks.from_each({name: repr(value) for name, value in part.settings}))
     return _agreed(ranks, rules, part, draft, heads, words[ranks.size * _HEADER :])
 
 
-def _first_words(ranks: Ranks, rules: ConstraintSet, part: Part) -> tuple[np.ndarray, _Draft | None]:
+def _first_words(ranks: Ranks, part: Part) -> tuple[np.ndarray, _Draft | None]:
     """This rank's header; and its sums, in the cells of the last batch with these settings."""
     words = np.zeros(ranks.size * _HEADER + _BODY, dtype=np.int64)
     head = words[ranks.rank * _HEADER : (ranks.rank + 1) * _HEADER]
-    head[_SETTINGS] = settings = digest_of(repr(part.settings))
+    head[_SETTINGS] = settings = _digest(part.settings)
     head[_LABELS] = _own_labels(part.cells.levels)[1]
     head[_SAMPLES] = len(part.z)
-    head[_LEAST:].view(np.float64)[:] = _extents(part)
+    head[_LEAST:].view(np.float64)[:] = extents = _extents(part)
+    sizes = sizes_of(part.discrepancy, extents[_LARGEST - _LEAST], extents[_HEAVIEST - _LEAST])
     guess, digest = ranks.labels.last.get(settings, (None, 0))
     place = None if guess is None else place_of(part.cells.levels, _kinds(part.cells.levels), guess)
     if guess is None or place is None:
         return words, None
-    layout, size = _Layout(rules, part), _size(guess)
+    layout, size = _Layout(part), _size(guess)
     if size * layout.width > _BODY:
         return words, None
     head[_GUESS] = digest
     draft = _Draft(guess, *_placed(part, place))
-    body = layout.fill(part, draft.cell, draft.share, size, (_FIRST_BOTTOM, _FIRST_BOTTOM))
+    body = layout.fill(part, draft.cell, draft.share, size, sizes, (_FIRST_BOTTOM, _FIRST_BOTTOM))
     words[ranks.size * _HEADER :][: body.size] = body.reshape(-1)
     return words, draft
 
@@ -179,11 +201,12 @@ def _agreed(
     greatest, highest = (max((numbers[at] for numbers in some), default=0.0) for at in (_GREATEST, _HIGHEST))
     largest, heaviest = (max(numbers[at] for numbers in every) for at in (_LARGEST, _HEAVIEST))
     bottoms = (_FIRST_BOTTOM, _FIRST_BOTTOM)
-    moderate = all(1.0 / _MODERATE <= size <= _MODERATE for size in (largest * heaviest or 1.0, heaviest or 1.0))
+    sizes = sizes_of(part.discrepancy, largest, heaviest)
+    moderate = all(1.0 / _MODERATE <= (size or 1.0) <= _MODERATE for size in sizes)
     if not moderate:
-        bottoms = bottom_below(largest * heaviest), bottom_below(heaviest)
+        bottoms = bottom_below(sizes[0]), bottom_below(sizes[1])
 
-    size, layout = _size(levels), _Layout(rules, part)
+    size, layout = _size(levels), _Layout(part)
     if draft is not None and draft.levels == levels:
         cell, share = draft.cell, draft.share
     else:
@@ -194,22 +217,24 @@ def _agreed(
     if moderate and draft is not None and draft.levels == levels and len(guesses) == 1:
         body = sent[: size * layout.width].reshape(size, layout.width)
     else:
-        body = ranks.total(layout.fill(part, cell, share, size, bottoms))
+        body = ranks.total(layout.fill(part, cell, share, size, sizes, bottoms))
 
     count = body[:, 0].astype(np.float64)
     weight = count if part.weights is None else layout.totals(body, "weight")[0]
     targets = layout.totals(body, "targets") if "targets" in layout.at else None
-    kinds = tuple(tuple(map(type, labels)) for labels in levels.labels)
-    plan = cell_plan(rules, part.groupings, part.keys, levels, size, kinds)
+    system = None
+    if not part.soft:
+        plan = cell_plan(rules, part.groupings, part.keys, levels, size, _kinds(levels))
+        system = bind_plan(plan, rules, cell, count, weight, part.weights, part.targets, targets)
     return Whole(
-        bind_plan(plan, rules, cell, count, weight, part.weights, part.targets, targets),
+        part,
+        rules,
+        levels,
+        cell,
+        system,
         share,
-        part.box,
-        part.compiled,
         heads[:, _SAMPLES].tolist(),
-        part.weights is not None,
-        part.sides,
-        np.ascontiguousarray(layout.of(body, "sums").reshape(size, 3, WIDTH).transpose(1, 0, 2)),
+        np.ascontiguousarray(layout.of(body, "sums").reshape(size, 0 if part.gathers else 3, WIDTH).transpose(1, 0, 2)),
         bottoms,
         layout.extreme(body, "least", weight, lowest, -math.inf),
         layout.extreme(body, "most", weight, highest, math.inf),
@@ -220,9 +245,11 @@ def _agreed(
     )
 
 
-def _placed(part: Part, place: np.ndarray) -> tuple[Any, Share]:
+def _placed(part: Part, place: np.ndarray) -> tuple[Any, Share | None]:
     """The samples of a rank in the cells of the whole batch."""
     cell = moved(part.cells.cell, place)
+    if part.gathers:
+        return cell, None
     return cell, make_share(part.z, cell, part.weights, part.box, part.discrepancy, part.compiled)
 
 
@@ -232,7 +259,7 @@ def make_share(
     """Samples, to be summed by compiled loops or in tensor operations."""
     weights = _NONE if weights is None else weights
     if compiled:
-        return LoopShare(z, as_numpy(cell).astype(np.int32, copy=False), weights, box)
+        return LoopShare(z, as_numpy(cell).astype(np.int32, copy=False), weights, box, discrepancy)
     device = z.device if has_float64(z.device) else torch.device("cpu")
     return TensorShare(z, cell, weights, box, discrepancy, device)
 
@@ -240,12 +267,12 @@ def make_share(
 class _Layout:
     """What is sent of each cell, one after the other: a count, the first sums, and what the settings ask for."""
 
-    def __init__(self, rules: ConstraintSet, part: Part):
+    def __init__(self, part: Part):
         weighted = part.weights is not None
-        widths = {"count": 1, "sums": 3 * WIDTH}
+        widths = {"count": 1, "sums": 0 if part.gathers else 3 * WIDTH}
         if weighted:
             widths["weight"] = LIMBS
-        if any(constraint.quantity == "residual" for constraint in rules.constraints):
+        if part.has_residuals and not part.soft:
             widths["targets"] = PRODUCT_LIMBS if weighted else LIMBS
         for name, per_sample in zip(("least", "most"), part.sides, strict=True):
             if per_sample:
@@ -260,19 +287,22 @@ class _Layout:
         """The words of one kind."""
         return body[:, self.at[name]]
 
-    def fill(self, part: Part, cell: Any, share: Share, size: int, bottoms: tuple[int, int]) -> np.ndarray:
+    def fill(
+        self, part: Part, cell: Any, share: Share | None, size: int, sizes: Sizes, bottoms: tuple[int, int]
+    ) -> np.ndarray:
         """(size, width) what a rank sends of its samples, whose cells are numbered as in the whole batch."""
         index = as_numpy(cell).astype(np.int32, copy=False)
         body = np.zeros((size, self.width), dtype=np.int64)
-        body[:, 0] = np.bincount(index, minlength=size)
-        windows = share.sums(np.zeros(size), bottoms, False, True)
-        self.of(body, "sums")[:] = windows.transpose(1, 0, 2).reshape(size, 3 * WIDTH)
+        body[:, 0] = count_cells(index, size)
+        if share is not None:
+            windows = share.sums(np.zeros(size), sizes, bottoms, False, True)
+            self.of(body, "sums")[:] = windows.transpose(1, 0, 2).reshape(size, 3 * WIDTH)
         weights = _NONE if part.weights is None else part.weights
         if "weight" in self.at:
             self._add(body, "weight", weights, index, _NONE)
         if "targets" in self.at:
             self._add(body, "targets", as_numbers(part.targets), index, weights)
-        for name, side in (("least", part.box.lo), ("most", part.box.hi)):
+        for name, side in (("least", part.inside.lo), ("most", part.inside.hi)) if any(part.sides) else ():
             if name in self.at:
                 values = side.astype(np.float64)
                 if len(weights):  # what has no weight adds nothing, even where its bound is infinite
@@ -320,16 +350,21 @@ def _size(levels: Levels) -> int:
 
 def _extents(part: Part) -> tuple[float, ...]:
     """Of this rank's samples: the extent of z, the largest output and weight, the extent of the bounds."""
-    z, box = part.z, part.box
+    z, box = part.z, part.inside
     if not len(z):
         return 0.0, 0.0, 0.0, 0.0, math.inf, -math.inf
-    least, greatest = (float(end) for end in (torch.aminmax(z) if not part.compiled else (z.min(), z.max())))
+    exact = z.numpy() if part.compiled else z.double().cpu().numpy()
+    least, greatest = float(exact.min()), float(exact.max())
     if not math.isfinite(least) or not math.isfinite(greatest):
-        position = int((~torch.isfinite(z)).nonzero()[0])
+        position = int((~torch.isfinite(z)).nonzero()[0, 0])
         raise InputError(f"z[{position}] is {float(z[position])}: outputs must be finite.")
-    if any(part.sides):
-        within = np.clip(as_numpy(z).astype(np.float64), box.lo.astype(np.float64), box.hi.astype(np.float64))
-        largest = float(np.abs(within).max())
+    low, high = domain_of(part.discrepancy)
+    if not low < least <= greatest < high:
+        check_domain(exact, part.discrepancy)
+    if isinstance(part.discrepancy, Logits):  # whose outputs are not of the size of z
+        largest = box.highest
+    elif any(part.sides):
+        largest = float(np.abs(np.clip(exact.astype(np.float64), *box.wide())).max())
     else:
         largest = max(abs(min(max(end, box.lowest), box.highest)) for end in (least, greatest))
     heaviest = 1.0 if part.weights is None else float(part.weights.max())

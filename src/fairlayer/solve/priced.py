@@ -54,7 +54,7 @@ def _total(rows, nu):
     return total
 
 
-@compiled(inline=True)
+@compiled(inner=True)
 def _decline(rows, nu, slopes):
     """How fast the sum of the multipliers falls as the rows are widened: 1'(A D A')^+ 1, A the active rows."""
     L, used = factor_rows(gram(rows, slopes), active_rows(rows, nu))
@@ -63,7 +63,7 @@ def _decline(rows, nu, slopes):
     return np.sum(x**2)
 
 
-@compiled(inline=True)
+@compiled(inner=True)
 def _first_guess(rows, q, slopes, excess, price):
     """The excess if the worst row alone gives way, which it does at the rate of its own Gram entry."""
     H, pairs, guess = gram(rows, slopes), np.zeros((6, 1)), excess
@@ -85,13 +85,13 @@ def _widened(rows, excess):
 @compiled
 def _project(samples, rows, count, weight, start):
     """The projection onto rows, but for its writing: (whether it was found, multipliers, shifts, slopes)."""
-    solve = start_solve(samples, rows, count, weight, start, UNIT)
+    solve = start_solve(SQUARED, samples, rows, count, weight, start, UNIT)
     of_cell, request = solve.search.cell, MEASURE
     while request in (SUMS, MEASURE):
         if request == SUMS:
-            take_sums(samples, of_cell[SHIFT], of_cell[S], of_cell[D])
+            take_sums(SQUARED, samples, of_cell[SHIFT], of_cell[S], of_cell[D])
         else:
-            measure(samples, of_cell[S], of_cell[D], of_cell[ABSOLUTE], of_cell[SQUARE])
+            measure(SQUARED, samples, of_cell[S], of_cell[D], of_cell[ABSOLUTE], of_cell[SQUARE])
         request = proceed(solve)
     found = request != FINISHED and solve.search.number[OUTCOME] == DONE
     return found, solve.search.statistic[TRIAL], of_cell[SHIFT], of_cell[D]
@@ -106,8 +106,8 @@ def solve_priced(z, cell, weight, count, cell_weight, lo, hi, rows, price, out):
     """
     G, K = count.size, rows.offset.size
     sums, slopes, shift, nu = np.zeros(G), np.zeros(G), np.zeros(G), np.zeros(K)
-    samples = gather(SQUARED, z, cell, weight, lo, hi, count, False)
-    take_sums(samples, shift, sums, slopes)
+    samples = gather(z, cell, weight, lo, hi, count, False)
+    take_sums(SQUARED, samples, shift, sums, slopes)
     q = statistics(rows, sums)
     scale = 0.0
     for k in range(K):
@@ -149,5 +149,5 @@ def solve_priced(z, cell, weight, count, cell_weight, lo, hi, rows, price, out):
         if not found:  # the sum of the multipliers jumps here, or rounding hides where it crosses the price
             _, nu, shift, slopes = _project(samples, _widened(rows, above), count, cell_weight, np.zeros(K))
     error = np.empty(G)
-    write(samples, shift, out, sums, slopes, error)
+    write(SQUARED, samples, shift, out, sums, slopes, error)
     return pinned, nu, shift, slopes, statistics(rows, sums)

@@ -8,7 +8,6 @@ tolerance finer than the dtype) the batch is gathered, and the first rank finds 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,18 +15,29 @@ import torch
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.exact_sums import PRODUCT_LIMBS, UNIT, accumulate, round_sums
+from fairlayer.binding.exact_sums import PRODUCT_LIMBS, UNIT, accumulate, carry, round_sums
 from fairlayer.binding.process_group import Ranks
 from fairlayer.errors import FairlayerError, InputError, RankError
 from fairlayer.solve import Task, is_compiled, solve
+from fairlayer.solve.discrepancy import Discrepancy
 from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, WRITE, begin, proceed
+from fairlayer.solve.gathering import gather
 from fairlayer.solve.loops import MOST_SUM
 from fairlayer.solve.newton import ABSOLUTE as CELL_ABSOLUTE
 from fairlayer.solve.newton import COUNT, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, statistics
 from fairlayer.solve.opening import Whole, make_share
 from fairlayer.solve.result import Result
-from fairlayer.solve.shares import ABSOLUTE, OUTPUT_SLOPES, OUTPUTS, SLOPES, WRITTEN, Share
-from fairlayer.solve.windows import bottom_below, carry, sum_errors, window_sums
+from fairlayer.solve.shares import (
+    ABSOLUTE,
+    OUTPUT_SLOPES,
+    OUTPUTS,
+    SLOPES,
+    WRITTEN,
+    Share,
+    largest_output,
+    sizes_of,
+)
+from fairlayer.solve.windows import bottom_below, sum_errors, window_sums
 
 _SMALLEST, _LARGEST = 1e-120, 1e120  # beyond, the batch is solved in other units
 _GRADIENT_BOTTOM = -250  # of the windows of a gradient, good for numbers from 2^-150 to 2^80
@@ -38,9 +48,10 @@ _NO_START = np.zeros(0)
 class RankPasses:
     """Passes over the samples of all ranks."""
 
-    def __init__(self, ranks: Ranks, whole: Whole, dtype: torch.dtype):
-        self.ranks, self.whole, self.share = ranks, whole, whole.share
-        self.G, self.weighted = len(whole.system.weight), whole.weighted
+    def __init__(self, ranks: Ranks, whole: Whole, dtype: torch.dtype, discrepancy: Discrepancy):
+        assert whole.share is not None
+        self.ranks, self.whole, self.share, self.discrepancy = ranks, whole, whole.share, discrepancy
+        self.G, self.weights = len(whole.least), whole.part.weights
         self.both = dtype != torch.float64  # outputs are rounded when they are written
         self.at = np.zeros(self.G)  # the shifts at which sums were taken last
         self.taken, self.bottoms = self._as_floats(whole.sums, whole.bottoms), whole.bottoms
@@ -49,7 +60,7 @@ class RankPasses:
     def answer(self, request: int, of_cell: np.ndarray) -> None:
         """Take the sums that are asked for, unless they are known."""
         if request == EXACT:
-            if self.weighted:  # without weights they are exact as they are
+            if self.weights is not None:  # without weights they are exact as they are
                 self._exact(of_cell)
             return
         if request != MEASURE and not np.array_equal(of_cell[SHIFT], self.at):
@@ -63,14 +74,15 @@ class RankPasses:
         if request == WRITE:
             self.value = self.share.write(of_cell[SHIFT])
             of_cell[ERROR] = sum_errors(of_cell[S], of_cell[COUNT], self.bottoms[0])
-            if self.weighted:  # the product with the weight is rounded
+            if self.weights is not None:  # the product with the weight is rounded
                 of_cell[ERROR] += 1.01 * UNIT * self.taken[ABSOLUTE]
 
     def _take(self, shift: np.ndarray) -> None:
-        # Outputs move by no more than the shift.
-        largest = 2.0 * (self.whole.largest + float(np.abs(shift).max(initial=0.0))) * self.whole.heaviest
-        self.bottoms = bottom_below(largest), bottom_below(self.whole.heaviest)
-        windows = self.share.sums(shift, self.bottoms, self.both, self.weighted)
+        whole, furthest = self.whole, float(np.abs(shift).max(initial=0.0))
+        largest = largest_output(self.discrepancy, whole.largest, whole.extent[1], whole.limits[1], furthest)
+        sizes = sizes_of(self.discrepancy, 2.0 * largest, whole.heaviest)
+        self.bottoms = bottom_below(sizes[0]), bottom_below(sizes[1])
+        windows = self.share.sums(shift, sizes, self.bottoms, self.both, self.weights is not None)
         self.taken = self._as_floats(self.ranks.total(windows), self.bottoms)
         self.at = shift.copy()
 
@@ -86,8 +98,7 @@ class RankPasses:
     def _exact(self, of_cell: np.ndarray) -> None:
         limbs = np.zeros((self.G, PRODUCT_LIMBS), dtype=np.int64)
         values = as_numpy(self.value).astype(np.float64)
-        system = self.whole.system
-        accumulate(values, as_numpy(system.cell).astype(np.int32, copy=False), system.weights, limbs)
+        accumulate(values, as_numpy(self.whole.cell).astype(np.int32, copy=False), self.weights, limbs)
         carry(limbs)
         round_sums(self.ranks.total(limbs), of_cell[S], of_cell[ERROR])
 
@@ -110,9 +121,11 @@ def solve_ranks(task: Task, whole: Whole, relax: bool = False) -> tuple[Result, 
     reach = math.inf
     if hasattr(task.discrepancy, "reach"):
         reach = task.discrepancy.reach(*whole.extent, *whole.limits)
-    passes = RankPasses(ranks, whole, task.z.dtype)
-    unit = torch.finfo(task.z.dtype).eps / 2
-    driver = begin(system.rows, system.samples, system.weight, whole.least, whole.most, reach, _NO_START, unit)
+    passes = RankPasses(ranks, whole, task.z.dtype, task.discrepancy)
+    unit, weight = torch.finfo(task.z.dtype).eps / 2, system.weight
+    if not task.discrepancy.piecewise_linear:  # the usual slope of a sample
+        weight = weight * (float(passes.taken[SLOPES].sum()) / float(weight.sum()) or 1.0)
+    driver = begin(system.rows, system.samples, weight, whole.least, whole.most, reach, _NO_START, unit)
     of_cell, request = driver.search.cell, MEASURE
     while request != FINISHED:
         passes.answer(request, of_cell)
@@ -120,39 +133,29 @@ def solve_ranks(task: Task, whole: Whole, relax: bool = False) -> tuple[Result, 
     if driver.search.number[OUTCOME] != DONE or not (driver.family[MISSED] <= 0.0).all():
         return _solve_gathered(task, whole, relax)
     result = Result(
-        DONE,
-        passes.value,
-        driver.search.statistic[TRIAL],
-        of_cell[SHIFT],
-        of_cell[D],
-        driver.family[MISSED],
-        statistics(system.rows, of_cell[S]),
-        of_cell[CELL_ABSOLUTE],
+        outcome=DONE,
+        value=passes.value,
+        nu=driver.search.statistic[TRIAL],
+        shift=of_cell[SHIFT],
+        slopes=of_cell[D],
+        missed=driver.family[MISSED],
+        statistics=statistics(system.rows, of_cell[S]),
+        absolute=of_cell[CELL_ABSOLUTE],
     )
     return result, 0.0
 
 
 def _solve_gathered(task: Task, whole: Whole, relax: bool) -> tuple[Result, float]:
     """The same on the first rank alone, with all samples, in an order that does not depend on who holds them."""
-    ranks, system, box = task.ranks, task.system, task.box
+    ranks = task.ranks
     assert ranks is not None
-    given = {"z": as_numpy(task.z), "cell": as_numpy(system.cell)}
-    if whole.weighted:
-        given["weights"] = system.weights
-    if system.targets is not None:
-        given["targets"] = system.targets
-    given |= {name: side for name, side, per in zip(("lo", "hi"), (box.lo, box.hi), whole.sides, strict=True) if per}
-    total, begins = sum(whole.counts), sum(whole.counts[: ranks.rank])
-    mine = slice(begins, begins + len(task.z))
-    words = np.zeros((len(given), total), dtype=np.int64)
-    for row, values in zip(words, given.values(), strict=True):
-        row[mine] = values.astype(np.float64).view(np.int64)
-    columns = dict(zip(given, ranks.total(words).view(np.float64), strict=True))
+    batch = gather(ranks, whole)
     found: Any = None
     if ranks.rank == 0:
-        order = np.lexsort([*columns.values()][::-1])
+        z = torch.from_numpy(batch.z.copy()).to(task.z.dtype)
+        alone = Task(z, batch.system, batch.box, task.discrepancy, is_compiled(z, task.discrepancy))
         try:
-            found = _solved_in(task, {name: values[order] for name, values in columns.items()}, relax, order)
+            found = solve(alone, relax)
         except Exception as error:
             found = error
     found = ranks.from_first(found)
@@ -161,28 +164,7 @@ def _solve_gathered(task: Task, whole: Whole, relax: bool) -> tuple[Result, floa
     if isinstance(found, Exception):
         raise RankError(f"Rank 0 failed to solve the gathered batch: {type(found).__name__}: {found}") from found
     result, excess = found
-    value = torch.from_numpy(result.value[mine].copy()).to(dtype=task.z.dtype, device=task.z.device)
-    return result._replace(value=value), excess
-
-
-def _solved_in(task: Task, columns: dict[str, np.ndarray], relax: bool, order: np.ndarray) -> tuple[Result, float]:
-    """Solve all samples in the order given; the outputs are returned in the order they had before."""
-    z = torch.from_numpy(columns["z"]).to(task.z.dtype)
-    lo, hi = (
-        columns[name].astype(side.dtype) if name in columns else side
-        for name, side in (("lo", task.box.lo), ("hi", task.box.hi))
-    )
-    box = replace(task.box, lo=lo, hi=hi, lowest=float(lo.min()), highest=float(hi.max()))
-    system = task.system._replace(
-        cell=columns["cell"].astype(np.int32),
-        weights=columns.get("weights", _NO_START),
-        targets=columns.get("targets"),
-    )
-    whole = task._replace(z=z, system=system, box=box, compiled=is_compiled(z, task.discrepancy), ranks=None)
-    result, excess = solve(whole, relax)
-    value = np.empty(len(order))
-    value[order] = as_numpy(result.value).astype(np.float64)
-    return result._replace(value=value), excess
+    return result._replace(value=batch.own(result.value).to(task.z.device)), excess
 
 
 def gradient_sums(task: Task, shift: np.ndarray, z: Tensor, gradient: Tensor) -> np.ndarray:

@@ -19,3 +19,8 @@ class Result(NamedTuple):
     statistics: np.ndarray  # (K,)
     absolute: np.ndarray  # (G,) cell sums of |y| before any shift: the size of the numbers at hand
     beyond: float = 0.0  # by how much the squared change may exceed the least, where the output is not the nearest
+
+    @property
+    def holds(self) -> bool:
+        """Whether every family certainly holds. What is no number is not known to."""
+        return all(map((0.0).__ge__, self.missed.tolist()))

@@ -6,6 +6,7 @@ sum is a window (`windows`), of each cell.
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import numpy as np
@@ -13,21 +14,25 @@ import torch
 from torch import Tensor
 
 from fairlayer.binding.bounds import Box
+from fairlayer.binding.exact_sums import carry
 from fairlayer.compiled import compiled
-from fairlayer.solve.discrepancy import Discrepancy
-from fairlayer.solve.windows import WIDTH, add_tensor, add_value, carry
+from fairlayer.solve.discrepancy import Discrepancy, GeneralizedKL, Squared, compiled_kind, inner_limits
+from fairlayer.solve.smooth import FURTHEST, ODDS, factors, inside, respond
+from fairlayer.solve.windows import BLOCK, WIDTH, add_tensor, add_value, empty_bank, put, splitters
 
 Bottoms = tuple[int, int]  # of the windows of outputs, and of those of slopes
+Sizes = tuple[float, float]  # what an output and a slope, each times a weight, do not exceed
 
 # Places of windows: of the outputs as they are written, their slopes and absolute values; and of the outputs and slopes
 # before they are rounded, where they are.
 WRITTEN, SLOPES, ABSOLUTE, OUTPUTS, OUTPUT_SLOPES = range(5)
+_SQUARED = 0  # beside the kinds of smooth.py: here one loop takes them all, as adding to windows takes most of the time
 
 
 class Share(Protocol):
     """Samples of a rank, in the cells of the whole batch."""
 
-    def sums(self, shift: np.ndarray, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
+    def sums(self, shift: np.ndarray, sizes: Sizes, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
         """(3 or 5, G, WIDTH) windows at the shifts.
 
         both: of the outputs before they are rounded, too; absolute: whether those of absolute values are wanted.
@@ -40,39 +45,59 @@ class Share(Protocol):
         """(G, WIDTH) windows of slope times gradient, and the largest absolute value among these."""
 
 
+def sizes_of(discrepancy: Discrepancy, largest: float, heaviest: float) -> Sizes:
+    """What an output and a slope, each times a weight, do not exceed; largest: output."""
+    steepest = largest if isinstance(discrepancy, GeneralizedKL) else 1.0
+    return largest * heaviest, steepest * heaviest
+
+
+def largest_output(discrepancy: Discrepancy, unmoved: float, greatest: float, highest: float, shift: float) -> float:
+    """What no output exceeds once it is moved by `shift` either way.
+
+    unmoved: the same before; greatest: of all z; highest: bound.
+    """
+    if isinstance(discrepancy, GeneralizedKL):
+        return min(greatest * math.exp(min(shift, FURTHEST)), highest)
+    return unmoved + shift if isinstance(discrepancy, Squared) else 1.0
+
+
 class LoopShare:
     """By compiled loops."""
 
-    def __init__(self, z: Tensor, cell: np.ndarray, weights: np.ndarray, box: Box):
-        self.z, self.cell, self.weights = z.numpy(), cell, weights
-        self.lo, self.hi = box.lo, box.hi
+    def __init__(self, z: Tensor, cell: np.ndarray, weights: np.ndarray, box: Box, discrepancy: Discrepancy):
+        given = z.numpy()
+        self.single = given.itemsize == 4  # what outputs are rounded to
+        self.dtype = given.dtype
+        self.kind = compiled_kind(discrepancy) or _SQUARED
+        self.samples = _odds(given) if self.kind == ODDS else given, cell, weights, box.lo, box.hi
 
-    def sums(self, shift: np.ndarray, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
+    def sums(self, shift: np.ndarray, sizes: Sizes, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
         """As in `Share`."""
         limbs = np.zeros((5 if both else 3, len(shift), WIDTH), dtype=np.int64)
-        _add_sums(self.z, self.cell, self.weights, self.lo, self.hi, shift, *bottoms, absolute, limbs)
-        carry(limbs.reshape(-1, WIDTH))
+        splits = splitters(sizes[0], bottoms[0]), splitters(sizes[1], bottoms[1])
+        _add_sums(self.kind, self.single, *self.samples, shift, bottoms, splits, absolute, limbs)
         return limbs
 
     def write(self, shift: np.ndarray) -> Tensor:
         """As in `Share`."""
-        out = np.empty_like(self.z)
-        _write(self.z, self.cell, self.lo, self.hi, shift, out)
+        out = np.empty(len(self.samples[0]), dtype=self.dtype)
+        _write(self.kind, self.single, *self.samples, shift, out)
         return torch.from_numpy(out)
 
     def slope_sums(self, gradient: Tensor, shift: np.ndarray, bottom: int) -> tuple[np.ndarray, float]:
         """As in `Share`."""
         limbs = np.zeros((len(shift), WIDTH), dtype=np.int64)
-        g = gradient.contiguous().numpy()
-        largest = _add_gradient(g, self.z, self.cell, self.lo, self.hi, shift, bottom, limbs)
-        carry(limbs)
+        g, values = gradient.contiguous().numpy(), np.empty(len(self.samples[0]))
+        largest = _slopes_times(self.kind, self.single, g, *self.samples, shift, values)
+        if math.isfinite(largest):
+            _add_values(values, self.samples[1], bottom, splitters(largest, bottom), limbs)
         return limbs, largest
 
     def pull_back(self, gradient: Tensor, shift: np.ndarray, correction: np.ndarray) -> Tensor:
         """rho_z (g - w correction): the gradient of z, given what is taken off in each cell."""
-        out = np.empty_like(self.z)
+        out = np.empty(len(self.samples[0]), dtype=self.dtype)
         g = gradient.contiguous().numpy()
-        _pull_back(g, self.z, self.cell, self.weights, self.lo, self.hi, shift, correction, out)
+        _pull_back(self.kind, self.single, g, *self.samples, shift, correction, out)
         return torch.from_numpy(out)
 
 
@@ -93,12 +118,13 @@ class TensorShare:
 
     def _written(self, y: Tensor) -> Tensor:
         dtype = self.z.dtype
-        return torch.clamp(y.to(dtype), self.lo.to(dtype), self.hi.to(dtype))
+        inside = torch.clamp(y.to(dtype), *inner_limits(self.discrepancy, dtype))
+        return torch.clamp(inside, self.lo.to(dtype), self.hi.to(dtype))
 
     def _weighted(self, values: Tensor) -> Tensor:
         return values if self.weights is None else values * self.weights
 
-    def sums(self, shift: np.ndarray, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
+    def sums(self, shift: np.ndarray, sizes: Sizes, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
         """As in `Share`."""
         s, (bottom, slope_bottom) = self._shift_of(shift), bottoms
         y = self.discrepancy.response(self.exact, s, self.lo, self.hi)
@@ -128,71 +154,114 @@ class TensorShare:
 
 @compiled(inline=True)
 def _one(side, i):
-    return side[i] if side.size > 1 else side[0]
+    return float(side[i] if side.size > 1 else side[0])
 
 
 @compiled
-def _add_sums(z, cell, weight, lo, hi, shift, bottom, slope_bottom, absolute, limbs):
-    dtype = z.dtype.type
-    both, weighted = limbs.shape[0] > OUTPUTS, weight.size > 0
-    free = np.zeros((2, shift.size), dtype=np.int64)  # samples of weight 1 that no bound holds
-    for i in range(z.size):
-        c = cell[i]
-        w = weight[i] if weighted else 1.0
-        exact = float(z[i]) - shift[c]
-        raw = dtype(exact)
-        y = min(max(raw, _one(lo, i)), _one(hi, i))
-        value = w * float(y)
-        add_value(limbs[WRITTEN, c], value, bottom)
-        if absolute:
-            add_value(limbs[ABSOLUTE, c], abs(value), bottom)
-        if not weighted:
-            free[0, c] += y == raw
-        elif y == raw:
-            add_value(limbs[SLOPES, c], w, slope_bottom)
-        if both:
-            before = min(max(exact, float(_one(lo, i))), float(_one(hi, i)))
-            add_value(limbs[OUTPUTS, c], w * before, bottom)
-            if not weighted:
-                free[1, c] += before == exact
-            elif before == exact:
-                add_value(limbs[OUTPUT_SLOPES, c], w, slope_bottom)
-    if not weighted:
+def _odds(logits):
+    """exp(-logit), which the loops take in place of logits; one by one, the same wherever a sample stands."""
+    odds = np.empty(logits.size)
+    for i in range(logits.size):
+        odds[i] = math.exp(-min(max(float(logits[i]), -FURTHEST), FURTHEST))
+    return odds
+
+
+@compiled(inline=True)
+def _moved_by(kind, shift):
+    """What the shift of each cell is to its samples."""
+    return shift if kind == _SQUARED else factors(kind, shift)
+
+
+@compiled(inline=True)
+def _answer(kind, single, z, moved):
+    """(output before its bounds, the same rounded as it will be written, slope, sensitivity) of one sample."""
+    if kind == _SQUARED:
+        exact, slope, sensitivity = z - moved, 1.0, 1.0
+        raw = float(np.float32(exact)) if single else exact
+    else:
+        exact, slope, sensitivity = respond(kind, z, moved)
+        raw = inside(kind, exact, single)
+    return exact, raw, slope, sensitivity
+
+
+@compiled
+def _add_sums(kind, single, z, cell, weight, lo, hi, shift, bottoms, splits, absolute, limbs):
+    both, weighted, counted = limbs.shape[0] > OUTPUTS, weight.size > 0, weight.size == 0 and kind == _SQUARED
+    free = np.zeros((2, shift.size), dtype=np.int64)  # samples that no bound holds, where the slope of each is 1
+    bottom, slope_bottom = bottoms
+    of_output, of_slope = splits
+    bank = np.zeros((limbs.shape[0], 2, shift.size))
+    moved = _moved_by(kind, shift)
+    for start in range(0, z.size, BLOCK):
+        for i in range(start, min(start + BLOCK, z.size)):
+            c = cell[i]
+            w = weight[i] if weighted else 1.0
+            low, high = _one(lo, i), _one(hi, i)
+            exact, raw, slope, _ = _answer(kind, single, float(z[i]), moved[c])
+            y = min(max(raw, low), high)
+            value = w * y
+            put(bank[WRITTEN], c, limbs[WRITTEN], value, of_output, bottom)
+            if absolute:
+                put(bank[ABSOLUTE], c, limbs[ABSOLUTE], abs(value), of_output, bottom)
+            if counted:
+                free[0, c] += y == raw
+            elif y == raw:
+                put(bank[SLOPES], c, limbs[SLOPES], w * slope, of_slope, slope_bottom)
+            if both:
+                before = min(max(exact, low), high)
+                put(bank[OUTPUTS], c, limbs[OUTPUTS], w * before, of_output, bottom)
+                if counted:
+                    free[1, c] += before == exact
+                elif before == exact:
+                    put(bank[OUTPUT_SLOPES], c, limbs[OUTPUT_SLOPES], w * slope, of_slope, slope_bottom)
+        for k in range(limbs.shape[0]):
+            empty_bank(bank[k], limbs[k], slope_bottom if k in (SLOPES, OUTPUT_SLOPES) else bottom)
+    if counted:
         for c in range(shift.size):
             add_value(limbs[SLOPES, c], float(free[0, c]), slope_bottom)
             if both:
                 add_value(limbs[OUTPUT_SLOPES, c], float(free[1, c]), slope_bottom)
+    for k in range(limbs.shape[0]):
+        carry(limbs[k])
 
 
 @compiled
-def _write(z, cell, lo, hi, shift, out):
-    dtype = out.dtype.type
+def _write(kind, single, z, cell, weight, lo, hi, shift, out):
+    dtype, moved = out.dtype.type, _moved_by(kind, shift)
     for i in range(z.size):
-        raw = dtype(float(z[i]) - shift[cell[i]])
-        out[i] = min(max(raw, _one(lo, i)), _one(hi, i))
+        _, raw, _, _ = _answer(kind, single, float(z[i]), moved[cell[i]])
+        out[i] = dtype(min(max(raw, _one(lo, i)), _one(hi, i)))
 
 
 @compiled
-def _add_gradient(gradient, z, cell, lo, hi, shift, bottom, limbs):
-    """The largest absolute value; what is no number counts as infinite."""
-    dtype = z.dtype.type
-    largest = 0.0
+def _slopes_times(kind, single, gradient, z, cell, weight, lo, hi, shift, values):
+    """Slope times gradient of every sample; the largest absolute value. What is no number counts as infinite."""
+    largest, moved = 0.0, _moved_by(kind, shift)
     for i in range(z.size):
-        c = cell[i]
-        raw = dtype(float(z[i]) - shift[c])
-        if min(max(raw, _one(lo, i)), _one(hi, i)) == raw:
-            g = float(gradient[i])
-            add_value(limbs[c], g, bottom)
-            largest = max(largest, abs(g)) if g == g else np.inf
+        _, raw, slope, _ = _answer(kind, single, float(z[i]), moved[cell[i]])
+        free = min(max(raw, _one(lo, i)), _one(hi, i)) == raw
+        g = slope * float(gradient[i]) if free else 0.0
+        values[i] = g
+        largest = max(largest, abs(g)) if g == g else np.inf
     return largest
 
 
 @compiled
-def _pull_back(gradient, z, cell, weight, lo, hi, shift, correction, out):
-    dtype, zero = out.dtype.type, out.dtype.type(0)
+def _add_values(values, cell, bottom, split, limbs):
+    bank = np.zeros((2, limbs.shape[0]))
+    for start in range(0, values.size, BLOCK):
+        for i in range(start, min(start + BLOCK, values.size)):
+            put(bank, cell[i], limbs, values[i], split, bottom)
+        empty_bank(bank, limbs, bottom)
+    carry(limbs)
+
+
+@compiled
+def _pull_back(kind, single, gradient, z, cell, weight, lo, hi, shift, correction, out):
+    dtype, moved = out.dtype.type, _moved_by(kind, shift)
     for i in range(z.size):
         c = cell[i]
-        raw = dtype(float(z[i]) - shift[c])
-        y = min(max(raw, _one(lo, i)), _one(hi, i))
+        _, raw, _, sensitivity = _answer(kind, single, float(z[i]), moved[c])
         w = weight[i] if weight.size > 0 else 1.0
-        out[i] = dtype(gradient[i] - w * correction[c]) if y == raw else zero
+        free = min(max(raw, _one(lo, i)), _one(hi, i)) == raw
+        out[i] = dtype(sensitivity * (gradient[i] - w * correction[c])) if free else dtype(0)

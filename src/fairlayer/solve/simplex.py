@@ -36,7 +36,7 @@ _NOTHING = 1e-10  # of the largest multiplier
 _STALLED = 5  # steps without progress after which rounding is all that is left
 
 
-@compiled(inner=True)
+@compiled(small=True)
 def _respond(kind, z, shift, factor, y):
     """Fill y, the response of one sample; return d(y, z) + s.y, and the size of its support."""
     d = z.size
@@ -161,7 +161,7 @@ def pull_back(kind, z, cell, weight, share, rows, shift, gram, side, family, gra
                 out[i, j] /= z[i, j]
 
 
-@compiled(inner=True)
+@compiled(small=True)
 def _slope_times(kind, y, g, out):
     """Fill `out` with the slope of one sample, whose response is y, times g."""
     mean, size = 0.0, 0
@@ -178,7 +178,7 @@ def _slope_times(kind, y, g, out):
         out[j] = slope * (g[j] - mean)
 
 
-@compiled(inner=True)
+@compiled(small=True)
 def _shifts(start, statistic, entry, nu, shift):
     shift[:] = 0.0
     for c in range(shift.shape[0]):
@@ -410,7 +410,7 @@ def _interior(H, b, half, family, x, side):
             side[v] = -1
 
 
-@compiled(inner=True)
+@compiled(small=True)
 def _center(family, d, x):
     """Make x add up to 0 in every family and class, which rounding leaves in doubt."""
     K = family.size

@@ -21,7 +21,8 @@ import numpy as np
 from fairlayer.compiled import compiled
 from fairlayer.solve.newton import shifts, solve_active
 
-SQUARED, ENTROPY, ODDS, KL = range(4)
+SQUARED = None  # a type of its own to the compiler: loops for squares are compiled without those of the other kinds
+ENTROPY, ODDS, KL = range(1, 4)
 FURTHEST = 340.0  # shifts and logits beyond it count as it: products of two exponentials stay within float64
 ENTROPY_REACH = 40.0  # from the probability furthest out: there all are 0 or 1, or all but
 KL_REACH = 3.0  # amounts grow by the exponential of a shift that goes too far
@@ -46,7 +47,7 @@ def factors(kind, shift):
 
 
 @compiled(inline=True)
-def _respond(kind, z, factor):
+def respond(kind, z, factor):
     """(output before its bounds, slope, sensitivity); the last of odds is that of the logit they stand for."""
     if kind == KL:
         y = z * factor
@@ -65,7 +66,7 @@ def _respond(kind, z, factor):
 
 
 @compiled(inline=True)
-def _inside(kind, y, single):
+def inside(kind, y, single):
     """The nearest number of the output's dtype strictly inside the interval of the responses."""
     if single:
         y = max(float(np.float32(y)), _TINY_SINGLE)
@@ -81,32 +82,32 @@ def _inside(kind, y, single):
 def _kernels(kind: int) -> tuple[Any, Any, Any, Any]:
     """The loops for one kind, a constant to each of them: what is of other kinds is no part of the machine code."""
 
-    @compiled(reorder=True, inner=True)
+    @compiled(reorder=True, small=True)
     def stretch(z, start, stop, factor, low, high):
         """Sums of outputs, slopes and squares over samples with the same shift and bounds, and no weights."""
         total, slopes, square = 0.0, 0.0, 0.0
         for i in range(start, stop):
-            raw, slope, _ = _respond(kind, float(z[i]), factor)
+            raw, slope, _ = respond(kind, float(z[i]), factor)
             y = min(max(raw, low), high)
             total += y
             square += y * y
             slopes += slope if y == raw else 0.0
         return total, slopes, square
 
-    @compiled(inner=True)
+    @compiled(small=True)
     def scattered(z, cell, weight, lo, hi, factor, S, D, square):
         """The same, by weight, of samples in any order with bounds of their own."""
         for i in range(z.size):
             c = cell[i]
             w = weight[i] if weight.size > 0 else 1.0
             low, high = lo[i] if lo.size > 1 else lo[0], hi[i] if hi.size > 1 else hi[0]
-            raw, slope, _ = _respond(kind, float(z[i]), factor[c])
+            raw, slope, _ = respond(kind, float(z[i]), factor[c])
             y = min(max(raw, float(low)), float(high))
             S[c] += w * y
             square[c] += w * w * y * y
             D[c] += w * slope if y == raw else 0.0
 
-    @compiled(inner=True)
+    @compiled(small=True)
     def written(z, cell, weight, lo, hi, factor, single, out, S, D, error):
         """Outputs, rounded, and sums of them, of slopes and of absolute values."""
         rounded = out.dtype.type
@@ -114,22 +115,22 @@ def _kernels(kind: int) -> tuple[Any, Any, Any, Any]:
             c = cell[i]
             w = weight[i] if weight.size > 0 else 1.0
             low, high = lo[i] if lo.size > 1 else lo[0], hi[i] if hi.size > 1 else hi[0]
-            raw, slope, _ = _respond(kind, float(z[i]), factor[c])
-            raw = _inside(kind, raw, single)
+            raw, slope, _ = respond(kind, float(z[i]), factor[c])
+            raw = inside(kind, raw, single)
             y = min(max(raw, float(low)), float(high))
             out[i] = rounded(y)
             S[c] += w * y
             D[c] += w * slope if y == raw else 0.0
             error[c] += w * abs(y)
 
-    @compiled(inner=True)
+    @compiled(small=True)
     def derivatives(gradient, z, cell, lo, hi, factor, single, bank, sensitivity):
         """Cell sums of slope times gradient, four banks in turn; and the sensitivity of each sample."""
         for i in range(z.size):
             c = cell[i]
             low, high = lo[i] if lo.size > 1 else lo[0], hi[i] if hi.size > 1 else hi[0]
-            raw, slope, own = _respond(kind, float(z[i]), factor[c])
-            raw = _inside(kind, raw, single)
+            raw, slope, own = respond(kind, float(z[i]), factor[c])
+            raw = inside(kind, raw, single)
             y = min(max(raw, float(low)), float(high))
             free = y == raw
             bank[i & 3, c] += slope * gradient[i] if free else 0.0
@@ -144,9 +145,9 @@ _kl_stretch, _kl_scattered, _kl_written, _kl_derivatives = _kernels(KL)
 
 
 @compiled
-def smooth_sums(samples, shift, S, D, square):
+def smooth_sums(kind, samples, shift, S, D, square):
     """Cell sums of outputs, slopes and squares of outputs at the shifts."""
-    kind, z, start = samples.kind, samples.ordered, samples.start
+    z, start = samples.ordered, samples.start
     factor = factors(kind, shift)
     if z.size > 0:
         low, high = float(samples.lo[0]), float(samples.hi[0])
@@ -170,9 +171,9 @@ def smooth_sums(samples, shift, S, D, square):
 
 
 @compiled
-def smooth_write(samples, shift, out, S, D, absolute):
+def smooth_write(kind, samples, shift, out, S, D, absolute):
     """Write the output in its own dtype; cell sums of what was written, of slopes and of absolute values."""
-    kind, z, cell, weight, lo, hi = samples.kind, samples.z, samples.cell, samples.weight, samples.lo, samples.hi
+    z, cell, weight, lo, hi = samples.z, samples.cell, samples.weight, samples.lo, samples.hi
     factor, single = factors(kind, shift), samples.single or out.itemsize == 4
     for c in range(S.size):
         S[c] = D[c] = absolute[c] = 0.0
@@ -207,14 +208,14 @@ def smooth_pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, row
 def shifted(kind, z, cell, shift):
     """Every output moved by the shift of its cell, in float64, strictly inside the interval of the responses."""
     out = np.empty(z.size)
-    if kind == SQUARED:
+    if kind is SQUARED:
         for i in range(z.size):
             out[i] = z[i] - shift[cell[i]]
     else:
         factor = factors(kind, shift)
         for i in range(z.size):
-            raw, _, _ = _respond(kind, float(z[i]), factor[cell[i]])
-            out[i] = _inside(kind, raw, False)
+            raw, _, _ = respond(kind, float(z[i]), factor[cell[i]])
+            out[i] = inside(kind, raw, False)
     return out
 
 
@@ -225,7 +226,7 @@ def extent(kind, z):
     for one in z:
         least = min(least, float(one))
         greatest = max(greatest, float(one))
-        slopes += _respond(kind, float(one), 1.0)[1]
+        slopes += respond(kind, float(one), 1.0)[1]
     if not (least > 0.0 and (greatest < 1.0 or kind != ENTROPY)):
         return False, np.inf, 1.0
     reach = KL_REACH

@@ -175,7 +175,8 @@ def decide(wanted, cell, group, first, kind, limit, sums, off, level, decided):
                         moved += found[g]
                     there = moved // samples
             if there >= 0:
-                kept[:] = found
+                for g in range(G):
+                    kept[g] = found[g]
                 level = there
                 break
             moved = kept[c] + level - UNITS * answer

@@ -117,10 +117,10 @@ def coming_samples(kind, ring, ring_count, past, future):
         cell_weight[c], count[c] = future * mass[c] / seen, float(kept)
         for i in range(kept):
             z[at], cell[at], weight[at] = ring[c, i] + (mean[c] - middle), c, cell_weight[c] / kept
-            if kind != SQUARED:
+            if kind is not SQUARED:
                 z[at] = max(z[at], 0.5 * ring[c, i])
-            if kind == ENTROPY:
-                z[at] = min(z[at], 0.5 + 0.5 * ring[c, i])
+                if kind == ENTROPY:
+                    z[at] = min(z[at], 0.5 + 0.5 * ring[c, i])
             at += 1
     return z, cell, weight, count, cell_weight
 
@@ -144,7 +144,7 @@ class Leader:
 
     margin = MARGIN
 
-    def __init__(self, book: CellIndex, account: CellSums, kind: int = SQUARED):
+    def __init__(self, book: CellIndex, account: CellSums, kind: int | None = SQUARED):
         self.book = book
         self.account = account
         self.kind = kind  # of discrepancy

@@ -53,7 +53,7 @@ class Ledger:
         tolerances: tuple[float, ...],
         bounds: Any,
         levels: Mapping[Name, Sequence[Label]] | None = None,
-        kind: int = SQUARED,
+        kind: int | None = SQUARED,
     ):
         self.rules = rules
         self.tolerances = tolerances

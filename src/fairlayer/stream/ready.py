@@ -16,20 +16,20 @@ from fairlayer.constraints import ConditionalParity, EqualizedOdds, MeanParity, 
 from fairlayer.stream.policies import POLICIES
 
 _TURN = threading.Lock()
-_READY: set[str] = set()
+_READY: set[tuple[str, str]] = set()
 
 
-def prepare(*ways: str) -> None:
+def prepare(*ways: str, discrepancy: str = "squared") -> None:
     """Compile and load what streams run that decide in these ways, once in a process; all where none is named."""
     with _TURN:
         for way in ways or POLICIES:
-            if way not in _READY:
+            if (way, discrepancy) not in _READY:
                 for dtype in (np.float32, np.float64):
                     if way == "decisions":
                         _rehearse_decisions(dtype)
                     else:
-                        _rehearse(way, dtype)
-                _READY.add(way)
+                        _rehearse(way, dtype, discrepancy)
+                _READY.add((way, discrepancy))
 
 
 def _rehearse_decisions(dtype: Any) -> None:
@@ -48,13 +48,13 @@ def _rehearse_decisions(dtype: Any) -> None:
         other.update(z[part], {"g": words["g"][part]})
 
 
-def _rehearse(policy: str, dtype: Any) -> None:
+def _rehearse(policy: str, dtype: Any, discrepancy: str) -> None:
     """A few short streams in memory that leave out no kind of step."""
     from fairlayer.stream.stream import Stream
 
     z, words = np.array([0.1, 0.9, 0.4, 0.6], dtype), {"g": ["a", "b", "a", "b"]}
     table = np.array([[0, 1], [1, 0], [0, 0], [1, 1]])
-    options: dict[str, Any] = {"bounds": (0.0, 1.0), "policy": policy, "b_tau": 3}
+    options: dict[str, Any] = {"bounds": (0.0, 1.0), "policy": policy, "b_tau": 3, "discrepancy": discrepancy}
     plain = Stream([MeanParity(0.01)], **options)
     for groups in (table, table, words):  # a table that was met before takes another way
         stream = plain if groups is table else Stream([MeanParity(0.01)], **options)
@@ -75,6 +75,6 @@ def _rehearse(policy: str, dtype: Any) -> None:
     beyond = Stream([ResidualMean(0.01)], **options)
     beyond.update(z, words, targets=targets + 5.0)  # no output within the bounds will do
     if policy == "ledger":
-        later = Stream([EqualizedOdds(0.01)], bounds=(0.0, 1.0), each_batch=True, warm_start=(z, words))
+        later = Stream([EqualizedOdds(0.01)], **options, each_batch=True, warm_start=(z, words))
         later.update(z, words, ids="abcd")
         later.observe("abcd", targets)

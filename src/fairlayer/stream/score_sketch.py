@@ -20,7 +20,7 @@ MOST = 8192.0  # scores of a cell after which their weight is halved
 ABOVE, BELOW = 0, 1
 
 
-@compiled(inline=True)
+@compiled(small=True)
 def _bin_of(distance, unit):
     """The bin of a distance, and how far into it the distance lies, from 0 to 1."""
     scaled = distance / unit

@@ -42,11 +42,9 @@ class Settings:
         return self.policy if self.quantity.threshold is None else "decisions"
 
     @property
-    def kind(self) -> int:
+    def kind(self) -> int | None:
         """The discrepancy, as compiled loops have it."""
-        kind = compiled_kind(find_discrepancy(self.discrepancy))
-        assert kind is not None
-        return kind
+        return compiled_kind(find_discrepancy(self.discrepancy))
 
     def to_text(self) -> str:
         """JSON, as a store keeps it. What a policy does not look at is left out."""

@@ -69,6 +69,14 @@ class Schema:
         """Labels of every protected attribute; none where the frame lacks one."""
         return {entry.attribute.column: _known_labels(frame, entry) for entry in self.labels}
 
+    def predicted(self, raw: np.ndarray, fair: np.ndarray, threshold: float | None) -> dict[str, np.ndarray]:
+        """The columns that predictions add: what is predicted, its probability (for classes), and raw outputs."""
+        if self.task == "regression":
+            return {"prediction": fair, "raw": raw}
+        assert self.positive is not None
+        other = self.negative if self.negative is not None else f"not {self.positive}"
+        return {"prediction": np.where(fair >= threshold, self.positive, other), "probability": fair, "raw": raw}
+
     def to_data(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)

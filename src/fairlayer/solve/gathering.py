@@ -1,0 +1,98 @@
+"""A whole batch on every rank, for what is not to be had from sums over cells.
+
+Decisions need every score, classes and probabilities of groups every row. Then each rank gets all samples, solves the
+whole batch as a process by itself would, and keeps its own part: order n numbers on the wire, and the time of the whole
+batch on every rank. Samples are sorted, so that the answer does not depend on who holds what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from fairlayer.arrays import as_numpy
+from fairlayer.binding.bounds import Box
+from fairlayer.binding.families import GridColumn
+from fairlayer.binding.process_group import Ranks
+from fairlayer.binding.system import System, as_numbers, bind_plan, make_plan
+from fairlayer.solve.opening import Whole
+
+_NONE = np.empty(0)
+
+
+class Gathered(NamedTuple):
+    """The samples of all ranks."""
+
+    system: System
+    box: Box
+    z: np.ndarray  # (n,) or (n, d) float64
+    order: np.ndarray  # (n,) where each of them stood: rank by rank
+    mine: slice  # of these
+
+    def own(self, values: Tensor) -> Tensor:
+        """This rank's part of what has a row for each sample, in its own order."""
+        found = values.new_empty(values.shape)
+        found[self.order] = values
+        return found[self.mine]
+
+
+def gather(ranks: Ranks, whole: Whole) -> Gathered:
+    """All samples of a batch, sorted by all that is known of them."""
+    part = whole.part
+    given = {"cell": as_numpy(whole.cell)}
+    if part.weights is not None:
+        given["weights"] = part.weights
+    if part.has_residuals:
+        given["targets"] = as_numbers(part.targets)
+    sides = zip(("lo", "hi"), (part.box.lo, part.box.hi), part.sides, strict=True)
+    given |= {name: side for name, side, per_sample in sides if per_sample}
+    blocks = {("z",): in_columns(part.z)}
+    blocks |= {key: soft.probabilities for key, soft in part.soft.items()}
+    table = np.column_stack([*given.values(), *blocks.values()]).astype(np.float64)
+    mine = slice(sum(whole.counts[: ranks.rank]), sum(whole.counts[: ranks.rank + 1]))
+    everyones = exchange_rows(ranks, table, whole.counts, mine)
+    order = np.lexsort(everyones.T[::-1])
+    everyones = everyones[order]
+    columns = dict(zip(given, everyones.T, strict=False))
+    at = np.cumsum([len(given), *(block.shape[1] for block in blocks.values())])
+    parts = dict(zip(blocks, np.split(everyones, at, axis=1)[1:], strict=False))
+    z = parts.pop(("z",))
+    lo, hi = (
+        columns[name].astype(side.dtype) if name in columns else side
+        for name, side in (("lo", part.box.lo), ("hi", part.box.hi))
+    )
+    box = replace(part.box, lo=lo, hi=hi, lowest=float(lo.min(initial=np.inf)), highest=float(hi.max(initial=-np.inf)))
+    return Gathered(_bound(whole, columns, parts), box, z if part.z.ndim == 2 else z[:, 0], order, mine)
+
+
+def in_columns(values: Tensor) -> np.ndarray:
+    """(n, d) float64 of values of shape (n,) or (n, d)."""
+    found = as_numpy(values).astype(np.float64)
+    return found if found.ndim == 2 else found[:, None]
+
+
+def exchange_rows(ranks: Ranks, rows: np.ndarray, counts: list[int], mine: slice) -> np.ndarray:
+    """The rows of all ranks, one below the other; rows: (n, d) float64 of this one, counts: of all."""
+    if not sum(counts):
+        return rows
+    words = np.zeros((sum(counts), rows.shape[1]), dtype=np.int64)
+    words[mine] = np.ascontiguousarray(rows).view(np.int64)
+    return ranks.total(words).view(np.float64)
+
+
+def _bound(whole: Whole, columns: dict[str, np.ndarray], soft: dict) -> System:
+    """The constraints bound to the whole batch."""
+    part, cell = whole.part, columns["cell"].astype(np.int32)
+    weights, targets = columns.get("weights"), columns.get("targets")
+    if whole.system is not None:
+        return whole.system._replace(cell=cell, weights=_NONE if weights is None else weights, targets=targets)
+    digits, n = whole.levels.digit_table()[cell], len(cell)
+    grid = {key: GridColumn(whole.levels.labels[j], digits[:, j].copy()) for j, key in enumerate(part.keys)}
+    grid |= {key: GridColumn(part.soft[key].labels, probabilities) for key, probabilities in soft.items()}
+    plan = make_plan(whole.rules, part.groupings, grid, n)
+    ones = np.ones(n)
+    index, weight = np.arange(n, dtype=np.int32), ones if weights is None else weights
+    return bind_plan(plan, whole.rules, index, ones, weight, weights, targets)
