@@ -95,6 +95,7 @@ def test_an_interrupt_while_training(place, more):
         (fit("--epochs", "1"), ".model."),  # the temporary folder
         (predict(), "safetensors"),
         (predict(), ".out.csv."),
+        (predict(), ".kernels."),  # compiled code that a stream loads once it is in its store
         (PROJECT, "scipy"),
         (PROJECT, ".fairlayer-"),
     ],
