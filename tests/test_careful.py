@@ -80,6 +80,16 @@ def test_the_interior_point_is_the_optimum(seed):
     assert np.abs(found.y.high - project_reference(problem)).max() < 1e-9
 
 
+def test_samples_without_weight_go_with_their_cell():
+    problem, _ = stored_problem("an outlier of 5e11, classes of the target")
+    z, weights = np.append(problem.z, problem.z[0]), np.append(problem.weights, 0.0)
+    groups = {name: np.append(labels, labels[0]) for name, labels in problem.groups.items()}
+    targets = np.append(problem.targets, problem.targets[0])
+    more = project(z, groups, problem.constraints, targets=targets, weights=weights)
+    assert more.status is Status.OPTIMAL
+    assert more.value[-1] == pytest.approx(more.value[0], rel=1e-12)
+
+
 def judged(problem: Problem, dtype: torch.dtype) -> tuple[bool, bool]:
     """Whether an output was found that satisfies every row, and whether it is as near as it says."""
     try:

@@ -25,7 +25,7 @@ class Status(enum.Enum):
         'compared: see `vacuous`. Use larger or stratified batches, a Stream, or absent="raise".'
     )
     ROUNDED = (
-        "The output's dtype cannot represent values that meet the tolerance exactly: `gaps` holds what was reached. "
+        "No numbers of the output's dtype were found that meet the tolerance exactly: `gaps` holds what was reached. "
         "Use float64, or a larger tolerance."
     )
     UNCERTIFIED = (

@@ -37,7 +37,7 @@ _UNITS = {dtype: torch.finfo(dtype).eps / 2 for dtype in (torch.float64, torch.f
 _NO_START = np.zeros(0)
 _ROUNDING = 1e-9  # of the numbers that a row is made of: nothing that says that it cannot hold
 _NEARLY = 5e-7  # of the distance: what aiming inside the rows may add to it
-_MOST_WEIGHTS = 1e6  # times the least weight
+_MOST_WEIGHTS = 1e12  # times the least weight, up to which all are served
 _MOST_SPREAD = 8  # rows by way of which one row makes the outputs of another move
 
 
@@ -222,7 +222,7 @@ def _unsolved(task: Task) -> FairlayerError:
     if len(weight) and weight.max() > _MOST_WEIGHTS * weight.min():
         return FairlayerError(
             f"The solver did not converge: weights from {weight.min():.0e} to {weight.max():.0e} are further apart "
-            "than float64 can resolve under these constraints. Bring them closer together."
+            "than can be resolved under these constraints. Bring them within twelve decades of each other."
         )
     return FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
 

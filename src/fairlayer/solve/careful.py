@@ -44,7 +44,7 @@ def solve_carefully(z: Tensor, system: System, box: Box) -> Careful | None:
 
     The output that misses its rows least of those tried is returned.
     """
-    given, means, of_cell = as_numpy(z.double()), exact_means(system), entry_cells(system)
+    given, means, of_cell = as_numpy(z).astype(np.float64), exact_means(system), entry_cells(system)
     lo, hi = (np.broadcast_to(side.astype(np.float64), len(z)).copy() for side in (box.lo, box.hi))
     most = np.repeat(_INSIDE * _room(system), np.diff(system.rows.first))
     entries, K = np.abs(means.value.high), len(most)
@@ -61,7 +61,7 @@ def solve_carefully(z: Tensor, system: System, box: Box) -> Careful | None:
                 return found
             missed = exact_shortfalls(as_numpy(value.double()), system, np.full(len(system.rows.kind), np.inf))
             if found is None or missed.max(initial=0.0) < found.missed.max(initial=0.0):
-                found = Careful(value, missed, optimum)
+                found = Careful(value.to(z.device), missed, optimum)
             if (missed <= 0.0).all():
                 return found
         all_digits, last_digits = (

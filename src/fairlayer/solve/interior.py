@@ -136,6 +136,8 @@ class _Method:
         weight = system.weights if len(system.weights) else np.ones(len(z))
         self.free = (weight > 0.0) & (lo < hi)  # the others do not move, and are part of the offsets
         fixed, self.still = ~self.free, np.clip(z, lo, hi)
+        some = np.flatnonzero(weight == 0.0)  # they are in nobody's mean, and go with their cell
+        self.weightless = (some, z[some], lo[some], hi[some], cell[some])
         sums = (Twofold(weight[fixed]) * self.still[fixed]).sums(cell[fixed], self.G)
         offset = means.offset - (means.value * sums[of_entry]).sums(rows.statistic, len(rows.offset))
         self.cell = cell[self.free]
@@ -188,18 +190,21 @@ class _Method:
         self.b = np.concatenate([(above - margin)[up], (below - margin)[down]])
         self.d_same, self.b_same = moves[self.same], above[self.same] * (1.0 - moves[self.same])
 
-    def _statistics(self, outputs: Twofold) -> Twofold:
+    def statistics(self, outputs: Twofold) -> Twofold:
+        """(K,) means of outputs."""
         sums = (self.w * outputs).sums(self.cell, self.G)
         return (self.M * sums[self.entry_cell]).sums(self.statistic, self.K)
 
-    def _shifts(self, multipliers: Twofold) -> Twofold:
+    def shifts(self, multipliers: Twofold) -> Twofold:
+        """(G,) what multipliers make of cells."""
         return (self.shares * multipliers[self.statistic]).sums(self.entry_cell, self.G)
 
-    def _middles(self, c: Twofold, statistic: np.ndarray, d: np.ndarray) -> Twofold:
+    def middles(self, c: Twofold, statistic: np.ndarray, d: np.ndarray) -> Twofold:
         """d times the middle of each statistic's family; 0 where it has none."""
         return c[self.family[statistic]] * d if len(c) else Twofold(np.zeros(len(statistic)))
 
-    def _by_family(self, of_statistic: Twofold) -> Twofold:
+    def by_family(self, of_statistic: Twofold) -> Twofold:
+        """(C,) sums over the statistics of each family with a middle."""
         some = self.family >= 0
         return of_statistic[some].sums(self.family[some], len(self.families))
 
@@ -211,12 +216,12 @@ class _Method:
         z, low, high = self.z, self.low, self.high
         inner = np.where(low & high, 0.1 * (self.hi - self.lo), 0.1)
         y = np.clip(z, np.where(low, self.lo + inner, -np.inf), np.where(high, self.hi - inner, np.inf))
-        q = self._statistics(Twofold(y)) - self.offset
+        q = self.statistics(Twofold(y)) - self.offset
         c = np.zeros(len(self.families))
         for g in range(len(c)):
             here = q.high[self.family == g]
             c[g] = 0.5 * (here.max() + here.min())
-        slack = (Twofold(self.b) - q[self.of] * self.p + self._middles(Twofold(c), self.of, self.d)).high
+        slack = (Twofold(self.b) - q[self.of] * self.p + self.middles(Twofold(c), self.of, self.d)).high
         scale = max(1.0, float(np.abs(z - y).max(initial=0.0)))
         each = scale / self.w.high
         return _Point(
@@ -240,17 +245,17 @@ class _Method:
 
     def left_over(self, at: _Point) -> _Left:
         """What is left of the conditions of the optimum at a point."""
-        shift = self._shifts(self._multipliers(at))[self.cell]
+        shift = self.shifts(self._multipliers(at))[self.cell]
         moved = at.y - self.z
         stationary = moved + shift - at.v_low + at.v_high
-        q = self._statistics(at.y) - self.offset
-        sides = at.s + q[self.of] * self.p - self._middles(at.c, self.of, self.d) - self.b
-        equal = q[self.same] - self._middles(at.c, self.same, self.d_same) - self.b_same
+        q = self.statistics(at.y) - self.offset
+        sides = at.s + q[self.of] * self.p - self.middles(at.c, self.of, self.d) - self.b
+        equal = q[self.same] - self.middles(at.c, self.same, self.d_same) - self.b_same
         price = (at.m * (self.d * self.W[self.of])).sums(self.of, self.K)
         price = price + (at.equal * (self.d_same * self.W[self.same])).sums(self.same, self.K)
         size = (at.m.high * np.abs(self.d) * self.W[self.of]).max(initial=0.0)
         size = max(size, (np.abs(at.equal.high) * self.d_same * self.W[self.same]).max(initial=0.0), 1e-300)
-        balance, gap = self._by_family(price), self._gap(at)
+        balance, gap = self.by_family(price), self._gap(at)
         objective = float(self.w.high @ (moved.high * moved.high)) + 1e-40
         parts = (
             np.abs(stationary.high).max(initial=0.0) / max(1.0, float(np.abs(shift.high).max(initial=0.0))),
@@ -295,7 +300,9 @@ class _Method:
         binds = np.concatenate([self.of[at.m.high > at.s.high], self.same])
         nu = np.zeros(len(rows.offset))
         nu[self.kept[binds]] = (multipliers.high * (self.W / self.heaviest))[binds]
-        return Interior(y, inside, nu, self._shifts(multipliers).high, residual)
+        shift, (some, z, lo, hi, cell) = self.shifts(multipliers).high, self.weightless
+        y.high[some] = np.clip(z - shift[cell], lo, hi)
+        return Interior(y, inside, nu, shift, residual)
 
 
 class _Model:
@@ -331,12 +338,12 @@ class _Model:
         self.columns = [self.factor.solve(self.column.where(method.family == g)) for g in range(C)]
         schur = Twofold(np.zeros((C, C)))
         for g, column in enumerate(self.columns):
-            products = method._by_family(self.column * column)
+            products = method.by_family(self.column * column)
             schur.high[:, g], schur.low[:, g] = products.high, products.low
         # Of ratios the two sides move with the middle by different shares.
         square = (self.stiffness * method.d**2).sums(method.of, method.K)
         rest = ((square - self.with_middle * self.with_middle / self.total) * method.W).where(method.held)
-        more = method._by_family(rest.where(method.unequal))
+        more = method.by_family(rest.where(method.unequal))
         self.schur = Factor(schur, lambda diagonal: diagonal + more)
 
     def towards(self, aim: Twofold, aim_low: Twofold, aim_high: Twofold) -> _Point:
@@ -357,11 +364,11 @@ class _Model:
         if self.columns:
             along = (own * method.d).sums(method.of, method.K)
             along = ((along - self.with_middle * push / self.total) * W).where(method.held)
-            middle = self.schur.solve(method._by_family(self.column * x) + left.balance + method._by_family(along))
+            middle = self.schur.solve(method.by_family(self.column * x) + left.balance + method.by_family(along))
             for g, column in enumerate(self.columns):
                 x = x - column * Twofold(np.full(method.K, middle.high[g]), np.full(method.K, middle.low[g]))
-        y = self.slope * (pull - method._shifts(x)[method.cell])
-        change = method._statistics(y)[method.of] * method.p - method._middles(middle, method.of, method.d)
+        y = self.slope * (pull - method.shifts(x)[method.cell])
+        change = method.statistics(y)[method.of] * method.p - method.middles(middle, method.of, method.d)
         m = own + self.stiffness * change
         # A stiff side would magnify the rounding of its change: it gets what the other leaves of the sum.
         rest = x[method.of] - (m * method.p).where(~self.stiffer).sums(method.of, method.K)[method.of]
@@ -374,4 +381,4 @@ class _Model:
 
 def _power(size: float) -> float:
     """The power of 2 that brings a number near 1; 1 where there is none."""
-    return float(np.ldexp(1.0, -int(np.frexp(size)[1]))) if 0.0 < size < np.inf else 1.0
+    return float(np.ldexp(1.0, min(-int(np.frexp(size)[1]), 1000))) if 0.0 < size < np.inf else 1.0

@@ -170,7 +170,7 @@ class Twofold:
         """What an operation with as many numbers, or with one, takes and fills."""
         size = len(self.high)
         if not isinstance(other, Twofold):
-            other = Twofold(np.full(size, other) if np.ndim(other) == 0 else np.require(other, np.float64, "CW"))
+            other = Twofold(np.full(size, other) if np.ndim(other) == 0 else np.require(other, np.float64, ["C", "W"]))
         return self.high, self.low, other.high, other.low, np.empty(size), np.empty(size)
 
     def __add__(self, other: Any) -> Twofold:
