@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -78,6 +79,12 @@ def frozen() -> None:
     freeze(model, x, groups).to_onnx("never.onnx", x)
 
 
+def on_ray() -> None:
+    for name in [name for name in sys.modules if name.startswith("fairlayer.ray")]:
+        del sys.modules[name]
+    importlib.import_module("fairlayer.ray")
+
+
 def audited() -> None:
     audit(np.arange(4.0), {"sex": ["f", "m", "f", "m"]}, [MeanParity(0.5)]).to_html("never.html")
 
@@ -91,6 +98,7 @@ def audited() -> None:
         ("PIL", "pillow", lambda: PictureFiles([ROOT], ["README.md"], np.zeros(1))[0]),
         ("psycopg", "psycopg", lambda: Stream([MeanParity(0.5)], store="postgresql://localhost/x", name="x")),
         ("onnxscript", "onnx and onnxscript", frozen),
+        ("ray.data", "ray and pyarrow", on_ray),
     ],
 )
 def test_a_missing_package(module, package, use, monkeypatch):

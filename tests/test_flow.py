@@ -22,8 +22,8 @@ FLOW = [
     ("layer", "model"),
     ("training", "stream", "frozen"),
     ("warm", "estimators", "datasets", "tables"),
-    ("audit",),
-    ("report",),
+    ("audit", "warehouse"),
+    ("report", "ray"),
     ("fairlayer",),  # the public names
     ("cli",),
     ("__main__",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from fractions import Fraction
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from exact import exact_dot
 from fairlayer import EqualizedResiduals, InfeasibleError, MeanParity, Status, project
+from fairlayer.binding.block_sums import ABSOLUTE, OUTPUT, BlockSums
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.system import bind
 from fairlayer.solve.files import certify_chunks, project_chunks
@@ -46,8 +48,8 @@ def test_agrees_with_project(kind, tolerance, bounds):
     whole = project(z, groups, rules, bounds)
     assert shifts.facts.status is whole.status is Status.OPTIMAL
     assert np.abs(y - whole.value).max() < 1e-9
-    assert shifts.changed == np.count_nonzero(y != z)
-    assert shifts.largest_change == pytest.approx(np.abs(y - z).max())
+    assert shifts.change.changed == np.count_nonzero(y != z)
+    assert shifts.change.largest == pytest.approx(np.abs(y - z).max())
     limit = Fraction(tolerance)
     for labels in groups.values():
         means = [exact_dot(y[labels == label]) / int((labels == label).sum()) for label in np.unique(labels)]
@@ -90,3 +92,37 @@ def test_equal_means_are_reached_as_nearly_as_floats_allow():
     shifts = project_chunks(in_chunks(z, system.cell), system, None)
     assert shifts.facts.status is Status.ROUNDED
     assert np.abs(shifts.facts.gaps).max() < 1e-14
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_to_the_bit_however_a_table_is_divided(seed):
+    z, groups = table(5_000, 5)
+    z[:3] = 1e12, -3e-17, 5e-324
+    system = bind(ConstraintSet([MeanParity(0.02)]), len(z), groups=groups)
+    whole = project_chunks(in_chunks(z, system.cell, len(z)), system, (None, 1.0))
+    random = np.random.default_rng(seed)
+    order = random.permutation(len(z))
+    found = project_chunks(in_chunks(z[order], system.cell[order], int(random.integers(1, 999))), system, (None, 1.0))
+    assert found.shift.tobytes() == whole.shift.tobytes()
+    assert found.facts.gaps.tobytes() == whole.facts.gaps.tobytes()
+    assert found.change == whole.change
+
+
+def test_sums_of_blocks_travel_and_add_up():
+    z, groups = table(2_000, 6, "far out")
+    cell, shift = bind(ConstraintSet([MeanParity(0.02)]), len(z), groups=groups).cell, np.linspace(-1.0, 1.0, 9)
+    whole, total = BlockSums(9, absolute=True), BlockSums(9, absolute=True)
+    whole.add(z, cell, shift, -2.0, 3.0)
+    for some in np.array_split(np.random.default_rng(0).permutation(len(z)), 7):
+        part = BlockSums(9, absolute=True)
+        part.add(z[some], cell[some], shift, -2.0, 3.0)
+        total.merge(pickle.loads(pickle.dumps(part)))
+    y = np.clip(z - shift[cell], -2.0, 3.0)
+    for place, values in ((OUTPUT, y), (ABSOLUTE, np.abs(y))):
+        expected = [float(exact_dot(values[cell == c])) if (cell == c).any() else 0.0 for c in range(9)]
+        assert total.sums(place)[0].tolist() == whole.sums(place)[0].tolist() == expected
+    assert total.rows.tolist() == np.bincount(cell, minlength=9).tolist()
+    assert total.free.tolist() == np.bincount(cell, (y > -2.0) & (y < 3.0), 9).tolist()
+    assert (total.low, total.high, total.changed) == (z.min(), z.max(), np.count_nonzero(y != z))
+    halves = total.regrouped(np.arange(9) // 5, 2)
+    assert halves.sums(OUTPUT)[0].tolist() == [float(exact_dot(y[cell < 5])), float(exact_dot(y[cell >= 5]))]

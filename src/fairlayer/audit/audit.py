@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fairlayer.arrays import as_numpy
+from fairlayer.audit.classes import audit_classes
 from fairlayer.audit.file_profile import FileProfile, read_roles
-from fairlayer.audit.files import code_cells, sample_file, tally_file
+from fairlayer.audit.files import code_cells, sample_table, tally_table
 from fairlayer.audit.findings import find
 from fairlayer.audit.group_reports import calibration_curves, changes, describe, histograms
 from fairlayer.audit.numerals import number
@@ -21,16 +24,18 @@ from fairlayer.audit.selection import selections
 from fairlayer.audit.tally import CellTally, Range
 from fairlayer.audit.tradeoff import trade_off
 from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.classes import check_class_rules
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
 from fairlayer.tables.duckdb_table import is_table
+from fairlayer.tables.table import Table
 from fairlayer.tables.table_io import TableFile, open_source
 
 TRADEOFF_ROWS = 200_000  # of a file; of more, a sample is taken
 
 
 def audit(
-    predictions: Any,  # (n,) array, tensor or series; or the path of a CSV or Parquet file
+    predictions: Any,  # (n,) or (n, d) array, tensor or series; or the path of a CSV or Parquet file
     groups: Any,
     constraints: Sequence[Constraint] | Constraint | ConstraintSet,
     targets: Any = None,  # (n,)
@@ -50,6 +55,7 @@ def audit(
     history: Mapping[str, Sequence[float]] | None = None,
     comparison: Sequence[Mapping[str, Any]] = (),
     memory: str = "1GB",
+    classes: Sequence[Any] | None = None,
 ) -> Audit:
     """Judge predictions against constraints, group by group.
 
@@ -67,18 +73,34 @@ def audit(
     probabilities: then there are no decisions. confidence: of every interval by itself. tradeoff: whether to
     project the outputs at several tolerances to see what that costs. seed: of the rows drawn for it, from a large file.
     history, comparison: kept for the report, see `Audit`.
+
+    Arrays of shape (n, d) are probabilities of d classes: every class is audited, and the shares of the predicted one,
+    that with the largest probability. classes: their names, in the order of the columns; targets are such names, or
+    numbers of columns where no names are given; raw has shape (n, d) too.
     """
     rules = constraints if isinstance(constraints, ConstraintSet) else ConstraintSet(constraints)
     _check(rules, bounds, threshold, confidence)
     threshold = _threshold(rules, threshold)
-    if is_table(predictions):
+    if is_table(predictions) or isinstance(predictions, Table):
         _only_arrays(targets=targets, features=features, weights=weights, unconstrained=unconstrained)
         columns = {"groups": groups, "prediction": prediction, "target": target, "weight": weight, "raw": raw}
-        tally, samples = _load_file(predictions, columns, rules, threshold, tradeoff, seed, memory)
+        with _opened(predictions, memory) as table:
+            tally, samples = _load_table(table, columns, rules, threshold, tradeoff, seed)
     else:
         _only_files(prediction=prediction, target=target, weight=weight)
         if rules.needs_targets is not None and targets is None:
             raise InputError(f"targets is missing: {rules.needs_targets} compares with them; pass targets=...")
+        if np.ndim(predictions) == 2 and np.shape(predictions)[1] > 1:
+            check_class_rules(rules)
+            if threshold is not None or unconstrained is not None:
+                raise InputError("threshold and unconstrained are of one output per sample: leave them out.")
+            told = {"features": features, "weights": weights, "bounds": bounds, "confidence": confidence, "seed": seed}
+            told |= {"tradeoff": False, "history": history, "comparison": comparison}
+            return audit_classes(as_numpy(predictions), groups, rules, targets, classes, raw, told, audit)
+        if classes is not None:
+            raise InputError(
+                "classes names the columns of predictions of shape (n, d), and these have one: leave it out."
+            )
         read = read_samples(predictions, groups, targets, features, weights, raw)
         tally, samples = tally_samples(read, rules, threshold), read if tradeoff else None
 
@@ -104,7 +126,7 @@ def audit(
         tradeoff=tuple(points),
         settings=Settings(
             samples=tally.samples,
-            source=Path(predictions).name if is_table(predictions) else "arrays",
+            source=_title(predictions),
             attributes=tuple(str(key[1]) for key in tally.attributes),
             constraints=tuple(constraint.words() for constraint in rules.constraints),
             confidence=confidence,
@@ -123,23 +145,38 @@ def audit(
     )
 
 
-def _load_file(
-    path: str | Path,
+@contextmanager
+def _opened(predictions: Any, memory: str) -> Iterator[Table]:
+    """A table, or the file of this name."""
+    if isinstance(predictions, Table):
+        yield predictions
+        return
+    # Whatever is repeated goes by other names, so it cannot be asked for.
+    with TableFile(open_source(Path(predictions), may_repeat=lambda _: True), memory) as table:
+        yield table
+
+
+def _title(predictions: Any) -> str:
+    """What the report calls that which was audited."""
+    if isinstance(predictions, Table):
+        return predictions.title
+    return Path(predictions).name if is_table(predictions) else "arrays"
+
+
+def _load_table(
+    table: Table,
     columns: Mapping[str, Any],
     rules: ConstraintSet,
     threshold: float | None,
     sample: bool,
     seed: int,
-    memory: str,
 ) -> tuple[CellTally, AuditSamples | None]:
-    """The tally of a file, and some of its rows where a sample is wanted."""
-    # Whatever is repeated goes by other names, so it cannot be asked for.
-    with TableFile(open_source(Path(path), may_repeat=lambda _: True), memory) as table:
-        roles = read_roles(table, **columns)
-        facts = FileProfile(table, roles, rules)
-        code = code_cells(table, roles, facts, rules)
-        tally = tally_file(table, facts, code, rules, threshold)
-        return tally, sample_file(table, facts, code, TRADEOFF_ROWS, seed) if sample else None
+    """The tally of a table, and some of its rows where a sample is wanted."""
+    roles = read_roles(table, **columns)
+    facts = FileProfile(table, roles, rules)
+    code = code_cells(table, roles, facts, rules)
+    tally = tally_table(table, facts, code, rules, threshold)
+    return tally, sample_table(table, facts, code, TRADEOFF_ROWS, seed) if sample else None
 
 
 def _start(samples: AuditSamples, unconstrained: Any) -> tuple[str, np.ndarray]:

@@ -13,7 +13,7 @@ from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.errors import InputError
 from fairlayer.tables.duckdb_table import number, text
 from fairlayer.tables.sql_cells import refuse_missing
-from fairlayer.tables.table_io import TableFile
+from fairlayer.tables.table import Table, Totals
 
 
 class Roles(NamedTuple):
@@ -26,9 +26,7 @@ class Roles(NamedTuple):
     raw: str | None
 
 
-def read_roles(
-    table: TableFile, groups: Any, prediction: str | None, target: Any, weight: str | None, raw: Any
-) -> Roles:
+def read_roles(table: Table, groups: Any, prediction: str | None, target: Any, weight: str | None, raw: Any) -> Roles:
     """The columns named by the arguments, all of which the file must have."""
     if groups is None or isinstance(groups, Mapping):
         raise InputError("groups must name columns of the file, for instance groups=['sex'].")
@@ -51,13 +49,13 @@ def read_roles(
 class FileProfile:
     """What must be known before sums are taken: ranges, what targets are, and that nothing is missing."""
 
-    def __init__(self, table: TableFile, roles: Roles, rules: ConstraintSet):
+    def __init__(self, table: Table, roles: Roles, rules: ConstraintSet):
         letters = {"y": roles.prediction, "t": roles.target, "w": roles.weight, "z": roles.raw}
         self.numbers = {letter: name for letter, name in letters.items() if name is not None}
-        found = {name: values[0] for name, values in table.query(self._sql(roles)).items()}
+        found = {name: values[0] for name, values in table.totals(self._asked(roles)).items()}
         self.rows = int(found["n"])
         if self.rows == 0:
-            raise InputError(f"{str(table.source.path)!r} has no rows: there is nothing to audit.")
+            raise InputError(f"{table.title} has no rows: there is nothing to audit.")
         self.targets = self._kind_of_targets(found, roles, rules)
         for letter, name in self.numbers.items():
             if letter != "t" or self.targets != "classes":
@@ -80,22 +78,22 @@ class FileProfile:
                 )
         check_cells(int(found["cells"]) // 2)  # an estimate as well
 
-    def _sql(self, roles: Roles) -> str:
+    def _asked(self, roles: Roles) -> Totals:
         labels = [f"g{j}" for j in range(len(roles.groups))]
-        asked = ["count(*) AS n", f"approx_count_distinct(hash({', '.join(labels)})) AS cells"]
-        asked += [f"approx_count_distinct({label}) AS labels_{j}" for j, label in enumerate(labels)]
+        asked = {"n": "count(*)", "cells": f"approx_count_distinct(hash({', '.join(labels)}))"}
+        asked |= {f"labels_{j}": f"approx_count_distinct({label})" for j, label in enumerate(labels)}
         for letter in self.numbers:
-            asked += [f"count({letter}) AS n_{letter}", f"min({letter}) AS low_{letter}"]
-            asked += [f"max({letter}) AS high_{letter}"]
+            asked |= {f"n_{letter}": f"count({letter})", f"low_{letter}": f"min({letter})"}
+            asked[f"high_{letter}"] = f"max({letter})"
         if "t" in self.numbers:
-            asked += ["min(y - t) AS low_r", "max(y - t) AS high_r", "count(target) AS n_target"]
-            asked += ["count_if(t <> 0 AND t <> 1) AS beyond", "approx_count_distinct(target) AS classes"]
+            asked |= {"low_r": "min(y - t)", "high_r": "max(y - t)", "n_target": "count(target)"}
+            asked |= {"beyond": "count_if(t <> 0 AND t <> 1)", "classes": "approx_count_distinct(target)"}
         if "z" in self.numbers:
-            asked += ["max(abs(y - z)) AS largest_change"]
+            asked["largest_change"] = "max(abs(y - z))"
         values = [f"{number(name)} AS {letter}" for letter, name in self.numbers.items()]
         values += [f"{text(roles.target)} AS target"] if roles.target is not None else []
         values += [f"{text(name)} AS g{j}" for j, name in enumerate(roles.groups)]
-        return f"SELECT {', '.join(asked)} FROM (SELECT {', '.join(values)} FROM data)"
+        return Totals(asked, rows=f"(SELECT {', '.join(values)} FROM data)")
 
     def _kind_of_targets(self, found: Mapping[str, Any], roles: Roles, rules: ConstraintSet) -> str | None:
         if "t" not in self.numbers:

@@ -1,8 +1,8 @@
-"""A file -> tally, by grouped sums that DuckDB takes while it reads: memory does not grow with the number of rows.
+"""A table of any size -> tally, by grouped sums that DuckDB takes of a file, or of the blocks of a dataset.
 
 Sums are taken in integers: every term is scaled by a power of two to fit 62 bits, rounded, and added without further
-error. So the result depends neither on the order of rows nor on the number of threads, and a mean is off by at most
-2^-62 of the largest term.
+error. So the result depends neither on the order of rows nor on who adds up which of them, and a mean is off by at most
+2^-62 of the largest term. Memory does not grow with the number of rows.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ from fairlayer.audit.tally import (
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.tables.duckdb_table import MISSING, label, number
 from fairlayer.tables.sql_cells import CellCode
-from fairlayer.tables.table_io import TableFile
+from fairlayer.tables.table import Table, Totals
+
+MOST_LISTED = 1_000_000  # different outputs among which one is looked for in memory
+PARTS = 4096  # of a range in which one of more is looked for
 
 
-def code_cells(table: TableFile, roles: Roles, facts: FileProfile, rules: ConstraintSet) -> CellCode:
+def code_cells(table: Table, roles: Roles, facts: FileProfile, rules: ConstraintSet) -> CellCode:
     """Everything that cells depend on, as the code of a row."""
     code = CellCode(table, rules.constraints, roles.target, every_class=facts.targets == "binary")
-    for name in roles.groups:
-        value, known = code.labels(name)
+    for name, (value, known) in code.labels(roles.groups).items():
         code.add_labels(name, value, known, _whole_numbers(known))
     return code
 
@@ -47,14 +49,14 @@ def _whole_numbers(labels: Sequence[str]) -> list[Any]:
     return [int(entry) if whole and entry != MISSING else entry for entry in labels]
 
 
-def tally_file(
-    table: TableFile, facts: FileProfile, code: CellCode, rules: ConstraintSet, threshold: float | None
+def tally_table(
+    table: Table, facts: FileProfile, code: CellCode, rules: ConstraintSet, threshold: float | None
 ) -> CellTally:
-    """One pass over the file besides those for profile and code, and two more for raw outputs."""
+    """One pass over the table besides those for profile, code and median, and two more for raw outputs."""
     sums = OUTPUT_SUMS + (TARGET_SUMS if facts.targets in ("binary", "numeric") else ())
     threshold = decision_threshold(threshold, facts.targets, facts.ranges["y"])
     quantities, scales = _Quantities(facts, code, threshold), facts.scales(sums)
-    found = table.query(quantities.grouped("bin", "count(*) AS n", *quantities.sums(scales)), quantities.parameters)
+    found = table.totals(quantities.grouped({"bin": "bin"}, quantities.sums(scales)), quantities.parameters)
     codes, position = np.unique(found["code"], return_inverse=True)
     # Constraints look at one sample of each code, as they do at samples in memory.
     groups, features, targets = code.meanings(codes)
@@ -103,18 +105,17 @@ class _Quantities:
         values.append(f"{code.sql} AS code")
         self.rows = f"(SELECT *, {', '.join(more)} FROM (SELECT {', '.join(values)} FROM data))"
 
-    def grouped(self, by: str, *sums: str) -> str:
-        """A query for sums by cell and by one thing more."""
-        return f"SELECT {', '.join(['code', by, *sums])} FROM {self.rows} GROUP BY ALL"
+    def grouped(self, by: Mapping[str, str], sums: Mapping[str, str], where: str = "") -> Totals:
+        """Counts and sums by cell and by one thing more."""
+        return Totals({"n": "count(*)", **sums}, {"code": "code", **by}, self.rows, where)
 
-    def sums(self, scales: Mapping[str, float]) -> list[str]:
+    def sums(self, scales: Mapping[str, float]) -> dict[str, str]:
         """SQL of sums in integers."""
-        asked = []
+        asked = {}
         for spelled, scale in scales.items():
             if spelled:
                 self.parameters[f"scale_{spelled}"] = scale
-                term = " * ".join(spelled)
-                asked.append(f"sum(CAST({term} * $scale_{spelled} AS BIGINT)) AS sum_{spelled}")
+                asked[f"sum_{spelled}"] = f"sum(CAST({' * '.join(spelled)} * $scale_{spelled} AS BIGINT))"
         return asked
 
     def scaled(self, found: Mapping[str, np.ndarray], scales: Mapping[str, float]) -> dict[str, np.ndarray]:
@@ -130,23 +131,17 @@ def _bin_sql(letter: str) -> str:
 
 
 def _above_median(
-    table: TableFile, quantities: _Quantities, facts: FileProfile, found: Mapping[str, np.ndarray]
+    table: Table, quantities: _Quantities, facts: FileProfile, found: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """How much of every entry lies above the median. Only rows of the bin that holds it are looked at again."""
     weight = facts.scales(("w",))
-    asked = (*quantities.sums(weight),)
     counts = np.bincount(found["bin"], weights=found["n"], minlength=BINS).cumsum()
     ranks = [(facts.rows - 1) // 2, facts.rows // 2]
     bins = np.searchsorted(counts, ranks, side="right").tolist()
-    middle = []
-    for rank, at in zip(ranks, bins, strict=True):
-        before = int(counts[at - 1]) if at else 0
-        order = f"SELECT y FROM {quantities.rows} WHERE bin = {int(at)} ORDER BY y LIMIT 1 OFFSET {int(rank - before)}"
-        middle.append(float(table.query(order, quantities.parameters)["y"][0]))
-    parameters = {**quantities.parameters, "median": 0.5 * (middle[0] + middle[1])}
-    within = f"SELECT {', '.join(['code', 'bin', 'count(*) AS n', *asked])} FROM {quantities.rows} "
-    within += f"WHERE bin BETWEEN {int(bins[0])} AND {int(bins[1])} AND y > $median GROUP BY ALL"
-    above = table.query(within, parameters)
+    median = 0.5 * sum(_middle(table, quantities, ranks, bins, counts))
+    within = f"bin BETWEEN {int(bins[0])} AND {int(bins[1])} AND y > $median"
+    asked = quantities.grouped({"bin": "bin"}, quantities.sums(weight), within)
+    above = table.totals(asked, {**quantities.parameters, "median": median})
     n = found["n"].astype(np.float64)
     totals = {"m": n, "wm": quantities.scaled(found, weight)["w"] if "w" in facts.numbers else n}
     some = {"m": above["n"].astype(np.float64)}
@@ -160,18 +155,60 @@ def _above_median(
     return sums
 
 
+def _middle(
+    table: Table, quantities: _Quantities, ranks: Sequence[int], bins: Sequence[int], counts: np.ndarray
+) -> list[float]:
+    """The outputs of these ranks. counts: how many are in each bin or below it."""
+    values = []
+    if bins[0] == bins[1]:  # as a rule
+        before = int(counts[bins[0] - 1]) if bins[0] else 0
+        places = [rank - before for rank in ranks]
+        return _ranked(table, quantities, f"bin = {int(bins[0])}", places, int(counts[bins[0]]) - before)
+    for rank, at in zip(ranks, bins, strict=True):
+        before = int(counts[at - 1]) if at else 0
+        values += _ranked(table, quantities, f"bin = {int(at)}", [rank - before], int(counts[at]) - before)
+    return values
+
+
+def _ranked(table: Table, quantities: _Quantities, where: str, ranks: Sequence[int], rows: int) -> list[float]:
+    """The outputs that have these ranks, one after the other at most, among the rows that meet a condition."""
+    known = quantities.parameters
+    while rows > MOST_LISTED:
+        found = table.totals(Totals({"low": "min(y)", "high": "max(y)"}, {}, quantities.rows, where), known)
+        low, high = float(found["low"][0]), float(found["high"][0])
+        if low == high:
+            return [low] * len(ranks)
+        # Narrower bins, of which the first holds the least and the last the greatest value.
+        known = {**known, "least": low, "per_part": PARTS / (high - low)}
+        part = f"CAST(least(greatest(floor((y - $least) * $per_part), 0), {PARTS - 1}) AS INTEGER)"
+        asked = Totals({"n": "count(*)", "low": "min(y)", "high": "max(y)"}, {"part": part}, quantities.rows, where)
+        found = table.totals(asked, known)
+        order = np.argsort(found["part"])
+        counts = found["n"][order].cumsum()
+        at = np.searchsorted(counts, ranks, side="right").tolist()
+        if at[0] != at[-1]:  # the last of one bin and the first of the next
+            return [float(found["high"][order][at[0]]), float(found["low"][order][at[-1]])]
+        before = int(counts[at[0] - 1]) if at[0] else 0
+        ranks, rows = [rank - before for rank in ranks], int(counts[at[0]]) - before
+        known |= {f"{end}_y": float(found[end][order][at[0]]) for end in ("low", "high")}
+        where = "y BETWEEN $low_y AND $high_y"
+    found = table.totals(Totals({"n": "count(*)"}, {"y": "y"}, quantities.rows, where), known)
+    order = np.argsort(found["y"])
+    at = np.searchsorted(found["n"][order].cumsum(), ranks, side="right")
+    return [float(value) for value in found["y"][order][at]]
+
+
 def _changes(
-    table: TableFile, quantities: _Quantities, facts: FileProfile, codes: np.ndarray, of_code: np.ndarray
+    table: Table, quantities: _Quantities, facts: FileProfile, codes: np.ndarray, of_code: np.ndarray
 ) -> ChangeTally:
     """The changes by cell, and the raw outputs."""
     quantities.parameters["per_change"] = CHANGE_BINS / (facts.largest_change or 1.0)
     scales = facts.scales(CHANGE_SUMS)
-    step = f"CAST(sign(c) * least(ceil(a * $per_change), {CHANGE_BINS}) AS INTEGER) AS step"
-    asked = ("count(*) AS n", "min(c) AS lowest", "max(c) AS highest", *quantities.sums(scales))
-    found = table.query(quantities.grouped(step, *asked), quantities.parameters)
+    step = f"CAST(sign(c) * least(ceil(a * $per_change), {CHANGE_BINS}) AS INTEGER)"
+    asked = {"lowest": "min(c)", "highest": "max(c)", **quantities.sums(scales)}
+    found = table.totals(quantities.grouped({"step": step}, asked), quantities.parameters)
     weight = facts.scales(("w",))
-    by_bin = quantities.grouped("raw_bin", "count(*) AS n", *quantities.sums(weight))
-    raw = table.query(by_bin, quantities.parameters)
+    raw = table.totals(quantities.grouped({"raw_bin": "raw_bin"}, quantities.sums(weight)), quantities.parameters)
     return ChangeTally(
         cell=of_code[np.searchsorted(codes, found["code"])],
         bin=found["step"].astype(np.int64),
@@ -185,17 +222,14 @@ def _changes(
     )
 
 
-def sample_file(table: TableFile, facts: FileProfile, code: CellCode, rows: int, seed: int) -> AuditSamples:
-    """At most `rows` rows as samples in memory: all of them in their order, or a random sample."""
+def sample_table(table: Table, facts: FileProfile, code: CellCode, rows: int, seed: int) -> AuditSamples:
+    """At most `rows` rows as samples in memory: all of them, or a random sample."""
     asked = {letter: number(name) for letter, name in facts.numbers.items()}
     if facts.targets == "classes":
         asked["t"] = label(facts.numbers["t"], table.columns[facts.numbers["t"]])
     asked |= {f"g{j}": digit.sql for j, digit in enumerate(code.groups.values())}
     asked |= {f"f{j}": digit.value for j, digit in enumerate(code.features.values())}
-    # The seed and the number are integers of ours: DuckDB takes no parameters here.
-    some = f" USING SAMPLE reservoir({int(rows)} ROWS) REPEATABLE ({int(seed)})" if facts.rows > rows else ""
-    listed = ", ".join(f"{sql} AS {alias}" for alias, sql in asked.items())
-    found = table.query(f"SELECT {listed} FROM data{some}", code.parameters)
+    found = table.sample(asked, rows, facts.rows, seed, code.parameters)
     return read_samples(
         found["y"],
         {

@@ -114,6 +114,18 @@ def round_sums(limbs, S, error):
 
 
 @compiled
+def carry(limbs):
+    """Bring every limb but the last below 2^32, so that 2^31 others may be added; limbs: (m, any number)."""
+    for j in range(limbs.shape[0]):
+        over = np.int64(0)
+        for k in range(limbs.shape[1] - 1):
+            total = limbs[j, k] + over
+            limbs[j, k] = total & _LOW
+            over = total >> 32
+        limbs[j, limbs.shape[1] - 1] += over
+
+
+@compiled
 def exact_sums(values, cell, weight, S, error):
     """Cell sums of float64 values, rounded once; `error` bounds what that rounding leaves out."""
     limbs = np.zeros((S.size, LIMBS if weight.size == 0 else PRODUCT_LIMBS), dtype=np.int64)

@@ -7,8 +7,8 @@ cell in order, and people with the same score may get different ones: they are s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,20 +21,10 @@ from fairlayer.decisions.project import exact_rates, project_decisions, read_thr
 from fairlayer.errors import InputError
 from fairlayer.extras import needs
 from fairlayer.solution import DecisionFacts, Facts
-from fairlayer.solve.files import Shifts, certify_chunks, project_chunks
+from fairlayer.solve.files import Change, Chunk, ChunkPasses, Chunks, Shifts, certify_chunks, project_passes
 from fairlayer.tables.scored_rows import ScoredRows
 
-Chunk = tuple[np.ndarray, np.ndarray]  # scores, and the cell of each
-Chunks = Callable[[], Iterable[Chunk]]  # every call starts another pass
 MOST_DECISIONS = 50_000_000  # rows, of which some 100 bytes each are in memory
-
-
-class Change(NamedTuple):
-    """What a solve did to the scores."""
-
-    changed: int
-    largest: float
-    total: float  # absolute
 
 
 class Moves(ABC):
@@ -46,7 +36,7 @@ class Moves(ABC):
         self.bounds = bounds
 
     @abstractmethod
-    def solve(self, chunks: Chunks) -> tuple[Facts, Change]:
+    def solve(self, passes: ChunkPasses) -> tuple[Facts, Change]:
         """Find the nearest scores that keep the constraints; InfeasibleError where there are none."""
 
     @abstractmethod
@@ -70,10 +60,10 @@ class ByShifts(Moves):
             )
         self.shifts: Shifts | None = None
 
-    def solve(self, chunks: Chunks) -> tuple[Facts, Change]:
+    def solve(self, passes: ChunkPasses) -> tuple[Facts, Change]:
         """In passes."""
-        self.shifts = project_chunks(chunks, self.system, self.bounds)
-        return self.shifts.facts, Change(self.shifts.changed, self.shifts.largest_change, self.shifts.total_change)
+        self.shifts = project_passes(passes, self.system, self.bounds)
+        return self.shifts.facts, self.shifts.change
 
     def copy_sql(self, cells: ScoredRows, keep_raw: str | None) -> tuple[str, dict[str, Any], dict[str, Any]]:
         """The shifts as a list by code."""
@@ -108,9 +98,9 @@ class ByDecisions(Moves):
         samples = np.bincount(cell, minlength=len(self.system.weight)).astype(self.system.samples.dtype)
         return self.system._replace(cell=cell, samples=samples, weights=np.zeros(0))
 
-    def solve(self, chunks: Chunks) -> tuple[Facts, Change]:
+    def solve(self, passes: ChunkPasses) -> tuple[Facts, Change]:
         """All at once."""
-        z, cell = _whole(chunks)
+        z, cell = _whole(passes.chunks)
         box = read_bounds(self.bounds, len(z), np.float64)
         solution = project_decisions(torch.from_numpy(z), self._bound_to(cell), self.rules, box)
         self.value, self.facts = solution.value.numpy(), solution.facts

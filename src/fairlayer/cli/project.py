@@ -28,10 +28,12 @@ from fairlayer.tables.table_io import (
 if TYPE_CHECKING:
     import numpy as np
 
+    from fairlayer.binding.block_sums import BlockSums
     from fairlayer.binding.system import System
-    from fairlayer.cli.moves import Change, Moves
+    from fairlayer.cli.moves import Moves
     from fairlayer.constraints import Constraint
     from fairlayer.solution import Facts
+    from fairlayer.solve.files import Change
     from fairlayer.tables.columns import FileColumns
     from fairlayer.tables.scored_rows import ScoredRows
 
@@ -94,13 +96,14 @@ def project(
     with steps(4, "Reading") as progress:
         with tempfile.TemporaryDirectory(prefix=".fairlayer-", dir=output.absolute().parent) as folder:
             kept = _Kept(Path(folder))
-            system = cells.bind(kept.fill(cells))
+            scored, targets = kept.fill(cells, box)
+            system = cells.bind(scored, targets)
             if not system.view.names:
                 raise InputError(
                     f"{data} has nothing to compare: for every comparison asked for, all rows are in one group."
                 )
             moves = make(system, constraints, box)
-            found, change = kept.solve(moves, cells, progress)
+            found, change = kept.solve(moves, cells, scored, progress)
         progress.next("Writing")
         with replacing(output) as temporary:
             _write(cells, moves, temporary, keep_raw)
@@ -136,23 +139,27 @@ class _Kept:
         self.scores = folder / "scores"
         self.codes = folder / "codes"
 
-    def fill(self, cells: ScoredRows) -> Any:
-        """Write them in one pass over the table, and count."""
+    def fill(self, cells: ScoredRows, box: Any) -> tuple[BlockSums, BlockSums | None]:
+        """Write them in one pass over the table, and take the sums of scores and targets by code."""
         import numpy as np
 
-        from fairlayer.tables.duckdb_table import number
-        from fairlayer.tables.scored_rows import Counts
+        from fairlayer.binding.block_sums import BlockSums
+        from fairlayer.binding.bounds import read_bounds
 
-        counts = Counts(cells.size, cells.needs_target_sums)
-        more = [f"{number(str(cells.target))} AS t"] if cells.needs_target_sums else []
+        bounds, still = read_bounds(box, 1, np.float64), np.zeros(cells.size)
+        scored = BlockSums(cells.size, absolute=True)
+        targets = BlockSums(cells.size) if cells.needs_target_sums else None
         with self.scores.open("wb") as scores, self.codes.open("wb") as codes:
-            for frame in cells.parts(cells.source, *more, vectors=VECTORS):
+            for frame in cells.parts(cells.source, vectors=VECTORS):
                 z = np.ascontiguousarray(frame["z"], dtype=np.float64)
                 code = np.ascontiguousarray(frame["code"], dtype=np.int32)
                 z.tofile(scores)
                 code.tofile(codes)
-                counts.add(code, frame.get("t"))
-        return counts
+                scored.add(z, code, still, bounds.lowest, bounds.highest)
+                if targets is not None:
+                    t = np.ascontiguousarray(frame["t"], dtype=np.float64)
+                    targets.add(t, code, still, -np.inf, np.inf)
+        return scored, targets
 
     def chunks(self, cells: ScoredRows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Scores and cells, some rows at a time."""
@@ -163,8 +170,10 @@ class _Kept:
             while len(z := np.fromfile(scores, np.float64, count)):
                 yield z, cells.cell_of_code[np.fromfile(codes, np.int32, count)]
 
-    def solve(self, moves: Moves, cells: ScoredRows, progress: Any) -> tuple[Facts, Change]:
-        """The projection."""
+    def solve(self, moves: Moves, cells: ScoredRows, scored: BlockSums, progress: Any) -> tuple[Facts, Change]:
+        """The projection. scored: the sums of scores by code."""
+        from fairlayer.solve.files import ChunkPasses
+
         passes = 0
 
         def start() -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -174,8 +183,9 @@ class _Kept:
             return self.chunks(cells)
 
         progress.next("Solving")
+        size = len(moves.system.weight)
         try:
-            found = moves.solve(start)
+            found = moves.solve(ChunkPasses(start, size, scored.regrouped(cells.cell_of_code, size)))
         except InfeasibleError as error:
             how = "Lower the ratios" if error.relative else "Raise the tolerances"
             raise InputError(
@@ -204,7 +214,7 @@ def _check_written(cells: ScoredRows, moves: Moves, path: Path, keep_raw: str | 
     written = Source(path, dict.fromkeys(names, "VARCHAR"))
 
     def chunks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for frame in cells.parts(written, vectors=VECTORS):
+        for frame in cells.parts(written, vectors=VECTORS, only=("z", "code")):
             code = frame["code"].to_numpy()
             yield np.ascontiguousarray(frame["z"], dtype=np.float64), cells.cell_of_code[code]
 

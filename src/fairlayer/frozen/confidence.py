@@ -14,7 +14,7 @@ is decided without a look at the sample it is applied to, so that nothing has to
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,8 +107,16 @@ def interval(values: np.ndarray, lo: float, hi: float, delta: float, bernstein: 
     if len(values) < 2 or hi <= lo:
         return lo, hi
     scaled = (values - lo) / (hi - lo)
-    width = half_width(len(values), float(scaled.var(ddof=1)), delta, bernstein) * (hi - lo)
-    mean = float(values.mean())
+    return interval_of(len(values), float(values.mean()), float(scaled.var(ddof=1)), lo, hi, delta, bernstein)
+
+
+def interval_of(
+    n: float, mean: float, variance: float, lo: float, hi: float, delta: float, bernstein: bool
+) -> tuple[float, float]:
+    """The same of n values of which mean and variance are known, the variance as if [lo, hi] were [0, 1]."""
+    if n < 2 or hi <= lo:
+        return lo, hi
+    width = half_width(n, variance, delta, bernstein) * (hi - lo)
     return max(lo, mean - width), min(hi, mean + width)
 
 
@@ -150,6 +158,28 @@ def largest_relative_gap(first: Mean, second: Mean) -> float:
         1.0 - max(low.lower, 0.0) / high.upper if high.upper > 0.0 else 0.0
         for low, high in ((first, second), (second, first))
     )
+
+
+def gap_bounds(
+    names: Sequence[str],
+    plus: np.ndarray,
+    minus: np.ndarray,  # -1 where there is no second group
+    tolerances: Sequence[float],
+    relative: np.ndarray,
+    means: Mapping[int, Mean],
+) -> tuple[GapBound, ...]:
+    """What means of groups, by their numbers, say of every row."""
+    rows = []
+    for name, a, b, tolerance, is_relative in zip(
+        names, plus.tolist(), minus.tolist(), tolerances, relative.tolist(), strict=True
+    ):
+        first, second = means[a], means[b] if b >= 0 else None
+        if is_relative and second is not None:
+            measured, most = relative_gap(first.mean, second.mean), largest_relative_gap(first, second)
+        else:
+            measured, most = abs(first.mean - (second.mean if second else 0.0)), largest_gap(first, second)
+        rows.append(GapBound(name, tolerance, measured, most))
+    return tuple(rows)
 
 
 def growth_needed(

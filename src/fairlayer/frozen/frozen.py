@@ -18,6 +18,7 @@ from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.conditions import read_feature
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import SoftGroup
+from fairlayer.binding.row_plan import RowPlan
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.constraints.regions import Condition, inside, region_text
 from fairlayer.errors import InputError
@@ -264,6 +265,17 @@ class Frozen(nn.Module):
             for condition, number in self.conditions
         ]
         return [*attributes, *regions]
+
+    def places(self, plan: RowPlan) -> np.ndarray:
+        """(K,) where the shift of each statistic of a plan is kept; the plan is one of the same constraints."""
+        names = list(self.labels)
+        places: list[int] = []
+        for layout, family in zip(self.families, plan.families, strict=True):
+            known = [self.labels[names[column]] for column in layout.columns]
+            sizes = [len(labels) for labels in known]
+            digits = [[labels.index(label) for labels, label in zip(known, one, strict=True)] for one in family.groups]
+            places += [layout.start + int(np.ravel_multi_index(one, sizes)) for one in digits]
+        return np.array(places, dtype=np.int64)
 
     def group_names(self) -> list[str]:
         """What each of the shifts belongs to."""

@@ -1,36 +1,66 @@
-"""The projection of outputs that do not fit into memory: the same method, fed chunk by chunk.
+"""The projection of outputs that do not fit into memory: the same method, fed by passes over a table.
 
-The solver sees samples only through sums over cells, and asks for them at given shifts. So a pass over a file takes the
-place of a pass over an array; memory is that of one chunk, whatever the number of samples.
+The solver sees samples only through sums over cells, and asks for them at given shifts. So a pass over a table takes
+the place of a pass over an array, wherever the table is: chunks of a file, blocks that many workers hold, or a database
+that adds up by itself.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fairlayer.binding.bounds import Box, read_bounds
-from fairlayer.binding.exact_sums import LIMBS, UNIT, accumulate, round_sums
+from fairlayer.binding.block_sums import ABSOLUTE, OUTPUT, BlockSums
+from fairlayer.binding.bounds import read_bounds
+from fairlayer.binding.exact_sums import UNIT, fractions
 from fairlayer.binding.system import System
 from fairlayer.errors import FairlayerError
 from fairlayer.solution import Facts
 from fairlayer.solve import infeasible, statistic_scale
 from fairlayer.solve.certify import shortfalls
 from fairlayer.solve.discrepancy import Squared
-from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, WRITE, begin, proceed
+from fairlayer.solve.driver import FINISHED, MEASURE, MISSED, OUTCOME, begin, proceed
 from fairlayer.solve.extremes import cell_extremes
 from fairlayer.solve.feasibility import least_excess
-from fairlayer.solve.loops import Samples, measure, take_sums, write
-from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, statistics
-from fairlayer.solve.smooth import SQUARED
+from fairlayer.solve.newton import ABSOLUTE as CELL_ABSOLUTE
+from fairlayer.solve.newton import DONE, ERROR, SHIFT, TRIAL, D, S, statistics
 
 Chunk = tuple[np.ndarray, np.ndarray]  # outputs, float64, and the cell of each, int32
 Chunks = Callable[[], Iterable[Chunk]]  # every call starts another pass
 
 _NONE = np.zeros(0)
+
+
+class Change(NamedTuple):
+    """By how much a projection moves the outputs of a table."""
+
+    changed: int  # outputs that differ from what they were
+    largest: float
+    total: float  # absolute
+
+
+class PassSums(NamedTuple):
+    """What one pass over a table finds of the outputs y = clip(z - shift[cell], lo, hi), (G,) each."""
+
+    outputs: np.ndarray  # sums of y
+    error: np.ndarray  # a bound on what these sums are off by
+    free: np.ndarray  # samples that no bound holds
+    absolute: np.ndarray | None  # sums of |y|, or bounds on them, where asked for
+    change: Change
+
+
+class Passes(Protocol):
+    """Who takes the sums of a table."""
+
+    def extent(self) -> tuple[float, float]:
+        """The least and the greatest output."""
+
+    def sums(self, shift: np.ndarray, lo: float, hi: float, absolute: bool) -> PassSums:
+        """Sums at the shifts, (G,)."""
 
 
 class Shifts(NamedTuple):
@@ -40,98 +70,109 @@ class Shifts(NamedTuple):
     lo: float
     hi: float
     facts: Facts
-    changed: int  # outputs that differ from what they were
-    largest_change: float
-    total_change: float  # absolute
+    change: Change
 
 
-def project_chunks(chunks: Chunks, system: System, bounds: Any = None) -> Shifts:
-    """Project outputs onto a system whose `samples` and `weight` count the samples of each cell in all chunks.
+def project_passes(passes: Passes, system: System, bounds: Any = None) -> Shifts:
+    """Project outputs onto a system whose `samples` and `weight` count the samples of each cell of the table.
 
     The rows hold in exact arithmetic for the outputs as float64 has them, or the status of the facts says that it
     cannot. Raises InfeasibleError where the rows contradict each other or the bounds.
     """
-    passes = _Passes(chunks, system, read_bounds(bounds, 1, np.float64))
-    rows, extremes = system.rows, cell_extremes(system, passes.box)
-    box = passes.box
+    box = read_bounds(bounds, 1, np.float64)
+    rows, extremes = system.rows, cell_extremes(system, box)
     reach = Squared().reach(*passes.extent(), box.lowest, box.highest)
     solve = begin(rows, system.samples, system.weight, *extremes, reach, _NONE, UNIT)
     of_cell, request = solve.search.cell, MEASURE
+    at = of_cell[SHIFT].copy()
+    found = passes.sums(at, box.lowest, box.highest, True)
     while request != FINISHED:
-        passes.answer(request, of_cell)
+        # What is written is what sums were taken of, as nothing is rounded in between: often they are known already.
+        if not np.array_equal(of_cell[SHIFT], at):
+            at = of_cell[SHIFT].copy()
+            found = passes.sums(at, box.lowest, box.highest, False)
+        _answer(found, of_cell)
         request = proceed(solve)
     if solve.search.number[OUTCOME] != DONE:
-        scale = statistic_scale(rows, of_cell[ABSOLUTE], system.weight, extremes)
+        scale = statistic_scale(rows, of_cell[CELL_ABSOLUTE], system.weight, extremes)
         excess, push = least_excess(rows, *extremes, scale)
         if excess > 1e-9 * scale[push != 0].max(initial=0.0):
             raise infeasible(system.view, rows, excess, push)
         raise FairlayerError("The solver did not converge on this table; please report it with the table.")
     facts = Facts(system.view, statistics(rows, of_cell[S]), solve.search.statistic[TRIAL], solve.family[MISSED])
-    return Shifts(of_cell[SHIFT].copy(), box.lowest, box.highest, facts, *passes.change)
+    return Shifts(of_cell[SHIFT].copy(), box.lowest, box.highest, facts, found.change)
+
+
+def certify_passes(passes: Passes, system: System) -> Facts:
+    """Measure the rows of outputs in exact arithmetic: what is true of them as they are."""
+    rows, G = system.rows, len(system.weight)
+    found = passes.sums(np.zeros(G), -math.inf, math.inf, False)
+    missed = np.zeros(len(rows.kind))
+    shortfalls(rows, found.outputs, found.error, missed)
+    return Facts(system.view, statistics(rows, found.outputs), np.zeros(len(rows.offset)), missed)
+
+
+def project_chunks(chunks: Chunks, system: System, bounds: Any = None) -> Shifts:
+    """`project_passes` over chunks."""
+    return project_passes(ChunkPasses(chunks, len(system.weight)), system, bounds)
 
 
 def certify_chunks(chunks: Chunks, system: System) -> Facts:
-    """Measure the rows of outputs in exact arithmetic: what is true of them as they are."""
-    rows, G = system.rows, len(system.weight)
-    sums, error, missed = np.zeros(G), np.zeros(G), np.zeros(len(rows.kind))
-    limbs = np.zeros((G, LIMBS), dtype=np.int64)
-    for y, cell in chunks():
-        accumulate(y, cell, _NONE, limbs)
-    round_sums(limbs, sums, error)
-    shortfalls(rows, sums, error, missed)
-    return Facts(system.view, statistics(rows, sums), np.zeros(len(rows.offset)), missed)
+    """`certify_passes` over chunks."""
+    return certify_passes(ChunkPasses(chunks, len(system.weight)), system)
 
 
-class _Passes:
-    """Passes over the samples."""
+def _answer(found: PassSums, of_cell: np.ndarray) -> None:
+    """Put the sums where the driver looks for them."""
+    of_cell[S], of_cell[ERROR], of_cell[D] = found.outputs, found.error, found.free
+    if found.absolute is not None:
+        of_cell[CELL_ABSOLUTE] = found.absolute
 
-    def __init__(self, chunks: Chunks, system: System, box: Box):
-        self.chunks = chunks
-        self.box = box
-        self.G = len(system.weight)
-        self.start = np.zeros(self.G + 1, dtype=np.int64)
-        self.change = (0, 0.0, 0.0)  # outputs changed, largest change, sum of absolute changes
 
-    def _samples(self) -> Iterator[Samples]:
-        for z, cell in self.chunks():
-            yield Samples(z, cell, _NONE, self.box.lo, self.box.hi, _NONE, self.start, False)
+def as_pass(sums: BlockSums) -> PassSums:
+    """Exact sums of all blocks as floats."""
+    outputs, error = sums.sums(OUTPUT)
+    absolute = sums.sums(ABSOLUTE)[0] if len(sums.limbs) > ABSOLUTE else None
+    change = Change(sums.changed, sums.largest, float(fractions(sums.moved)[0]))
+    return PassSums(outputs, error, sums.free.astype(np.float64), absolute, change)
+
+
+class BlockPasses(ABC):
+    """Passes whose sums are exact.
+
+    measured: what is known before the first pass, at shifts of 0 and within the bounds, with absolute values.
+    """
+
+    def __init__(self, cells: int, measured: BlockSums | None = None):
+        self.cells = cells
+        self.measured = measured
+
+    @abstractmethod
+    def total(self, shift: np.ndarray, lo: float, hi: float, absolute: bool) -> BlockSums:
+        """The sums of all blocks."""
 
     def extent(self) -> tuple[float, float]:
         """The least and the greatest output."""
-        low, high = math.inf, -math.inf
-        for z, _ in self.chunks():
-            low, high = min(low, float(z.min(initial=math.inf))), max(high, float(z.max(initial=-math.inf)))
-        return (low, high) if low <= high else (0.0, 0.0)
+        known = self.measured or self.total(np.zeros(self.cells), -math.inf, math.inf, False)
+        return (known.low, known.high) if known.low <= known.high else (0.0, 0.0)
 
-    def answer(self, request: int, of_cell: np.ndarray) -> None:
-        """Take the sums that are asked for."""
-        if request in (WRITE, EXACT):
-            self._write(of_cell)
-            return
-        places = (S, D) if request == SUMS else (S, D, ABSOLUTE, SQUARE)
-        of_cell[list(places)] = 0.0
-        some = np.empty((len(places), self.G))
-        for samples in self._samples():
-            if request == SUMS:
-                take_sums(SQUARED, samples, of_cell[SHIFT], *some)
-            else:
-                measure(SQUARED, samples, *some)
-            of_cell[list(places)] += some
+    def sums(self, shift: np.ndarray, lo: float, hi: float, absolute: bool) -> PassSums:
+        """Sums at the shifts."""
+        if absolute and self.measured is not None and not shift.any():
+            return as_pass(self.measured)
+        return as_pass(self.total(shift, lo, hi, absolute))
 
-    def _write(self, of_cell: np.ndarray) -> None:
-        """What the outputs would be at the shifts, in float64: their exact sums, and how they differ."""
-        limbs = np.zeros((self.G, LIMBS), dtype=np.int64)
-        some, slopes, error = np.empty(self.G), np.empty(self.G), np.empty(self.G)
-        of_cell[D] = 0.0
-        changed, largest, amount = 0, 0.0, 0.0
-        for samples in self._samples():
-            out = np.empty(len(samples.z))
-            write(SQUARED, samples, of_cell[SHIFT], out, some, slopes, error)
-            accumulate(out, samples.cell, _NONE, limbs)
-            of_cell[D] += slopes
-            difference = np.abs(out - samples.z)
-            changed += int(np.count_nonzero(difference))
-            largest = max(largest, float(difference.max(initial=0.0)))
-            amount += float(difference.sum())
-        round_sums(limbs, of_cell[S], of_cell[ERROR])
-        self.change = (changed, largest, amount)
+
+class ChunkPasses(BlockPasses):
+    """Passes over chunks that come one after another."""
+
+    def __init__(self, chunks: Chunks, cells: int, measured: BlockSums | None = None):
+        super().__init__(cells, measured)
+        self.chunks = chunks
+
+    def total(self, shift: np.ndarray, lo: float, hi: float, absolute: bool) -> BlockSums:
+        """The sums of all chunks."""
+        total = BlockSums(self.cells, absolute)
+        for z, cell in self.chunks():
+            total.add(z, cell, shift, lo, hi)
+        return total

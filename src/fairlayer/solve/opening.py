@@ -22,7 +22,7 @@ from fairlayer.binding.bounds import Box
 from fairlayer.binding.cells import Cells, Levels, count_cells
 from fairlayer.binding.conditions import Key
 from fairlayer.binding.constraint_set import ConstraintSet, Groupings
-from fairlayer.binding.exact_sums import LIMBS, PRODUCT_LIMBS, accumulate, round_sums
+from fairlayer.binding.exact_sums import LIMBS, PRODUCT_LIMBS, accumulate, carry, round_sums
 from fairlayer.binding.groups import SoftGroup
 from fairlayer.binding.process_group import Ranks
 from fairlayer.binding.shared_labels import digest_of, digits_in, met_labels, moved, place_of, shared_levels
@@ -30,9 +30,9 @@ from fairlayer.binding.system import System, as_numbers, bind_plan, cell_plan
 from fairlayer.errors import InputError, RankError
 from fairlayer.solve.discrepancy import Discrepancy, Logits, check_domain, domain_of, inner_limits
 from fairlayer.solve.extremes import common_extreme
-from fairlayer.solve.shares import LoopShare, Share, TensorShare, sizes_of
+from fairlayer.solve.shares import LoopShare, Share, Sizes, TensorShare, sizes_of
 from fairlayer.solve.tensors import has_float64
-from fairlayer.solve.windows import WIDTH, bottom_below, carry
+from fairlayer.solve.windows import WIDTH, bottom_below
 
 # Places in the header of a rank.
 _SETTINGS, _LABELS, _GUESS, _FAILED, _SAMPLES, _LEAST, _GREATEST, _LARGEST, _HEAVIEST, _LOWEST, _HIGHEST = range(11)
@@ -166,7 +166,8 @@ def _first_words(ranks: Ranks, part: Part) -> tuple[np.ndarray, _Draft | None]:
     head[_SETTINGS] = settings = _digest(part.settings)
     head[_LABELS] = _own_labels(part.cells.levels)[1]
     head[_SAMPLES] = len(part.z)
-    head[_LEAST:].view(np.float64)[:] = _extents(part)
+    head[_LEAST:].view(np.float64)[:] = extents = _extents(part)
+    sizes = sizes_of(part.discrepancy, extents[_LARGEST - _LEAST], extents[_HEAVIEST - _LEAST])
     guess, digest = ranks.labels.last.get(settings, (None, 0))
     place = None if guess is None else place_of(part.cells.levels, _kinds(part.cells.levels), guess)
     if guess is None or place is None:
@@ -176,7 +177,7 @@ def _first_words(ranks: Ranks, part: Part) -> tuple[np.ndarray, _Draft | None]:
         return words, None
     head[_GUESS] = digest
     draft = _Draft(guess, *_placed(part, place))
-    body = layout.fill(part, draft.cell, draft.share, size, (_FIRST_BOTTOM, _FIRST_BOTTOM))
+    body = layout.fill(part, draft.cell, draft.share, size, sizes, (_FIRST_BOTTOM, _FIRST_BOTTOM))
     words[ranks.size * _HEADER :][: body.size] = body.reshape(-1)
     return words, draft
 
@@ -216,7 +217,7 @@ def _agreed(
     if moderate and draft is not None and draft.levels == levels and len(guesses) == 1:
         body = sent[: size * layout.width].reshape(size, layout.width)
     else:
-        body = ranks.total(layout.fill(part, cell, share, size, bottoms))
+        body = ranks.total(layout.fill(part, cell, share, size, sizes, bottoms))
 
     count = body[:, 0].astype(np.float64)
     weight = count if part.weights is None else layout.totals(body, "weight")[0]
@@ -286,13 +287,15 @@ class _Layout:
         """The words of one kind."""
         return body[:, self.at[name]]
 
-    def fill(self, part: Part, cell: Any, share: Share | None, size: int, bottoms: tuple[int, int]) -> np.ndarray:
+    def fill(
+        self, part: Part, cell: Any, share: Share | None, size: int, sizes: Sizes, bottoms: tuple[int, int]
+    ) -> np.ndarray:
         """(size, width) what a rank sends of its samples, whose cells are numbered as in the whole batch."""
         index = as_numpy(cell).astype(np.int32, copy=False)
         body = np.zeros((size, self.width), dtype=np.int64)
         body[:, 0] = count_cells(index, size)
         if share is not None:
-            windows = share.sums(np.zeros(size), bottoms, False, True)
+            windows = share.sums(np.zeros(size), sizes, bottoms, False, True)
             self.of(body, "sums")[:] = windows.transpose(1, 0, 2).reshape(size, 3 * WIDTH)
         weights = _NONE if part.weights is None else part.weights
         if "weight" in self.at:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.exact_sums import PRODUCT_LIMBS, UNIT, accumulate, round_sums
+from fairlayer.binding.exact_sums import PRODUCT_LIMBS, UNIT, accumulate, carry, round_sums
 from fairlayer.binding.process_group import Ranks
 from fairlayer.errors import FairlayerError, InputError, RankError
 from fairlayer.solve import Task, is_compiled, solve
@@ -37,7 +37,7 @@ from fairlayer.solve.shares import (
     largest_output,
     sizes_of,
 )
-from fairlayer.solve.windows import bottom_below, carry, sum_errors, window_sums
+from fairlayer.solve.windows import bottom_below, sum_errors, window_sums
 
 _SMALLEST, _LARGEST = 1e-120, 1e120  # beyond, the batch is solved in other units
 _GRADIENT_BOTTOM = -250  # of the windows of a gradient, good for numbers from 2^-150 to 2^80
@@ -80,9 +80,9 @@ class RankPasses:
     def _take(self, shift: np.ndarray) -> None:
         whole, furthest = self.whole, float(np.abs(shift).max(initial=0.0))
         largest = largest_output(self.discrepancy, whole.largest, whole.extent[1], whole.limits[1], furthest)
-        size, steepest = sizes_of(self.discrepancy, largest, whole.heaviest)
-        self.bottoms = bottom_below(2.0 * size), bottom_below(steepest)
-        windows = self.share.sums(shift, self.bottoms, self.both, self.weights is not None)
+        sizes = sizes_of(self.discrepancy, 2.0 * largest, whole.heaviest)
+        self.bottoms = bottom_below(sizes[0]), bottom_below(sizes[1])
+        windows = self.share.sums(shift, sizes, self.bottoms, self.both, self.weights is not None)
         self.taken = self._as_floats(self.ranks.total(windows), self.bottoms)
         self.at = shift.copy()
 

@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from fairlayer.binding.bounds import Box
+from fairlayer.binding.exact_sums import carry
 from fairlayer.compiled import compiled
 from fairlayer.solve.discrepancy import Discrepancy, GeneralizedKL, Squared, compiled_kind, inner_limits
 from fairlayer.solve.smooth import FURTHEST, ODDS, factors, inside, respond
-from fairlayer.solve.windows import WIDTH, add_tensor, add_value, carry
+from fairlayer.solve.windows import BLOCK, WIDTH, add_tensor, add_value, empty_bank, put, splitters
 
 Bottoms = tuple[int, int]  # of the windows of outputs, and of those of slopes
+Sizes = tuple[float, float]  # what an output and a slope, each times a weight, do not exceed
 
 # Places of windows: of the outputs as they are written, their slopes and absolute values; and of the outputs and slopes
 # before they are rounded, where they are.
@@ -30,7 +32,7 @@ _SQUARED = 0  # beside the kinds of smooth.py: here one loop takes them all, as 
 class Share(Protocol):
     """Samples of a rank, in the cells of the whole batch."""
 
-    def sums(self, shift: np.ndarray, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
+    def sums(self, shift: np.ndarray, sizes: Sizes, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
         """(3 or 5, G, WIDTH) windows at the shifts.
 
         both: of the outputs before they are rounded, too; absolute: whether those of absolute values are wanted.
@@ -43,7 +45,7 @@ class Share(Protocol):
         """(G, WIDTH) windows of slope times gradient, and the largest absolute value among these."""
 
 
-def sizes_of(discrepancy: Discrepancy, largest: float, heaviest: float) -> tuple[float, float]:
+def sizes_of(discrepancy: Discrepancy, largest: float, heaviest: float) -> Sizes:
     """What an output and a slope, each times a weight, do not exceed; largest: output."""
     steepest = largest if isinstance(discrepancy, GeneralizedKL) else 1.0
     return largest * heaviest, steepest * heaviest
@@ -69,10 +71,11 @@ class LoopShare:
         self.kind = compiled_kind(discrepancy) or _SQUARED
         self.samples = _odds(given) if self.kind == ODDS else given, cell, weights, box.lo, box.hi
 
-    def sums(self, shift: np.ndarray, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
+    def sums(self, shift: np.ndarray, sizes: Sizes, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
         """As in `Share`."""
         limbs = np.zeros((5 if both else 3, len(shift), WIDTH), dtype=np.int64)
-        _add_sums(self.kind, self.single, *self.samples, shift, *bottoms, absolute, limbs)
+        splits = splitters(sizes[0], bottoms[0]), splitters(sizes[1], bottoms[1])
+        _add_sums(self.kind, self.single, *self.samples, shift, bottoms, splits, absolute, limbs)
         return limbs
 
     def write(self, shift: np.ndarray) -> Tensor:
@@ -84,8 +87,11 @@ class LoopShare:
     def slope_sums(self, gradient: Tensor, shift: np.ndarray, bottom: int) -> tuple[np.ndarray, float]:
         """As in `Share`."""
         limbs = np.zeros((len(shift), WIDTH), dtype=np.int64)
-        g = gradient.contiguous().numpy()
-        return limbs, _add_gradient(self.kind, self.single, g, *self.samples, shift, bottom, limbs)
+        g, values = gradient.contiguous().numpy(), np.empty(len(self.samples[0]))
+        largest = _slopes_times(self.kind, self.single, g, *self.samples, shift, values)
+        if math.isfinite(largest):
+            _add_values(values, self.samples[1], bottom, splitters(largest, bottom), limbs)
+        return limbs, largest
 
     def pull_back(self, gradient: Tensor, shift: np.ndarray, correction: np.ndarray) -> Tensor:
         """rho_z (g - w correction): the gradient of z, given what is taken off in each cell."""
@@ -118,7 +124,7 @@ class TensorShare:
     def _weighted(self, values: Tensor) -> Tensor:
         return values if self.weights is None else values * self.weights
 
-    def sums(self, shift: np.ndarray, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
+    def sums(self, shift: np.ndarray, sizes: Sizes, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
         """As in `Share`."""
         s, (bottom, slope_bottom) = self._shift_of(shift), bottoms
         y = self.discrepancy.response(self.exact, s, self.lo, self.hi)
@@ -179,31 +185,37 @@ def _answer(kind, single, z, moved):
 
 
 @compiled
-def _add_sums(kind, single, z, cell, weight, lo, hi, shift, bottom, slope_bottom, absolute, limbs):
+def _add_sums(kind, single, z, cell, weight, lo, hi, shift, bottoms, splits, absolute, limbs):
     both, weighted, counted = limbs.shape[0] > OUTPUTS, weight.size > 0, weight.size == 0 and kind == _SQUARED
     free = np.zeros((2, shift.size), dtype=np.int64)  # samples that no bound holds, where the slope of each is 1
+    bottom, slope_bottom = bottoms
+    of_output, of_slope = splits
+    bank = np.zeros((limbs.shape[0], 2, shift.size))
     moved = _moved_by(kind, shift)
-    for i in range(z.size):
-        c = cell[i]
-        w = weight[i] if weighted else 1.0
-        low, high = _one(lo, i), _one(hi, i)
-        exact, raw, slope, _ = _answer(kind, single, float(z[i]), moved[c])
-        y = min(max(raw, low), high)
-        value = w * y
-        add_value(limbs[WRITTEN, c], value, bottom)
-        if absolute:
-            add_value(limbs[ABSOLUTE, c], abs(value), bottom)
-        if counted:
-            free[0, c] += y == raw
-        elif y == raw:
-            add_value(limbs[SLOPES, c], w * slope, slope_bottom)
-        if both:
-            before = min(max(exact, low), high)
-            add_value(limbs[OUTPUTS, c], w * before, bottom)
+    for start in range(0, z.size, BLOCK):
+        for i in range(start, min(start + BLOCK, z.size)):
+            c = cell[i]
+            w = weight[i] if weighted else 1.0
+            low, high = _one(lo, i), _one(hi, i)
+            exact, raw, slope, _ = _answer(kind, single, float(z[i]), moved[c])
+            y = min(max(raw, low), high)
+            value = w * y
+            put(bank[WRITTEN], c, limbs[WRITTEN], value, of_output, bottom)
+            if absolute:
+                put(bank[ABSOLUTE], c, limbs[ABSOLUTE], abs(value), of_output, bottom)
             if counted:
-                free[1, c] += before == exact
-            elif before == exact:
-                add_value(limbs[OUTPUT_SLOPES, c], w * slope, slope_bottom)
+                free[0, c] += y == raw
+            elif y == raw:
+                put(bank[SLOPES], c, limbs[SLOPES], w * slope, of_slope, slope_bottom)
+            if both:
+                before = min(max(exact, low), high)
+                put(bank[OUTPUTS], c, limbs[OUTPUTS], w * before, of_output, bottom)
+                if counted:
+                    free[1, c] += before == exact
+                elif before == exact:
+                    put(bank[OUTPUT_SLOPES], c, limbs[OUTPUT_SLOPES], w * slope, of_slope, slope_bottom)
+        for k in range(limbs.shape[0]):
+            empty_bank(bank[k], limbs[k], slope_bottom if k in (SLOPES, OUTPUT_SLOPES) else bottom)
     if counted:
         for c in range(shift.size):
             add_value(limbs[SLOPES, c], float(free[0, c]), slope_bottom)
@@ -222,18 +234,26 @@ def _write(kind, single, z, cell, weight, lo, hi, shift, out):
 
 
 @compiled
-def _add_gradient(kind, single, gradient, z, cell, weight, lo, hi, shift, bottom, limbs):
-    """The largest absolute value; what is no number counts as infinite."""
+def _slopes_times(kind, single, gradient, z, cell, weight, lo, hi, shift, values):
+    """Slope times gradient of every sample; the largest absolute value. What is no number counts as infinite."""
     largest, moved = 0.0, _moved_by(kind, shift)
     for i in range(z.size):
-        c = cell[i]
-        _, raw, slope, _ = _answer(kind, single, float(z[i]), moved[c])
-        if min(max(raw, _one(lo, i)), _one(hi, i)) == raw:
-            g = slope * float(gradient[i])
-            add_value(limbs[c], g, bottom)
-            largest = max(largest, abs(g)) if g == g else np.inf
-    carry(limbs)
+        _, raw, slope, _ = _answer(kind, single, float(z[i]), moved[cell[i]])
+        free = min(max(raw, _one(lo, i)), _one(hi, i)) == raw
+        g = slope * float(gradient[i]) if free else 0.0
+        values[i] = g
+        largest = max(largest, abs(g)) if g == g else np.inf
     return largest
+
+
+@compiled
+def _add_values(values, cell, bottom, split, limbs):
+    bank = np.zeros((2, limbs.shape[0]))
+    for start in range(0, values.size, BLOCK):
+        for i in range(start, min(start + BLOCK, values.size)):
+            put(bank, cell[i], limbs, values[i], split, bottom)
+        empty_bank(bank, limbs, bottom)
+    carry(limbs)
 
 
 @compiled

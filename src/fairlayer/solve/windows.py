@@ -19,7 +19,7 @@ from fairlayer.compiled import compiled
 WIDTH = 12  # limbs of a window, the uppermost of which is left to carries
 DEPTH = 330  # bits from the largest value down to the bottom
 _LAST_PLACE = 32 * (WIDTH - 3) + 31  # of a value's lowest bit, for its highest to be within the window
-_LOW = np.int64(0xFFFFFFFF)
+BLOCK = 1 << 14  # values whose parts add up exactly
 
 
 def bottom_below(largest: float) -> int:
@@ -40,16 +40,38 @@ def add_value(limbs, value, bottom):
         add_whole(limbs, at, mantissa, bits < 0)
 
 
+def splitters(largest: float, bottom: int) -> tuple[float, float]:
+    """Two numbers that take the upper bits of values up to `largest` off, so that these add up exactly as floats.
+
+    (value + first) - first is the value rounded to 38 bits below the largest, and so is what is left with the second 40
+    bits further down. Sums of BLOCK such parts are exact. What still is left, nothing as a rule, goes to the window.
+    """
+    exponent = math.frexp(largest)[1]
+    if not largest > 0.0 or exponent - 78 < bottom + 56 or exponent > 900:  # values may be cut off below the bottom
+        return 2.0**1000, 2.0**1000  # takes nothing off
+    return math.ldexp(1.5, exponent - 38 + 52), math.ldexp(1.5, exponent - 78 + 52)
+
+
+@compiled(inline=True)
+def put(bank, c, limbs, value, split, bottom):
+    """Add a value to the parts of a cell, bank: (2, G); what they cannot take, to its window. split: two splitters."""
+    first, second = split
+    high = (value + first) - first
+    left = value - high
+    low = (left + second) - second
+    bank[0, c] += high
+    bank[1, c] += low
+    if left != low:
+        add_value(limbs[c], left - low, bottom)
+
+
 @compiled
-def carry(limbs):
-    """Bring every limb but the last below 2^32, so that 2^31 ranks may add theirs; limbs: (m, any number)."""
-    for j in range(limbs.shape[0]):
-        over = np.int64(0)
-        for k in range(limbs.shape[1] - 1):
-            total = limbs[j, k] + over
-            limbs[j, k] = total & _LOW
-            over = total >> 32
-        limbs[j, limbs.shape[1] - 1] += over
+def empty_bank(bank, limbs, bottom):
+    """Add the parts of all cells to their windows, and begin anew."""
+    for c in range(bank.shape[1]):
+        for k in range(2):
+            add_value(limbs[c], bank[k, c], bottom)
+            bank[k, c] = 0.0
 
 
 @compiled

@@ -7,64 +7,55 @@ from typing import Any
 
 import numpy as np
 
+from fairlayer.binding.block_sums import OUTPUT, BlockSums
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.exact_sums import LIMBS, accumulate, round_sums
+from fairlayer.binding.exact_sums import LIMBS, round_sums
 from fairlayer.binding.system import System, bind, less_targets
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
 from fairlayer.tables.attribute import Attribute
 from fairlayer.tables.duckdb_table import named, number, quote
 from fairlayer.tables.sql_cells import MOST_LABELS, CellCode
+from fairlayer.tables.table import Table
 from fairlayer.tables.table_io import Source, TableFile, connect, plain_errors
 
 
-class Counts:
-    """What one pass over the rows finds of each code: how many there are, and the exact sum of their targets."""
-
-    def __init__(self, codes: int, with_targets: bool):
-        self.rows = np.zeros(codes, dtype=np.int64)
-        self.targets = np.zeros((codes if with_targets else 0, LIMBS), dtype=np.int64)  # as `exact_sums` has them
-
-    def add(self, code: np.ndarray, targets: Any) -> None:
-        """Count some rows."""
-        self.rows += np.bincount(code, minlength=len(self.rows))
-        if len(self.targets):
-            accumulate(np.ascontiguousarray(targets, dtype=np.float64), code, np.zeros(0), self.targets)
-
-
-class ScoredRows:
-    """The rows of a table: their scores, and the codes of their cells."""
+class ScoredTable:
+    """A table whose scores are projected: SQL of the score and of the code of its cell, and the meaning of codes."""
 
     def __init__(
         self,
-        source: Source,
+        table: Table,
         score: str,
         attributes: Sequence[Attribute],
         constraints: Sequence[Constraint],
         target: str | None,
+        option: str = "--protected",
     ):
-        self.source = source
+        """option: what errors call that which names the attributes."""
         self.score = score
         self.constraints = constraints
         self.target = target
-        with TableFile(source) as file:
-            self.code = CellCode(file, constraints, target)
-            for attribute in attributes:
-                self._add_group(attribute)
+        self.code = CellCode(table, constraints, target)
+        known = self.code.labels([attribute.column for attribute in attributes if not attribute.cuts])
+        for attribute in attributes:
+            name = attribute.column
+            if attribute.cuts:
+                self.code.add_cuts(name, attribute.cuts, attribute.groups)
+                continue
+            value, labels = known[name]
+            if len(labels) > MOST_LABELS:
+                cuts = f"{option} {name}=30,50" if option.startswith("-") else f"{option}={{{name!r}: (30, 50)}}"
+                raise InputError(
+                    f"{option}: column {name!r} has more than {MOST_LABELS} groups: give cut points, such as {cuts}, "
+                    "or choose another column."
+                )
+            if len(labels) < 2:
+                raise InputError(
+                    f"{option}: column {name!r} has only one group, {labels[0]!r}: there is nothing to compare it with."
+                )
+            self.code.add_labels(name, value, labels)
         self.cell_of_code = np.zeros(0, dtype=np.int32)
-
-    def _add_group(self, attribute: Attribute) -> None:
-        name = attribute.column
-        if attribute.cuts:
-            self.code.add_cuts(name, attribute.cuts, attribute.groups)
-            return
-        value, labels = self.code.labels(name)
-        if len(labels) > MOST_LABELS:
-            raise InputError(
-                f"--protected: column {name!r} has more than {MOST_LABELS} groups: give cut points, such as "
-                f"--protected {name}=30,50, or choose another column."
-            )
-        self.code.add_labels(name, value, labels)
 
     @property
     def size(self) -> int:
@@ -81,11 +72,20 @@ class ScoredRows:
         """Of the SQL of the codes."""
         return self.code.parameters
 
-    def bind(self, counts: Counts) -> System:
-        """Constraints bound to the whole table, by one row for each code that occurs, which counts as many."""
-        codes = np.flatnonzero(counts.rows)
+    @property
+    def values(self) -> dict[str, str]:
+        """SQL of what a pass takes from every row: the score z, the code and, where it is needed, the target t."""
+        more = {"t": number(str(self.target))} if self.needs_target_sums else {}
+        return {"z": number(self.score), "code": self.code.sql, **more}
+
+    def bind(self, scores: BlockSums, target_sums: BlockSums | None) -> System:
+        """Constraints bound to the whole table, by one row for each code that occurs, which counts as many.
+
+        scores, target_sums: by code; of the first, only how many there are of each.
+        """
+        codes = np.flatnonzero(scores.rows)
         groups, features, targets = self.code.meanings(codes)
-        weight = counts.rows[codes].astype(np.float64)
+        weight = scores.rows[codes].astype(np.float64)
         if targets is None and self.needs_target_sums:
             targets = np.zeros(len(codes))  # their sums are put in below
         system = bind(
@@ -98,11 +98,28 @@ class ScoredRows:
         )
         self.cell_of_code = np.zeros(self.size, dtype=np.int32)
         self.cell_of_code[codes] = system.cell
-        return _with_targets(system, counts.targets[codes]) if self.needs_target_sums else system
+        return system if target_sums is None else _with_targets(system, target_sums.limbs[OUTPUT, codes])
 
-    def parts(self, source: Source, *more: str, vectors: int) -> Any:
-        """Frames with the columns z and code, and more, in the order of a file."""
-        asked = ", ".join([f"{number(self.score)} AS z", f"{self.code.sql} AS code", *more])
+
+class ScoredRows(ScoredTable):
+    """The same of a file, which is read in parts and written again."""
+
+    def __init__(
+        self,
+        source: Source,
+        score: str,
+        attributes: Sequence[Attribute],
+        constraints: Sequence[Constraint],
+        target: str | None,
+    ):
+        self.source = source
+        with TableFile(source) as file:
+            super().__init__(file, score, attributes, constraints, target)
+
+    def parts(self, source: Source, *, vectors: int, only: Sequence[str] | None = None) -> Any:
+        """Frames with the columns of `values`, or only some of them, in the order of a file."""
+        values = {name: sql for name, sql in self.values.items() if only is None or name in only}
+        asked = ", ".join(f"{sql} AS {name}" for name, sql in values.items())
         with plain_errors(source.path), connect() as connection:
             sql = f"SELECT {asked} FROM {source.relation}"
             result = connection.execute(sql, {**self.parameters, **source.parameters})

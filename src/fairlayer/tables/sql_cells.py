@@ -18,7 +18,7 @@ from fairlayer.binding.conditions import MOST_CLASSES
 from fairlayer.constraints import Constraint, Region
 from fairlayer.errors import InputError
 from fairlayer.tables.duckdb_table import MISSING, label, number
-from fairlayer.tables.table_io import TableFile
+from fairlayer.tables.table import Table, Totals
 
 MOST_LABELS = 1000
 MOST_CODES = 1_000_000
@@ -42,13 +42,13 @@ class CellCode:
 
     def __init__(
         self,
-        file: TableFile,
+        table: Table,
         constraints: Sequence[Constraint],
         target: str | None,
         *,
         every_class: bool = False,
     ):
-        self.file = file
+        self.table = table
         self.parameters: dict[str, Any] = {}
         self.groups: dict[str, Digit] = {}
         self.features: dict[str, Digit] = {}
@@ -59,7 +59,7 @@ class CellCode:
             if condition.source == "feature":
                 regions.setdefault(str(condition.name), []).extend(condition.regions or ())
         for name, listed in regions.items():
-            file.require(name, "regions")
+            table.require(name, "regions")
             self.features[name] = self._by_regions(name, listed)
         of_target = [condition.regions for condition in conditions if condition.source == "target"]
         if target is not None and (every_class or None in of_target):
@@ -114,10 +114,11 @@ class CellCode:
         self.parameters[name] = value
         return f"${name}"
 
-    def labels(self, name: str) -> tuple[str, list[Any]]:
-        """SQL of the labels of a column, `missing` where there is none, and those that occur; one too many at most."""
-        value = f"coalesce({label(name, self.file.columns[name])}, '{MISSING}')"
-        return value, self._distinct(value, MOST_LABELS)
+    def labels(self, names: Sequence[str]) -> dict[str, tuple[str, list[Any]]]:
+        """SQL of the labels of columns, `missing` where there is none, and those that occur; one too many at most."""
+        values = {name: f"coalesce({label(name, self.table.columns[name])}, '{MISSING}')" for name in names}
+        known = self.table.distinct(values, MOST_LABELS) if values else {}
+        return {name: (values[name], known[name]) for name in names}
 
     def add_labels(self, name: str, value: str, known: Sequence[Any], meaning: Sequence[Any] | None = None) -> None:
         """Take the labels of a column for groups. meaning: what they are called, where not as they are in the file."""
@@ -140,7 +141,7 @@ class CellCode:
                     f"regions of column {name!r} mix intervals with sets of text: use one constraint for each."
                 )
             known = {str(entry): entry for entry in sorted(listed, key=str)}
-            value = f"coalesce({label(name, self.file.columns[name])}, '{MISSING}')"
+            value = f"coalesce({label(name, self.table.columns[name])}, '{MISSING}')"
             place = f"coalesce(list_position({self.parameter(list(known))}, {value}), 0)"
             return Digit(place, [_NOWHERE, *known.values()], value)
         ends = [end for region in regions if not isinstance(region, set | frozenset) for end in region]
@@ -156,11 +157,11 @@ class CellCode:
 
     def _by_class(self, target: str) -> Digit:
         """A digit for each class of the target: numbers where all of them are, else labels."""
-        found = self.file.query(f"SELECT count(*) AS n, count({number(target)}) AS numbers FROM data")
+        found = self.table.totals(Totals({"n": "count(*)", "numbers": f"count({number(target)})"}))
         numeric = int(found["n"][0]) == int(found["numbers"][0])
-        value = number(target) if numeric else label(target, self.file.columns[target])
+        value = number(target) if numeric else label(target, self.table.columns[target])
         self._refuse_missing(target, value)
-        known = self._distinct(value, MOST_CLASSES)
+        known = self.table.distinct({target: value}, MOST_CLASSES)[target]
         if len(known) > MOST_CLASSES:
             raise InputError(
                 f"Column {target!r} has more than {MOST_CLASSES} values, too many to be classes: give cut points, such "
@@ -174,13 +175,8 @@ class CellCode:
         return f"({' + '.join(reached or ['0'])})"
 
     def _refuse_missing(self, name: str, value: str) -> None:
-        found = self.file.query(f"SELECT count(*) AS n, count({value}) AS known FROM data")
+        found = self.table.totals(Totals({"n": "count(*)", "known": f"count({value})"}))
         refuse_missing(f"column {name!r}", int(found["n"][0] - found["known"][0]), int(found["n"][0]))
-
-    def _distinct(self, value: str, most: int) -> list[Any]:
-        """The values that occur, sorted; one too many where there are more than `most`."""
-        found = self.file.query(f"SELECT DISTINCT {value} AS entry FROM data LIMIT {most + 1}", self.parameters)
-        return sorted(found["entry"].tolist())
 
 
 def refuse_missing(what: str, missing: int, n: int) -> None:

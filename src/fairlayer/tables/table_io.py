@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from fairlayer.errors import InputError
 from fairlayer.nearest import nearest
 from fairlayer.tables.duckdb_table import connect as open_database
 from fairlayer.tables.duckdb_table import decimal_comma_sql, driver, literal, named, separator, used, with_point
+from fairlayer.tables.table import Table, Totals, near_names
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,18 +73,8 @@ class Source:
         if name in self.repeated.values():
             raise InputError(f"{option}: {self.path} has two columns {name!r}: rename one.")
         if name not in self.columns:
-            raise InputError(f"{option}: {self.path} has no column {name!r}. {_nearest(name, self.columns)}")
+            raise InputError(f"{option}: {self.path} has no column {name!r}. {near_names(name, self.columns)}")
         return name
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    """Did you mean ...?"""
-    listed = list(known)
-    near = nearest(name, listed)
-    if near is not None:
-        return f"Did you mean {near!r}?"
-    more = f" and {len(listed) - 12} more" if len(listed) > 12 else ""
-    return f"It has {', '.join(map(repr, listed[:12]))}{more}."
 
 
 def is_csv(path: Path) -> bool:
@@ -138,7 +129,7 @@ def plain_errors(path: Path) -> Iterator[None]:
         raise InputError(f"{path} cannot be read: {' '.join(lines[:3])}") from error
 
 
-class TableFile:
+class TableFile(Table):
     """A file that is open. Queries read it under the name `data`; the whole of it is never in memory.
 
     memory: what DuckDB may use; beyond it, intermediate results go to a temporary folder.
@@ -146,6 +137,7 @@ class TableFile:
 
     def __init__(self, source: Source | str | Path, memory: str = "1GB"):
         self.source = source if isinstance(source, Source) else open_source(Path(source))
+        self.title, self.columns = repr(self.source.path.name), self.source.columns
         self._spill = tempfile.TemporaryDirectory(prefix="fairlayer-")
         try:
             self._connection = open_database(memory, self._spill.name)
@@ -153,20 +145,31 @@ class TableFile:
             self._spill.cleanup()
             raise InputError(f"memory must be a size such as '1GB'; got {memory!r}.") from error
 
-    @property
-    def columns(self) -> dict[str, str]:
-        """Names of the columns, with DuckDB's types."""
-        return self.source.columns
-
     def require(self, name: str, argument: str) -> str:
         """The name, where the file has such a column."""
-        if name in self.columns:
-            return name
-        file = repr(self.source.path.name)
-        if name in self.source.repeated.values():
-            raise InputError(f"{argument} names column {name!r}, of which {file} has two: rename one.")
-        where = f"which {file} does not have"
-        raise InputError(f"{argument} names column {name!r}, {where}. {_nearest(str(name), self.columns)}")
+        if name not in self.columns and name in self.source.repeated.values():
+            raise InputError(f"{argument} names column {name!r}, of which {self.title} has two: rename one.")
+        return super().require(name, argument)
+
+    def totals(self, asked: Totals, parameters: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
+        """In one query."""
+        return self.query(asked.sql, parameters)
+
+    def distinct(
+        self, values: Mapping[str, str], most: int, parameters: Mapping[str, Any] | None = None
+    ) -> dict[str, list[Any]]:
+        """In a query each."""
+        asked = {name: Totals(by={"entry": value}, most=most + 1) for name, value in values.items()}
+        return {name: sorted(self.totals(one, parameters)["entry"].tolist()) for name, one in asked.items()}
+
+    def sample(
+        self, values: Mapping[str, str], rows: int, of: int, seed: int, parameters: Mapping[str, Any]
+    ) -> dict[str, np.ndarray]:
+        """All of them in their order, or a random sample."""
+        # The seed and the number are integers of ours: DuckDB takes no parameters here.
+        some = f" USING SAMPLE reservoir({int(rows)} ROWS) REPEATABLE ({int(seed)})" if of > rows else ""
+        listed = ", ".join(f"{sql} AS {named(name)}" for name, sql in values.items())
+        return self.query(f"SELECT {listed} FROM data{some}", parameters)
 
     def query(self, sql: str, parameters: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
         """The result of a query, a column each; missing entries are masked."""

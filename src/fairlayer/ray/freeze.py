@@ -1,0 +1,146 @@
+"""`freeze` of a dataset: shifts fitted with some of its rows, and what the other rows say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fairlayer.binding.block_sums import OUTPUT, BlockSums
+from fairlayer.constraints import Constraint
+from fairlayer.errors import InputError
+from fairlayer.frozen.confidence import Certificate, Mean, gap_bounds, interval_of, prefers_bernstein
+from fairlayer.frozen.freeze import check_freeze
+from fairlayer.frozen.frozen import Frozen
+from fairlayer.layer import FairLayer
+from fairlayer.ray.dataset import DatasetTable, map_blocks, unpacked
+from fairlayer.ray.project import Bound, Problem, Protected
+from fairlayer.tables import blocks
+
+FIT, CERTIFY = 0, 1  # parts of the rows
+
+
+def freeze(
+    dataset: Any,
+    score: str,
+    protected: Protected,
+    constraints: Sequence[Constraint] | Constraint,
+    bounds: Any = None,
+    *,
+    target: str | None = None,
+    confidence: float | None = 0.95,
+    certify: float = 0.5,
+    targets_within: tuple[float, float] | None = None,
+    seed: int = 0,
+) -> Frozen:
+    """Solve the projection of a dataset and keep its shifts: the `Frozen` that `fairlayer.freeze` gives of arrays.
+
+    Columns are named as for `project`; labels of groups are text. confidence: of the certificate, for which a share
+    `certify` of the rows, drawn at random, is kept; None for no certificate, and shifts from the whole dataset. Which
+    rows are drawn depends on the seed and on how the dataset is divided into blocks; the shifts of the whole do not.
+    targets_within: the range targets can have, which certificates about residuals need.
+    """
+    layer = FairLayer(constraints, bounds)
+    if layer.rules.about_decisions:
+        raise InputError(
+            "constraints compare rates of decisions: their thresholds need all scores in memory. Pass a sample of the "
+            "rows to fairlayer.freeze."
+        )
+    check_freeze(layer, confidence, False, None, targets_within)
+    if confidence is not None and not 0.0 < certify < 1.0:
+        raise InputError(f"certify must lie between 0 and 1; got {certify}.")
+    table, whole = DatasetTable(dataset), confidence is None
+    problem = Problem(table, score, protected, constraints, bounds, target, None if whole else seed, certify)
+    labels = {name: tuple(digit.meaning) for name, digit in problem.cells.code.groups.items()}
+    _, used = layer.rules.groupings(tuple(labels))
+    frozen = Frozen(layer, {name: labels[name] for name in labels if name in used})
+    everything = problem.bind()
+    fit = everything if whole else problem.bind(FIT)
+    nu, plan = problem.solve(fit).facts.nu, fit.system.view.plan
+    total, places = plan.totals(fit.system.weight), frozen.places(plan)
+    frozen.seen.zero_()
+    frozen.seen.numpy()[places] = total > 0
+    frozen.shifts.numpy()[places] = np.where(total > 0, nu / np.where(total > 0, total, 1.0), 0.0)
+    if confidence is not None:
+        frozen.certificate = _Statement(problem, everything, frozen, confidence, targets_within).make()
+    return frozen.eval()
+
+
+class _Moments(NamedTuple):
+    """Of the groups that constraints compare, (K,) each."""
+
+    rows: int  # in all
+    n: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+
+
+class _Statement:
+    """What can be said of the population from rows that had no part in the fit."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        bound: Bound,
+        frozen: Frozen,
+        confidence: float,
+        targets_within: tuple[float, float] | None,
+    ):
+        self.problem, self.bound, self.frozen, self.confidence = problem, bound, frozen, confidence
+        self.view, self.plan = bound.system.view, bound.system.view.plan
+        self.low, self.high = targets_within or (0.0, 0.0)
+
+    def make(self) -> Certificate:
+        """The certificate."""
+        view, plan = self.view, self.plan
+        kinds = sorted(set(plan.residual.tolist()))
+        found = {(kind, part): self._moments(kind, part) for kind in kinds for part in (FIT, CERTIFY)}
+        compared = np.unique(np.concatenate([view.plus, view.minus[view.minus >= 0]]))
+        delta = (1.0 - self.confidence) / max(1, len(compared))  # both sides of every mean hold together
+        names = np.array(self.frozen.group_names(), dtype=object)[self.frozen.places(plan)]
+        means = {}
+        for k in compared.tolist():
+            kind = bool(plan.residual[k])
+            lo, hi = self._range(kind)
+            fit, other = found[kind, FIT], found[kind, CERTIFY]
+            spread = float(fit.variance[k]) / (hi - lo) ** 2 if fit.n[k] > 1 else 0.25
+            n, mean = int(other.n[k]), float(other.mean[k])
+            bernstein = prefers_bernstein(n, spread, delta)
+            sides = interval_of(n, mean, float(other.variance[k]) / (hi - lo) ** 2, lo, hi, delta, bernstein)
+            means[k] = Mean(str(names[k]), n, mean, *sides)
+        allowed = self.problem.rules.allowed()
+        relative = np.zeros(len(view.names), dtype=bool) if view.relative is None else view.relative
+        tolerances = [allowed[owner] for owner in view.owner]
+        rows = gap_bounds(view.names, view.plus, view.minus, tolerances, relative, means)
+        fitted, kept = (found[kinds[0], part].rows for part in (FIT, CERTIFY))
+        return Certificate(self.confidence, fitted, kept, rows, tuple(means.values()))
+
+    def _range(self, residual: bool) -> tuple[float, float]:
+        box = self.problem.box
+        return (box.lowest - self.high, box.highest - self.low) if residual else (box.lowest, box.highest)
+
+    def _moments(self, residual: bool, part: int) -> _Moments:
+        """Means and variances of the outputs, or of what is left of them less the targets, of one part of the rows."""
+        cells, box = self.problem.cells, self.problem.box
+        known = {"lo": box.lowest, "hi": box.highest, "residual": residual, "part": part}
+        total = [BlockSums(cells.size), BlockSums(cells.size)]
+        name = "moments to certify with" if part == CERTIFY else "moments of the fit"
+        for pair in unpacked(map_blocks(self.problem.kept, blocks.moments, name, shift=self._shift(), **known)):
+            for one, other in zip(total, pair, strict=True):
+                one.merge(other)
+        size = len(self.bound.system.weight)
+        first, second = (sums.regrouped(self.bound.cell_of_code, size) for sums in total)
+        n = self.plan.totals(first.rows.astype(np.float64))
+        safe = np.maximum(n, 1.0)
+        mean = self.plan.totals(first.sums(OUTPUT)[0]) / safe
+        square = self.plan.totals(second.sums(OUTPUT)[0]) / safe
+        variance = np.maximum(square - mean**2, 0.0) * safe / np.maximum(n - 1.0, 1.0)
+        return _Moments(int(total[0].rows.sum()), n, mean, variance)
+
+    def _shift(self) -> np.ndarray:
+        """The frozen shift of every code."""
+        cells = self.problem.cells
+        groups, features, _ = cells.code.meanings(np.arange(cells.size))
+        codes = self.frozen.encode({name: groups[str(name)] for name in self.frozen.labels}, features, "unshifted")
+        return (self.frozen.membership(codes) @ self.frozen.shifts).numpy()

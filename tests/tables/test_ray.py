@@ -1,0 +1,279 @@
+"""A Ray dataset is projected, audited, frozen and served as a file or arrays with the same rows are."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+pa = pytest.importorskip("pyarrow", reason="needs fairlayer[ray]")
+pytest.importorskip("ray", reason="needs fairlayer[ray]")
+pytest.importorskip("duckdb", reason="needs fairlayer[ray]")
+
+import pyarrow.parquet as pq  # noqa: E402
+from typer.testing import CliRunner  # noqa: E402
+
+from fairlayer import (  # noqa: E402
+    ConditionalParity,
+    EqualizedOdds,
+    EqualizedResiduals,
+    FairLayer,
+    InfeasibleError,
+    InputError,
+    MeanParity,
+    RateParity,
+    Status,
+    audit,
+    freeze,
+    project,
+)
+from fairlayer import ray as fair_ray  # noqa: E402
+from fairlayer.frozen.confidence import interval  # noqa: E402
+
+PARITY = [MeanParity(0.01)]
+
+
+def people(n=6_000, seed=0):
+    random = np.random.default_rng(seed)
+    sex = random.choice(["f", "m", None], n, p=[0.3, 0.6, 0.1])
+    race = random.integers(0, 4, n)
+    z = np.clip(0.7 * random.random(n) + 0.15 * (sex == "m") + 0.05 * race, 0.0, 1.0)
+    return pa.table(
+        {
+            "sex": pa.array(sex.tolist()),
+            "race": race,
+            "z": z,
+            "y": random.integers(0, 2, n),
+            "age": 90 * random.random(n),
+        }
+    )
+
+
+def in_blocks(cluster, table, seed=0, count=5):
+    """Blocks of random sizes, one of them empty, in a random order."""
+    random = np.random.default_rng(seed)
+    ends = [0, *sorted(random.integers(0, len(table), count - 1).tolist()), len(table)]
+    ends.insert(2, ends[2])
+    parts = [table.slice(a, b - a) for a, b in pairwise(ends)]
+    random.shuffle(parts)
+    return cluster.data.from_arrow(parts), pa.concat_tables(parts)
+
+
+def column(dataset, name="fair"):
+    return np.array([row[name] for row in dataset.take_all()])
+
+
+def by_command(table, tmp_path, *options):
+    """What `fairlayer project` makes of a file with these rows."""
+    from fairlayer.cli.app import app
+
+    pq.write_table(table, tmp_path / "rows.parquet")
+    command = ["project", str(tmp_path / "rows.parquet"), "--score", "z", *options, "-o", str(tmp_path / "out.parquet")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    return pq.read_table(tmp_path / "out.parquet").column("z").to_numpy()
+
+
+@pytest.fixture(scope="module")
+def preserved(cluster):
+    """Rows of datasets come in their order, so that they can be compared."""
+    options = cluster.data.DataContext.get_current().execution_options
+    before, options.preserve_order = options.preserve_order, True
+    yield cluster
+    options.preserve_order = before
+
+
+def test_equal_to_the_file_engine_to_the_bit(preserved, tmp_path):
+    table = people()
+    expected = by_command(table, tmp_path, "--protected", "sex,race", "--parity", "0.01", "--bounds", "0", "1")
+    shifts = []
+    for seed in range(2):
+        dataset, rows = in_blocks(preserved, table, seed)
+        found = fair_ray.project(dataset, "z", ["sex", "race"], PARITY, (0, 1))
+        assert found.status is Status.OPTIMAL
+        assert np.abs(found.gaps).max() <= 0.01
+        shifts.append(found.shifts.shift)
+        values = column(found.dataset)
+        by_row = dict(zip(table.column("age").to_pylist(), expected.tolist(), strict=True))
+        assert values.tolist() == [by_row[age] for age in rows.column("age").to_pylist()]
+    assert shifts[0].tobytes() == shifts[1].tobytes()
+    groups = {"sex": np.array(rows.column("sex").fill_null("missing").to_pylist()), "race": rows["race"].to_numpy()}
+    whole = project(rows["z"].to_numpy(), groups, PARITY, (0, 1))
+    assert np.abs(values - whole.value).max() < 1e-12
+    assert found.changed == np.count_nonzero(values != rows["z"].to_numpy())
+    assert found.mean_change == pytest.approx(np.abs(values - rows["z"].to_numpy()).mean())
+    assert "OPTIMAL" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("constraints", "options"),
+    [
+        ([EqualizedResiduals(0.02)], ["--residuals", "0.02", "--target", "y"]),
+        ([EqualizedOdds(0.02)], ["--odds", "0.02", "--target", "y"]),
+        (
+            [ConditionalParity(0.02, regions={"age": [(None, 30), (30, None)]})],
+            ["--conditional", "0.02:age=30"],
+        ),
+    ],
+)
+def test_other_constraints(preserved, tmp_path, constraints, options):
+    table = people(2_000)
+    expected = by_command(table, tmp_path, "--protected", "sex", *options, "--bounds", "0", "1")
+    target = "y" if "--target" in options else None
+    found = fair_ray.project(preserved.data.from_arrow([table]), "z", "sex", constraints, (0, 1), target=target)
+    assert column(found.dataset).tolist() == expected.tolist()
+
+
+def test_cut_points_and_labels_of_one_block(preserved):
+    table = people(2_000)
+    first = table.slice(0, 1_000).set_column(0, "sex", pa.array(["f", "m"] * 500))
+    second = table.slice(1_000).set_column(0, "sex", pa.array(["x", "m"] * 500))
+    found = fair_ray.project(
+        preserved.data.from_arrow([first, second]), "z", {"sex": (), "age": (30, 50)}, PARITY, (0, 1), output="y2"
+    )
+    assert {"mean parity, sex: f - x", "mean parity, age: 50 or more - below 30"} <= set(found.rows)
+    assert np.abs(found.gaps).max() <= 0.01
+    values, sex = column(found.dataset, "y2"), column(found.dataset, "sex")
+    assert abs(values[sex == "f"].mean() - values[sex == "x"].mean()) <= 0.01 + 1e-12
+
+
+def test_audit_is_that_of_a_file(cluster, tmp_path):
+    table = people(4_000)
+    fair = table.append_column("p", pa.array(np.clip(table["z"].to_numpy() - 0.02 * table["race"].to_numpy(), 0, 1)))
+    pq.write_table(fair, tmp_path / "t.parquet")
+    rules = [MeanParity(0.05), EqualizedOdds(0.1, over="sex")]
+    known = {"prediction": "p", "target": "y", "raw": "z", "tradeoff": False}
+    expected = audit(tmp_path / "t.parquet", ["sex", "race"], rules, **known)
+    found = fair_ray.audit(in_blocks(cluster, fair)[0], ["sex", "race"], rules, **known)
+    for name in (
+        "findings",
+        "groups",
+        "intersections",
+        "overall",
+        "calibration",
+        "histograms",
+        "changes",
+        "selections",
+    ):
+        assert repr(getattr(found, name)) == repr(getattr(expected, name)), name
+    assert found.settings.source == "the dataset"
+
+
+def test_a_killed_worker_changes_nothing(preserved, killer):
+    table = people(3_000)
+    dataset, _ = in_blocks(preserved, table)
+
+    def slow(block):
+        time.sleep(0.3)
+        return block
+
+    slowed = dataset.map_batches(slow, batch_format="pyarrow", batch_size=None)
+    expected = fair_ray.project(dataset, "z", ["sex"], PARITY, (0, 1)).shifts
+    hunt = killer("MapBatches(scores)")
+    found = fair_ray.project(slowed, "z", ["sex"], PARITY, (0, 1)).shifts
+    assert hunt.killed is not None
+    assert found.shift.tobytes() == expected.shift.tobytes()
+    assert found.change == expected.change
+
+
+def test_frozen_shifts(preserved):
+    table = people(4_000)
+    dataset, rows = in_blocks(preserved, table)
+    groups = {"sex": np.array(rows["sex"].fill_null("missing").to_pylist(), dtype=object)}
+    expected = freeze(FairLayer(PARITY, bounds=(0, 1)), rows["z"].to_numpy(), groups, confidence=None)
+    frozen = fair_ray.freeze(dataset, "z", "sex", PARITY, (0, 1), confidence=None)
+    assert frozen.labels == expected.labels
+    assert np.allclose(frozen.shifts.numpy(), expected.shifts.numpy(), rtol=0, atol=1e-12)
+    served = fair_ray.predict(dataset, frozen, score="z")
+    assert column(served).tolist() == frozen.predict(rows["z"].to_numpy(), groups).tolist()
+
+
+def test_certificate(cluster):
+    table = people(6_000)
+    frozen = fair_ray.freeze(cluster.data.from_arrow([table]), "z", "sex", PARITY, (0, 1), confidence=0.9, seed=3)
+    stated = frozen.certificate
+    assert stated.samples + stated.fitted_on == 6_000
+    assert abs(stated.samples - 3_000) < 200
+    groups = {"sex": np.array(table["sex"].fill_null("missing").to_pylist(), dtype=object)}
+    fair = frozen.predict(table["z"].to_numpy(), groups)
+    assert [mean.group for mean in stated.means] == ["sex f", "sex m", "sex missing"]
+    for mean in stated.means:
+        here = fair[groups["sex"] == mean.group.removeprefix("sex ")]
+        assert mean.lower < here.mean() < mean.upper
+        assert abs(mean.mean - here.mean()) < 4.0 * here.std() / np.sqrt(mean.samples)
+        widths = [np.diff(interval(here[: mean.samples], 0.0, 1.0, 0.1 / 3, bernstein)) for bernstein in (False, True)]
+        assert any(mean.upper - mean.lower == pytest.approx(width[0], rel=0.1) for width in widths)
+    assert stated.rows[0].row == "mean parity, sex: f - m"
+    assert stated.rows[0].measured == abs(stated.means[0].mean - stated.means[1].mean)
+
+
+def test_a_model_folder(preserved, tmp_path):
+    from fairlayer.cli.app import app
+
+    table = people(300).append_column("buys", pa.array(np.where(people(300)["z"].to_numpy() > 0.5, "yes", "no")))
+    pq.write_table(table.drop_columns(["y"]), tmp_path / "people.parquet")
+    fit = ["fit", str(tmp_path / "people.parquet"), "--target", "buys", "--protected", "sex", "--parity", "0.05"]
+    run = CliRunner().invoke(app, [*fit, "--epochs", "2", "-o", str(tmp_path / "model")])
+    assert run.exit_code == 0, run.output
+    served = ["predict", str(tmp_path / "model"), str(tmp_path / "people.parquet"), "--mode", "frozen"]
+    run = CliRunner().invoke(app, [*served, "-o", str(tmp_path / "out.parquet")])
+    assert run.exit_code == 0, run.output
+    expected = pq.read_table(tmp_path / "out.parquet")
+    dataset = preserved.data.read_parquet(str(tmp_path / "people.parquet"))
+    found = fair_ray.predict(dataset, tmp_path / "model", prefix="p_")
+    for name in ("prediction", "probability", "raw"):
+        assert column(found, f"p_{name}").tolist() == expected.column(name).to_pylist(), name
+
+
+def with_bad(table, value):
+    return table.set_column(2, "z", pa.array([value, *map(str, table["z"].to_pylist()[1:])]))
+
+
+@pytest.mark.parametrize(
+    ("change", "asked", "message"),
+    [
+        (lambda t: with_bad(t, "high"), {}, r"score: column 'z' has 1 entries that are not numbers, such as 'high'"),
+        (lambda t: with_bad(t, None), {}, r"such as 'no entry': leave these rows out"),
+        (
+            lambda t: t,
+            {"score": "zz"},
+            r"score names column 'zz', which the dataset does not have\. Did you mean",
+        ),
+        (lambda t: t, {"protected": ["six"]}, r"Did you mean 'sex'\?"),
+        (lambda t: t, {"protected": []}, "protected is empty"),
+        (lambda t: t, {"protected": {"sex": (1,)}}, r"column 'sex' has cut points, but [\d,]+ of its entries"),
+        (lambda t: t, {"protected": ["age"]}, r"more than 1000 groups: give cut points, such as protected=\{'age'"),
+        (lambda t: t.slice(0, 1), {}, "column 'sex' has only one group"),
+        (lambda t: t.slice(0, 0), {}, "has no rows"),
+        (lambda t: t, {"output": "y"}, "has a column 'y' already"),
+        (lambda t: t, {"constraints": [RateParity(0.1, threshold=0.5)]}, "rates of decisions"),
+        (lambda t: t, {"constraints": [EqualizedResiduals(0.1)]}, "target is missing"),
+    ],
+)
+def test_bad_input(cluster, change, asked, message):
+    dataset = cluster.data.from_arrow([change(people(1_500))])
+    known = {"score": "z", "protected": ["sex"], "constraints": PARITY, "bounds": (0, 1), **asked}
+    with pytest.raises(InputError, match=message):
+        fair_ray.project(dataset, **known)
+
+
+def test_other_bad_input(cluster):
+    table = people(500)
+    with pytest.raises(InputError, match="must be a Ray Data dataset"):
+        fair_ray.project(table, "z", ["sex"], PARITY)
+    dataset = cluster.data.from_arrow([table])
+    rules = [MeanParity(0.0001), EqualizedResiduals(0.0001)]
+    with pytest.raises(InfeasibleError, match="equalized residuals, race"):
+        fair_ray.project(dataset, "z", ["race"], rules, (0.4, 0.45), target="age")
+    with pytest.raises(InputError, match="names column 'q'"):
+        fair_ray.audit(dataset, ["sex"], PARITY, prediction="q")
+    frozen = fair_ray.freeze(dataset, "z", "sex", PARITY, (0, 1), confidence=None)
+    with pytest.raises(InputError, match="score is missing"):
+        fair_ray.predict(dataset, frozen)
+    with pytest.raises(InputError, match="model must be the folder"):
+        fair_ray.predict(dataset, 7)
+    other = cluster.data.from_arrow([table.set_column(0, "sex", pa.array(["x"] * 500))])
+    with pytest.raises(Exception, match=r"holds \['x'\], which the calibration sample did not have"):
+        column(fair_ray.predict(other, frozen, score="z"))
