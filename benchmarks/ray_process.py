@@ -46,8 +46,9 @@ def main(task: str, folder: str, *more: str) -> dict[str, Any]:
     seconds = time.perf_counter() - began
     watch.ended.set()
     watch.join()
+    cpu = sum(map(processor_time, [os.getpid(), *descendants(os.getpid())]))
     ray.shutdown()
-    return {"seconds": seconds, "peak_mb": watch.peak / 2**20, "killed": watch.killed, **found}
+    return {"seconds": seconds, "cpu_s": cpu, "peak_mb": watch.peak / 2**20, "killed": watch.killed, **found}
 
 
 def project(dataset: Any, output: str) -> dict[str, Any]:
@@ -103,9 +104,9 @@ class Watch(threading.Thread):
     def run(self) -> None:
         """Until the work has ended."""
         looks = 0
-        while not self.ended.wait(0.05):
+        while not self.ended.wait(1.0 if self.killed else 0.05):
             processes = list(descendants(os.getpid()))
-            if looks % 10 == 0:
+            if self.killed or looks % 10 == 0:
                 self.peak = max(self.peak, sum(map(memory, [os.getpid(), *processes])))
             working = [pid for pid in processes if not self.killed and self.task in title(pid)]
             if working:
@@ -142,6 +143,15 @@ def memory(pid: int) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
+
+
+def processor_time(pid: int) -> float:
+    """Seconds of processor time that a process has taken."""
+    try:
+        fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ DECIDERS = [
         PROJECT,
         "fairlearn",
         {"rounds": 15},
-        (0.02, 0.1),
+        (0.02,),
         splits=SOME,
     ),
 ]

@@ -28,7 +28,7 @@ conditions. Output error is the largest difference; gradient error is relative t
 memory is of the whole process, libraries included. A peer is not tried at larger n once a call
 takes {{limit:g}} s or it needs {MEMORY_LIMIT_MB // 1024} GB.
 
-Measured on {{dates}}: the last column says what was run together.
+Not all rows need be of one run: the last column says when each was measured.
 
 ![forward + backward against batch size](peers.png)
 """
@@ -45,17 +45,16 @@ speed-ups are taken from, as other work on the machine can only make calls slowe
 
 def page(rows: Sequence[Row], affine_rows: Sequence[Row], targets: Sequence[Target], limit: float) -> str:
     """Write the whole page."""
-    dates = ", ".join(sorted({_day(row) for row in rows if row["date"]})) or "unknown days"
-    parts = [INTRODUCTION.format(limit=limit, dates=dates)]
+    parts = [INTRODUCTION.format(limit=limit)]
     for k, box in dict.fromkeys((row["k"], row["box"]) for row in rows):
         chosen = [row for row in rows if (row["k"], row["box"]) == (k, box)]
         parts.append(f"## {k} attributes, {'box [0, 1]' if box else 'no box'}\n")
-        parts.append("Forward + backward, ms:\n\n" + _summary(chosen, "n", "n = ", "forward_backward_ms") + "\n")
+        parts.append("Forward + backward, ms:\n\n" + _summary(chosen, "n", "forward_backward_ms") + "\n")
         parts.append("All figures:\n\n" + _details(chosen, "n") + "\n")
     if affine_rows:
         shown = [row | {"peer": row["peer"].removeprefix(AFFINE)} for row in affine_rows]
         parts.append(AFFINE_INTRODUCTION)
-        parts.append("Forward + backward, ms, least:\n\n" + _summary(shown, "problems", "", "least_ms") + "\n")
+        parts.append("Forward + backward, ms, least:\n\n" + _summary(shown, "problems", "least_ms") + "\n")
         parts.append("All figures:\n\n" + _details(shown, "problems") + "\n")
     if targets:
         cells = [(t.what, figure(t.measured), t.limit_text, t.met) for t in targets]
@@ -68,13 +67,12 @@ def _day(row: Row) -> str:
     return (row["date"] or "")[:10]
 
 
-def _summary(rows: Sequence[Row], size: str, label: str, time: str) -> str:
+def _summary(rows: Sequence[Row], size: str, time: str) -> str:
     sizes = sorted({row[size] for row in rows})
     times = {(row["peer"], row[size]): figure(row[time]) or "-" for row in rows}
     names = dict.fromkeys(row["peer"] for row in rows)
     lines = [(name, *(times.get((name, n), "-") for n in sizes)) for name in names]
-    unit = "" if label else " problems"
-    return markdown_table(("peer", *(f"{label}{n:,}{unit}" for n in sizes)), lines)
+    return markdown_table(("peer", *(f"{size} = {n:,}" for n in sizes)), lines)
 
 
 def _details(rows: Sequence[Row], size: str) -> str:

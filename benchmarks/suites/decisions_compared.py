@@ -52,13 +52,15 @@ Row = dict[str, Any]
 def main(args: Namespace) -> list[Target]:
     """Every method on every split; rows of methods that are not asked for are kept from an earlier run."""
     wanted = [one for one in DECIDERS if not args.peers or any(text in one.name for text in args.peers)]
-    path, rows = args.results / "decisions_compared.csv", []
+    path, kept = args.results / "decisions_compared.csv", []
     if args.peers and path.exists():
-        replaced = {FREE, *(one.name for one in wanted)}
-        rows = [row for row in read_csv(path) if row["method"] not in replaced]
+        kept = [row for row in read_csv(path) if row["method"] not in {one.name for one in wanted}]
     with tempfile.TemporaryDirectory() as folder:
-        splits, trees = make_splits(Path(folder), args)
-        rows += [judged(split, FREE, None, split.test.scores >= 0.5) | trees[split.name] for split in splits]
+        count = 2 if args.quick else max(one.splits or SPLITS for one in wanted)
+        splits, trees = make_splits(Path(folder), range(args.seed, args.seed + count), args.quick)
+        rows = [judged(split, FREE, None, split.test.scores >= 0.5) | trees[split.name] for split in splits]
+        made = {(row["data"], row["seed"]) for row in rows}
+        rows += [row for row in kept if row["method"] != FREE or (row["data"], row["seed"]) not in made]
         for decider in wanted:
             least = args.seed + (decider.splits or SPLITS)
             new = measure(decider, [split for split in splits if split.seed < least], Path(folder))
@@ -68,13 +70,13 @@ def main(args: Namespace) -> list[Target]:
     return targets(rows)
 
 
-def make_splits(folder: Path, args: Namespace) -> tuple[list[Split], dict[str, Row]]:
+def make_splits(folder: Path, seeds: range, quick: bool) -> tuple[list[Split], dict[str, Row]]:
     """Splits of every data set, written to a folder; and how long the trees of each took."""
     splits, trees = [], {}
     for name, load in DATA.items():
         data = load()
-        for seed in range(args.seed, args.seed + (2 if args.quick else SPLITS)):
-            split, seconds = make_split(name, data, seed, 3_000 if args.quick else MOST_ROWS)
+        for seed in seeds:
+            split, seconds = make_split(name, data, seed, 3_000 if quick else MOST_ROWS)
             split.write(folder)
             splits.append(split)
             trees[split.name] = {"trees_seconds": seconds}

@@ -108,7 +108,7 @@ def place(row: Row) -> tuple:
 def shape(row: Row) -> str:
     """A case in words."""
     if "problems" in row:
-        return f"{row['problems']:,} affine problems"
+        return "1 affine problem" if row["problems"] == 1 else f"{row['problems']:,} affine problems"
     return f"n = {row['n']}, k = {row['k']}{'' if row['box'] else ', no box'}"
 
 

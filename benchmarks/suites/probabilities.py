@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairlayer.estimators.preprocessing import Probability, network, preprocessing
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from fairlayer import FairLayer, FairModel, MeanParity, datasets, project
+from fairlayer.estimators.encoder import Encoder
+from fairlayer.estimators.network import Probability, network
 from fairlayer.training import batches, fit
 from records import Target, figure, markdown_table, write_csv, write_settings
 
@@ -59,8 +60,7 @@ def compare(data: Any, seed: int, quick: bool) -> list[dict[str, Any]]:
     rng = np.random.default_rng(seed)
     data = data.rows(rng.permutation(len(data))[: 2_000 if quick else MOST_ROWS])
     held = round(TEST_SHARE * len(data))
-    encoder = preprocessing(data.features)
-    inputs = np.asarray(encoder.fit_transform(data.features), dtype=np.float32)
+    inputs = Encoder.fit(data.features).transform(data.features).astype(np.float32)
     targets = np.asarray(data.target, dtype=np.float32)
     groups = {name: np.asarray(data.protected[name]) for name in data.protected}
     train, test = slice(held, None), slice(0, held)

@@ -1,18 +1,23 @@
 """Projection and audit of a dataset by Ray workers, one of which is killed, beside the same of a file."""
 
+import csv
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
 import time
 from argparse import Namespace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 
-from measure import OtherWork
+from fairlayer.binding.block_sums import BlockSums
+from measure import OtherWork, milliseconds
 from ray_process import ATTRIBUTES, STORE, TOLERANCE, WORKERS, audit_digest, constraints, roles
 from records import Target, figure, markdown_table, write_csv, write_settings
 from suites.audit import write
@@ -20,6 +25,7 @@ from suites.audit import write
 PROCESS = Path(__file__).parents[1] / "ray_process.py"
 SIZES = (1_000_000, 10_000_000, 100_000_000)
 PARTS = 16
+BLOCK = 2_500_000  # rows
 MEMORY_LIMIT = 8000.0  # MB
 TITLE = f"""# A dataset by Ray workers
 
@@ -29,19 +35,29 @@ The rows that audits of files are measured on, in about {PARTS} Parquet files, a
 order, go through `fairlayer project` and `fairlayer.audit` on this machine. `equal` says whether both give the same
 scores and the same audit, to the bit. Memory is the peak of all processes together, with an object store of
 {STORE // 10**6:,} MB; seconds are those of the call after the cluster has started (Ray) and of the whole command
-(local), on {os.cpu_count()} cores, of which other work took `other_cores` meanwhile.
+(local), `ray_cpu_s` the processor time of all processes of Ray. There are {os.cpu_count()} cores, of which other work
+took `other_cores` meanwhile.
+
+"""
+BLOCKS_TITLE = """
+
+## One block
+
+A pass over one block in one process, the least of seven: nanoseconds for a row, the size of the message that its sums
+are, and milliseconds to add the message to the others.
 
 """
 
 
 def main(args: Namespace) -> list[Target]:
     """From small to large."""
-    rows = []
+    measured = blocks(args.seed)
+    rows: list[dict[str, Any]] = []
     for n in sorted(args.sizes or ((100_000,) if args.quick else SIZES)):
         rows += measure(n, args.seed)
         for row in rows[-2:]:
             print(f"  {row}", flush=True)
-        report(args, rows)
+        report(args, rows, measured)
     return [
         target
         for row in rows
@@ -53,18 +69,57 @@ def main(args: Namespace) -> list[Target]:
     ]
 
 
-def report(args: Namespace, rows: list[dict[str, Any]]) -> None:
-    """Write what is known so far."""
-    import ray
+def report(args: Namespace, new: list[dict[str, Any]], measured: list[dict[str, Any]]) -> None:
+    """Write what is known so far, and what earlier runs found of other sizes."""
+    path = args.results / "ray.csv"
+    kept: list[dict[str, Any]] = []
+    if path.exists():
+        sizes = {row["n"] for row in new}
+        with path.open(newline="") as file:
+            kept = [row for row in csv.DictReader(file) if int(row["n"]) not in sizes]
+    known = dict.fromkeys(new[0], "")
+    rows = sorted([*({**known, **row} for row in kept), *new], key=lambda row: int(row["n"]))
+    write_csv(path, rows)
+    write_csv(args.results / "ray_blocks.csv", measured)
+    text = TITLE + _table(rows) + BLOCKS_TITLE + _table(measured) + "\n"
+    (args.results / "ray.md").write_text(text)
+    settings = {"tolerance": TOLERANCE, "workers": WORKERS, "ray": version("ray"), "duckdb": duckdb.__version__}
+    write_settings(args.results / "ray.json", args, **settings)
 
-    write_csv(args.results / "ray.csv", rows)
+
+def _table(rows: list[dict[str, Any]]) -> str:
     columns = list(rows[0])
-    shown = [[row[name] if isinstance(row[name], str) else figure(row[name]) for name in columns] for row in rows]
-    (args.results / "ray.md").write_text(TITLE + markdown_table(columns, shown) + "\n")
-    write_settings(
-        args.results / "ray.json", args, tolerance=TOLERANCE, workers=WORKERS, ray=ray.__version__,
-        duckdb=duckdb.__version__,
-    )  # fmt: skip
+    plain = ("what", "")
+    shown = [
+        [row[name] if name in plain or row[name] in plain else figure(float(row[name])) for name in columns]
+        for row in rows
+    ]
+    return markdown_table(columns, shown)
+
+
+def blocks(seed: int) -> list[dict[str, float]]:
+    """What one pass over one block costs: time of a row, size of the message, and time to add the message up."""
+    random = np.random.default_rng(seed)
+    z = random.random(BLOCK)
+    found = []
+    for cells in (8, 128, 4096):
+        cell, shift = random.integers(0, cells, BLOCK).astype(np.int32), random.normal(0.0, 0.05, cells)
+        add, merge, total = [], [], BlockSums(cells)
+        for _ in range(7):
+            sums = BlockSums(cells)
+            add.append(milliseconds(sums.add, z, cell, shift, 0.0, 1.0)[0])
+            message = pickle.dumps(sums)
+            merge.append(milliseconds(_merge, total, message)[0])
+        found.append({
+            "cells": cells, "rows": BLOCK, "row_ns": 1e6 * min(add) / BLOCK, "message_kb": len(message) / 1024,
+            "merge_ms": min(merge),
+        })  # fmt: skip
+        print(f"  {found[-1]}", flush=True)
+    return found
+
+
+def _merge(total: BlockSums, message: bytes) -> None:
+    total.merge(pickle.loads(message))  # noqa: S301  # made here
 
 
 def measure(n: int, seed: int) -> list[dict[str, Any]]:
@@ -96,6 +151,7 @@ def measure(n: int, seed: int) -> list[dict[str, Any]]:
             "n": n,
             "what": what,
             "ray_s": one["seconds"],
+            "ray_cpu_s": one["cpu_s"],
             "local_s": locally[what],
             "peak_mb": one["peak_mb"],
             "killed": len(one["killed"]),

@@ -1,48 +1,84 @@
-"""Class probabilities: forward + backward of the layer on the simplex over that of the squared one with one output."""
+"""Class probabilities: how much slower than the squared layer with one output, how much faster than cvxpylayers; and
+random problems in great number: is any row ever broken, any output off the simplex, any problem left unsolved?
 
+Every problem is feasible, as equal probabilities for everyone are, and its rows are evaluated in rational arithmetic by
+the judge of the tests (`tests/simplex/class_oracle.py`).
+"""
+
+import importlib
+import sys
+import time
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer import FairLayer, MeanParity
+from fairlayer import ConditionalParity, EqualizedOdds, FairLayer, FairlayerError, MeanParity, Status, project
 from measure import OtherWork, busy, milliseconds
-from problems import TOLERANCE, Case, make
+from problems import TOLERANCE, Case, make, rows
 from records import Target, figure, markdown_table, write_csv, write_settings
 
-N, CLASSES, KINDS = 2000, (2, 4, 10, 30, 100), ("entropy", "squared")
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "simplex"))
+class_oracle = importlib.import_module("class_oracle")
+
+N, CLASSES, KINDS, PROBLEMS, LISTED = 2000, (2, 4, 10, 30, 100), ("entropy", "squared"), 20_000, 50
+PEER_SIZES = ((16, 4), (256, 4), (2000, 4))  # samples and classes
 LIMIT = {4: 6.0}  # of entropy over the squared layer
 TITLE = """# Class probabilities
 
 Forward + `sum().backward()` of weighted outputs, float32, 2 attributes, new groups in every call, tolerance a tenth of
 1 / d; beside it the squared layer with one output and the box [0, 1] on the same groups. Ratios are medians over
-neighbouring calls.
+neighbouring calls. cvxpylayers: the same problem in float64, by Clarabel, the problem built once; for relative entropy
+in its exponential cone.
 
 """
 
 
 def main(args: Namespace) -> list[Target]:
-    """Time; write simplex.csv, .json and .md."""
+    """Time and judge; write simplex.csv, .json and .md."""
     torch.set_num_threads(1)
-    timed = [compare(n, d, args) for n in args.sizes or (N,) for d in (CLASSES[:2] if args.quick else CLASSES)]
+    cases = [(n, d) for n in args.sizes or (N,) for d in (CLASSES[:2] if args.quick else CLASSES)]
+    cases += [case for case in (PEER_SIZES[:1] if args.quick else PEER_SIZES) if case not in cases]
+    timed = [compare(n, d, args) for n, d in sorted(cases)]
+    problems = getattr(args, "problems", None) or (300 if args.quick else PROBLEMS)
+    tally, failures, seconds = attack(args.seed, problems)
     columns = list(timed[0])[:-1]
     lines = [[row["n"], row["classes"], *(figure(row[name]) for name in columns[2:])] for row in timed]
-    (args.results / "simplex.md").write_text(TITLE + markdown_table(columns, lines) + "\n")
+    judged = "\n".join(f"- {verdict}: {count:,}" for verdict, count in sorted(tally.items()))
+    text = TITLE + markdown_table(columns, lines) + f"\n\n## {problems:,} random problems\n\n{judged}\n"
+    (args.results / "simplex.md").write_text(text)
     write_csv(args.results / "simplex.csv", timed)
-    write_settings(args.results / "simplex.json", args)
-    return [
-        Target(
-            f"simplex, entropy, {row['classes']} classes over squared, forward + backward, n = {row['n']}",
-            row["entropy / one output"],
-            LIMIT[row["classes"]],
-            busy=busy(row["other_cores"]),
-        )
-        for row in timed
-        if row["n"] == N and row["classes"] in LIMIT
+    write_settings(
+        args.results / "simplex.json",
+        args,
+        problems=problems,
+        tally=dict(sorted(tally.items())),
+        failures=failures[:LISTED],
+        seconds=round(seconds, 1),
+    )
+    broken = sum(count for verdict, count in tally.items() if verdict.startswith("broken"))
+    failed = sum(count for verdict, count in tally.items() if verdict.startswith("failed"))
+    targets = [
+        Target("simplex: rows broken, or outputs off the simplex", broken, 0),
+        Target("simplex: problems left unsolved", failed, 0),
     ]
+    for row in timed:
+        doubt, where = busy(row["other_cores"]), f"{row['classes']} classes, n = {row['n']}"
+        if row["n"] == N and row["classes"] in LIMIT:
+            what = f"simplex, entropy over squared with one output, forward + backward, {where}"
+            targets.append(Target(what, row["entropy / one output"], LIMIT[row["classes"]], busy=doubt))
+        for kind in KINDS:
+            if row[f"cvxpylayers, {kind}_ms"] is not None:
+                ratio = row[f"{kind}_ms"] / row[f"cvxpylayers, {kind}_ms"]
+                targets.append(Target(f"simplex, {kind} over cvxpylayers, {where}", ratio, 1.0, busy=doubt))
+    return targets
 
 
 def compare(n: int, d: int, args: Namespace) -> dict[str, Any]:
@@ -52,11 +88,7 @@ def compare(n: int, d: int, args: Namespace) -> dict[str, Any]:
     layers = {kind: FairLayer([MeanParity(0.1 / d)], None, kind, simplex=True) for kind in KINDS}
     times: dict[str, list[float]] = {name: [] for name in ("one", *KINDS)}
     for repeat in range(-2, 3 if args.quick or d > 10 else 40):
-        problem = make(Case(n, 2, True), args.seed + repeat + 2)
-        groups, raw = torch.tensor(problem.groups), torch.tensor(problem.z)
-        generator = torch.Generator().manual_seed(repeat + 2)
-        logits = torch.randn(n, d, generator=generator) + groups.float() @ torch.randn(2, d, generator=generator)
-        P, direction = torch.softmax(logits, dim=1), torch.randn(n, d, generator=generator)
+        groups, raw, P, direction = batch(n, d, args.seed + repeat + 2)
         for name, layer in {"one": one, **layers}.items():
             z = (raw if name == "one" else P).clone().requires_grad_()
             spent, _ = milliseconds(step, layer, z, groups, torch.ones(()) if name == "one" else direction)
@@ -67,8 +99,110 @@ def compare(n: int, d: int, args: Namespace) -> dict[str, Any]:
         row[f"{kind}_ms"] = median(times[kind])
     for kind in KINDS:
         row[f"{kind} / one output"] = median(a / b for a, b in zip(times[kind], times["one"], strict=True))
+    for kind in KINDS:
+        row[f"cvxpylayers, {kind}_ms"] = cvxpylayers_time(n, d, kind, args) if (n, d) in PEER_SIZES else None
     return {**row, "other_cores": work.cores()}
+
+
+def batch(n: int, d: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Groups, outputs, class probabilities that differ between the groups, and weights of a loss."""
+    problem = make(Case(n, 2, True), seed)
+    groups, raw = torch.tensor(problem.groups), torch.tensor(problem.z)
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, d, generator=generator) + groups.float() @ torch.randn(2, d, generator=generator)
+    return groups, raw, torch.softmax(logits, dim=1), torch.randn(n, d, generator=generator)
 
 
 def step(layer: Callable, z: Tensor, groups: Tensor, direction: Tensor) -> None:
     (layer(z, groups) * direction).sum().backward()
+
+
+def cvxpylayers_time(n: int, d: int, kind: str, args: Namespace) -> float:
+    """The same problem, rows a parameter."""
+    import cvxpy as cp
+    from cvxpylayers.torch import CvxpyLayer
+
+    y, raw, A = cp.Variable((n, d)), cp.Parameter((n, d)), cp.Parameter((2, n))
+    cost = cp.sum(cp.kl_div(y, raw)) if kind == "entropy" else cp.sum_squares(y - raw)
+    within = [A @ y <= 0.1 / d, -(A @ y) <= 0.1 / d, cp.sum(y, axis=1) == 1, y >= 0]
+    layer, times = CvxpyLayer(cp.Problem(cp.Minimize(cost), within), [raw, A], [y]), []
+    for repeat in range(2 if args.quick or n > 1000 else 4):
+        groups, _, P, direction = batch(n, d, args.seed + repeat)
+        z, matrix = P.double().requires_grad_(), torch.tensor(rows(groups.numpy()))
+
+        def call(z: Tensor = z, matrix: Tensor = matrix, direction: Tensor = direction) -> None:
+            (layer(z, matrix, solver_args={"solve_method": "Clarabel"})[0] * direction).sum().backward()
+
+        times.append(milliseconds(call)[0])
+    return median(times[1:])
+
+
+def attack(seed: int, problems: int) -> tuple[Counter[str], list[dict[str, Any]], float]:
+    """Solve random problems and judge the answers."""
+    tally: Counter[str] = Counter()
+    failures: list[dict[str, Any]] = []
+    start = time.perf_counter()
+    for number in range(problems):
+        z, arguments, masks, about = draw(seed, number)
+        try:
+            solution = project(z, simplex=True, **arguments)
+        except FairlayerError as error:
+            verdict = f"failed: {type(error).__name__}"
+        else:
+            verdict = judge(solution, masks, arguments.get("weights"), about)
+        tally[verdict] += 1
+        if verdict.startswith(("broken", "failed")):
+            failures.append({"number": number, "verdict": verdict, **{key: str(value) for key, value in about.items()}})
+    return tally, failures, time.perf_counter() - start
+
+
+def judge(solution: Any, masks: Any, weights: Any, about: dict[str, Any]) -> str:
+    """What is to be said of an answer, in one line of the tally."""
+    y, d = solution.value.double().numpy(), about["classes"]
+    rounding = torch.finfo(about["dtype"]).eps
+    if (y < 0).any() or (about["kind"] == "entropy" and (y == 0).any()):
+        return "broken: an entry at 0 or below"
+    if np.abs(y.sum(axis=1) - 1.0).max() > 2 * d * rounding:
+        return "broken: a row that does not add up to 1"
+    if solution.status is Status.ROUNDED:
+        return "finer than the dtype: ROUNDED" if about["tolerance"] < 8 * rounding else "failed: ROUNDED without need"
+    if not solution.satisfied:
+        return f"failed: {solution.status.name}"
+    if class_oracle.largest_gap(y, masks, weights) > Fraction(about["tolerance"]):
+        return "broken: rows"
+    return f"solved: {solution.status.name}"
+
+
+def draw(seed: int, number: int) -> tuple[Tensor, dict[str, Any], list[list[np.ndarray]], dict[str, Any]]:
+    """A random problem, and the samples of every group of each of its families."""
+    rng = np.random.default_rng([seed, number])
+    kind, dtype = str(rng.choice(KINDS)), (torch.float64, torch.float32)[int(rng.integers(2))]
+    n, d, k = int(np.exp(rng.uniform(np.log(2), np.log(200)))), int(rng.integers(2, 8)), int(rng.integers(1, 4))
+    groups = np.stack([rng.integers(0, rng.integers(2, 5), n) for _ in range(k)], axis=1)
+    logits = np.exp(rng.uniform(-2, 1.5)) * rng.standard_normal((n, d)) + groups @ rng.normal(size=(k, d))
+    weight = np.exp(logits - logits.max(axis=1, keepdims=True))
+    if kind == "squared" and rng.random() < 0.3:  # corners, as trees have them
+        weight = (weight == weight.max(axis=1, keepdims=True)).astype(float)
+    z = torch.tensor(weight / weight.sum(axis=1, keepdims=True)).to(dtype)
+    if kind == "entropy":
+        z = z.clamp(min=torch.finfo(dtype).tiny)
+    tolerance = float(10.0 ** rng.uniform(-6, -0.5))
+    notion = str(rng.choice(["parity", "intersection", "odds", "conditional"]))
+    arguments: dict[str, Any] = {"groups": groups, "discrepancy": kind}
+    masks = [[column == label for label in np.unique(column)] for column in groups.T]
+    if notion == "parity":
+        arguments["constraints"] = [MeanParity(tolerance)]
+    elif notion == "intersection":
+        masks = [[(groups == one).all(axis=1) for one in np.unique(groups, axis=0)]]
+        arguments["constraints"] = [MeanParity(tolerance, over=tuple(range(k)))]
+    else:
+        of = rng.integers(0, 2, n) if notion == "odds" else rng.uniform(size=n)
+        parts = [of == 0, of == 1] if notion == "odds" else [of < 0.5, of >= 0.5]
+        masks = [[mask & part for mask in family] for part in parts for family in masks]
+        arguments |= {"targets": of} if notion == "odds" else {"features": {"x": of}}
+        split = ConditionalParity(tolerance, regions={"x": [(None, 0.5), (0.5, None)]})
+        arguments["constraints"] = [EqualizedOdds(tolerance) if notion == "odds" else split]
+    if rng.random() < 0.2:
+        arguments["weights"] = rng.uniform(0.2, 5.0, n)
+    about = {"kind": kind, "dtype": dtype, "n": n, "classes": d, "notion": notion, "tolerance": tolerance}
+    return z, arguments, masks, about

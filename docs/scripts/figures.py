@@ -266,6 +266,33 @@ def ranks() -> str:
     return f"{table(header, lines)}\n\n{note}"
 
 
+def ray() -> str:
+    """Datasets by Ray workers, beside files."""
+    rows = read_csv(RESULTS / "ray.csv")
+    header = ("rows", "what", "workers, s", "their processor time, s", "file, s", "peak memory, MB", "killed", "equal")
+    names = ("ray_s", "ray_cpu_s", "local_s", "peak_mb", "killed")
+    lines = [
+        [
+            f"{int(row['n']):,}",
+            row["what"],
+            *(number(row[name]) for name in names),
+            "yes" if int(row["equal"]) else "no",
+        ]
+        for row in rows
+    ]
+    others = number(max(float(row["other_cores"]) for row in rows))
+    note = f"{rows[0]['workers']} workers on a machine of two cores, of which other work took up to {others} meanwhile."
+    return f"{table(header, lines)}\n\n{note}"
+
+
+def blocks() -> str:
+    """What a pass over one block of a table costs."""
+    rows = read_csv(RESULTS / "ray_blocks.csv")
+    header = ("cells", "nanoseconds for a row", "message, KB", "to add a message, ms")
+    names = ("row_ns", "message_kb", "merge_ms")
+    return table(header, ([row["cells"], *(number(row[name]) for name in names)] for row in rows))
+
+
 def rates() -> str:
     """Three ways to train for equal rates of decisions."""
     rows = read_csv(RESULTS / "rates_training.csv")
@@ -364,6 +391,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "adult": adult,
     "audit": audit,
     "blind": blind,
+    "blocks": blocks,
     "decisions": decisions,
     "decisions_compared": decisions_compared,
     "discrepancies": discrepancies,
@@ -375,5 +403,6 @@ FIGURES: dict[str, Callable[[], str]] = {
     "ranks": ranks,
     "replicas": replicas,
     "rates": rates,
+    "ray": ray,
     "stream": stream,
 }

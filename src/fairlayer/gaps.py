@@ -81,24 +81,37 @@ def row_excesses(y: Tensor, system: System) -> Tensor:
 
 
 def measure(
-    y: Any,  # (n,) tensor or array
+    y: Any,  # (n,) tensor or array, or (n, d)
     rules: ConstraintSet,
     groups: Any = None,
     targets: Any = None,
     features: Any = None,
     weights: Any = None,
     levels: Levels = None,
+    columns: Sequence[str] | None = None,
 ) -> Gaps:
-    """Measure every row of the constraints at outputs y."""
-    outputs = as_numpy(y).reshape(-1)
+    """Measure every row of the constraints at outputs y; of outputs (n, d) for every column.
+
+    columns: what columns are called in the names of rows; "output 0" and so on where it is left out.
+    """
+    outputs = as_numpy(y)
+    outputs = outputs if outputs.ndim == 2 and outputs.shape[1] > 1 else outputs.reshape(-1, 1)
     values = outputs.astype(np.float64)
     if rules.about_decisions:  # of which the rates are measured, as outputs of 0 and 1
         values = (outputs >= outputs.dtype.type(read_threshold(rules))).astype(np.float64)
     system = bind_batch(rules, len(values), groups, targets, features, weights, levels)
-    view = system.view
-    q, missed = exact_statistics(values, system)
-    lower, upper = view.limits(*system.stated)
-    return Gaps(view.names, view.values(q), lower, upper, view.vacuous, bool((missed <= 0.0).all()))
+    view, d = system.view, values.shape[1]
+    found = [exact_statistics(np.ascontiguousarray(values[:, j]), system) for j in range(d)]
+    lower, upper = (np.tile(side, d) for side in view.limits(*system.stated))
+    ends = [""] if d == 1 else [f", {name}" for name in columns or [f"output {j}" for j in range(d)]]
+    return Gaps(
+        tuple(name + end for end in ends for name in view.names),
+        np.concatenate([view.values(q) for q, _ in found]),
+        lower,
+        upper,
+        view.vacuous,
+        all(bool((missed <= 0.0).all()) for _, missed in found),
+    )
 
 
 def exact_statistics(values: np.ndarray, system: System) -> tuple[np.ndarray, np.ndarray]:

@@ -25,7 +25,7 @@ from fairlayer.binding.rows import EACH, Rows, dense
 from fairlayer.constraints.affine import Affine
 from fairlayer.errors import InputError
 from fairlayer.solve import Task
-from fairlayer.solve.batch import Ends, Matrices, pull_back_batch, solve_batch
+from fairlayer.solve.batch import Ends, Matrices, by_threads, new_ends, pull_back_batch, solve_batch
 from fairlayer.solve.discrepancy import Discrepancy, compiled_kind, inner_limits, odds_against
 from fairlayer.solve.families import MINUS, PLUS, P, active_rows
 from fairlayer.solve.families import M as COEFFICIENT
@@ -291,7 +291,8 @@ def project_batch(z: Tensor, matrices: Matrices) -> tuple[Tensor, Ends]:
     """Project every row of z, (B, n); the value is a function of z."""
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     plain = z.detach().contiguous()
-    ends = solve_batch(plain.numpy(), matrices, torch.finfo(z.dtype).eps / 2, out.numpy())
+    ends = new_ends(len(z), matrices.A.shape[1], z.shape[1])
+    by_threads(len(z), solve_batch, plain.numpy(), matrices, torch.finfo(z.dtype).eps / 2, out.numpy(), ends)
     return (_BatchProjection.apply(out, z, matrices, ends) if torch.is_grad_enabled() else out), ends
 
 
@@ -318,7 +319,8 @@ class _PullBack(torch.autograd.Function):
         ctx.save_for_backward(z)
         ctx.solved = (matrices, ends)
         out = torch.empty_like(z, memory_format=torch.contiguous_format)
-        pull_back_batch(gradient.contiguous().numpy(), z.contiguous().numpy(), matrices, ends, out.numpy())
+        given = gradient.contiguous().numpy(), z.contiguous().numpy()
+        by_threads(len(z), pull_back_batch, *given, matrices, ends, out.numpy())
         return out
 
     @staticmethod

@@ -48,25 +48,22 @@ def project_in_graph(number: int, z: Tensor, groups: Any, targets: Tensor | None
     return torch.ops.fairlayer.project(z, labels, names, targets, weights, number)
 
 
-def _run(
+def _output(
     z: Tensor, groups: list[Tensor], names: str | None, targets: Tensor | None, weights: Tensor | None, layer: int
 ) -> Tensor:
     given = groups[0] if names is None else dict(zip(names.split(_BETWEEN), groups, strict=True))
-    return _LAYERS[layer](z, given, targets, None, weights)
+    return _LAYERS[layer].forward(z, given, targets, None, weights).contiguous()
 
 
-def _run_back(
-    gradient: Tensor,
-    z: Tensor,
-    groups: list[Tensor],
-    names: str | None,
-    targets: Tensor | None,
-    weights: Tensor | None,
-    layer: int,
-) -> Tensor:
+def _run(z: Tensor, *rest: Any) -> Tensor:
+    with torch.no_grad():
+        return _output(z, *rest)
+
+
+def _run_back(gradient: Tensor, z: Tensor, *rest: Any) -> Tensor:
     with torch.enable_grad():
         again = z.detach().requires_grad_()
-        return torch.autograd.grad(_run(again, groups, names, targets, weights, layer), again, gradient)[0]
+        return torch.autograd.grad(_output(again, *rest), again, gradient)[0].contiguous()
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -34,15 +34,15 @@ class FairModel(nn.Module):
         self.hide: tuple[str | int, ...] = tuple(listed)
 
     def raw(self, x: Any) -> Tensor:
-        """The backbone's outputs, of shape (n,), before the layer."""
+        """The backbone's outputs, of shape (n,), or (n, d) of several, before the layer."""
         z = self.backbone(without(x, self.hide))
         if not isinstance(z, Tensor):
             raise InputError(
                 f"The backbone returned {type(z).__name__}: it must return a tensor, one output per sample."
             )
-        if z.ndim > 2 or (z.ndim == 2 and z.shape[1] != 1):
-            raise InputError(f"The backbone returned shape {tuple(z.shape)}: it must be (n,) or (n, 1).")
-        return z.reshape(-1)
+        if z.ndim not in (1, 2):
+            raise InputError(f"The backbone returned shape {tuple(z.shape)}: it must be (n,) or (n, d).")
+        return z if z.ndim == 2 and z.shape[1] != 1 else z.reshape(-1)
 
     def forward(
         self, x: Any, groups: Any = None, targets: Any = None, features: Any = None, weights: Any = None

@@ -313,7 +313,7 @@ def _project_bound(
         return _project_conic(z, options, options.discrepancy, system, box)
     task = Task(z.detach().contiguous(), system, box, options.discrepancy, compiled)
     result, excess = solve(task, relax=options.infeasible == "relax")
-    facts = Facts(system.view, result.statistics, result.nu, result.missed, excess)
+    facts = Facts(system.view, result.statistics, result.nu, result.missed, excess, result.beyond)
     return Solution(attach_gradient(z, task, result, excess), facts)
 
 
@@ -510,12 +510,16 @@ def _project_each(z: Tensor, rules: ConstraintSet, options: ProjectOptions, weig
         value, ends = project_batch(z, matrices)
         # Whoever needs a closer look gets it: a contradiction, or a tolerance finer than the dtype.
         doubtful = np.flatnonzero(ends.outcome != DONE).tolist()
-        if not doubtful:
-            plan = RowPlan([], z.shape[1], {p: c.problem(0) for p, c in rules.matrix_at.items()})
-            view = plan.view(np.ones(len(plan.residual), dtype=bool))
-            return Solution(
-                value, BatchFacts([Facts(view, *end) for end in zip(ends.value, ends.nu, ends.missed, strict=True)])
-            )
+        plan = RowPlan([], z.shape[1], {p: c.problem(0) for p, c in rules.matrix_at.items()})
+        view = plan.view(np.ones(len(plan.residual), dtype=bool))
+        facts = [Facts(view, *end) for end in zip(ends.value, ends.nu, ends.missed, strict=True)]
+        if doubtful:
+            closer = {b: alone(b) for b in doubtful}
+            values = torch.stack([solution.value for solution in closer.values()])
+            value = value.index_copy(0, torch.tensor(doubtful), values)
+            for b, solution in closer.items():
+                facts[b] = solution.facts  # type: ignore[assignment]
+        return Solution(value, BatchFacts(facts))
     solutions = [alone(b) for b in range(len(z))]
     value = torch.stack([solution.value for solution in solutions]) if solutions else z.clone()
     return Solution(value, BatchFacts([solution.facts for solution in solutions]))  # type: ignore[misc]

@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
-from fairlayer.classes import check_class_rules
+from fairlayer.classes import KINDS, check_class_rules
 from fairlayer.errors import InputError
 from fairlayer.estimators.estimator import FairEstimator, projection_of
 from fairlayer.estimators.network import Probability, Rescaled
@@ -38,11 +39,14 @@ class FairClassifier(ClassifierMixin, FairEstimator):
     """A classifier whose probabilities satisfy group-fairness constraints.
 
     Constraints are about the probability of the second class, `classes_[1]`, which is kept within [0, 1]. Of three and
-    more classes, which take an `estimator` and batches, every class satisfies them. threshold:
-    `predict` says the second class where its probability is at least this; None for that of the constraints on
-    decisions, or 0.5 where there are none. The network is trained on the squared error of the probability (Brier
-    score), a proper score that stays finite where the projection makes a probability 0 or 1. Other arguments: see
-    `FairEstimator`.
+    more classes every class satisfies them. threshold: `predict` says the second class where its probability is at
+    least this; None for that of the constraints on decisions, or 0.5 where there are none. Of three and more classes it
+    says the likeliest.
+
+    discrepancy: what "nearest" means of probabilities, "squared" or "entropy". With "squared" the network is trained
+    on the squared error of the probabilities (Brier score), a proper score that stays finite where the projection makes
+    a probability 0 or 1. With "entropy" probabilities stay inside (0, 1), and the network is trained on the log loss;
+    an estimator must not say 0 or 1. Other arguments: see `FairEstimator`.
     """
 
     __metadata_request__predict_proba: ClassVar = {"sensitive_features": True}
@@ -55,6 +59,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         estimator: Any = None,
         sensitive_columns: Sequence[Any] | str | None = None,
         threshold: float | None = None,
+        discrepancy: Literal["squared", "entropy"] = "squared",
         method: str | Callable[..., nn.Module] = "layer",
         serving: Literal["batch", "frozen", "blind"] = "batch",
         confidence: float | None = None,
@@ -88,11 +93,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):
             verbose=verbose,
         )
         self.threshold = threshold
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = self.estimator is not None
-        return tags
+        self.discrepancy = discrepancy
 
     def fit(self, X: Any, y: Any, *, sensitive_features: Any = None, **options: Any) -> FairClassifier:
         """Train. sensitive_features: a frame, series, mapping or array with one or more labels per row of X.
@@ -103,11 +104,10 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         X, y, groups = self._start(X, y, sensitive_features)
         check_classification_targets(y)
         kind = type_of_target(y, input_name="y", raise_unknown=True)
-        if kind != "binary" and (kind != "multiclass" or self.estimator is None):
-            raise ValueError(
-                f"Only binary classification is supported. The type of the target is {kind}. "
-                "Three and more classes take another model: pass estimator=."
-            )
+        if kind not in ("binary", "multiclass"):
+            raise ValueError(f"y must hold one of the classes for every row. The type of the target is {kind}.")
+        if self.discrepancy not in KINDS:
+            raise InputError(f"discrepancy must be one of {list(KINDS)}; got {self.discrepancy!r}.")
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y has only one class, {self.classes_.tolist()}: a classifier needs samples of two.")
@@ -118,6 +118,10 @@ class FairClassifier(ClassifierMixin, FairEstimator):
             )
         if several and self.confidence is not None:
             raise InputError(f"confidence is of two classes, and y has {len(self.classes_)}: leave it out.")
+        if several and self.serving == "blind":
+            raise InputError(f"serving='blind' is of two classes, and y has {len(self.classes_)}: use 'frozen'.")
+        if several and self.method in ("penalty", "lagrangian"):
+            raise InputError(f"method={self.method!r} is of two classes, and y has {len(self.classes_)}: use 'layer'.")
         self._fit(X, y, codes.astype(np.float64), groups, None if several else (0.0, 1.0), options)
         self.threshold_ = self._find_threshold()
         return self
@@ -125,10 +129,15 @@ class FairClassifier(ClassifierMixin, FairEstimator):
     def _layer(self, groups: Any, bounds: Any) -> Any:
         layer = super()._layer(groups, bounds)
         projection = projection_of(layer)
+        if projection is not None:
+            projection.discrepancy = self.discrepancy
         if len(self.classes_) > 2 and projection is not None:
             check_class_rules(projection.rules)
             projection.simplex = True
         return layer
+
+    def _outputs(self) -> int:
+        return len(self.classes_) if len(self.classes_) > 2 else 1
 
     def _find_threshold(self) -> float:
         """From where on a probability is a yes: one place, or predictions would not be the decisions constrained."""
@@ -146,15 +155,23 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         return float(self.threshold)
 
     def _wrap(self, inner: nn.Module) -> nn.Module:
-        return Probability(inner)
+        return Probability(inner, self.discrepancy == "entropy")
 
     def _loss(self, output: Tensor, target: Tensor) -> Tensor:
+        if output.ndim == 2:
+            told = nn.functional.one_hot(target.long(), output.shape[1])
+            right = output.gather(1, target.long()[:, None])[:, 0]
+            return -torch.log(right) if self.discrepancy == "entropy" else ((output - told) ** 2).sum(dim=1)
+        if self.discrepancy == "entropy":
+            return nn.functional.binary_cross_entropy(output, target, reduction="none")
         return (output - target) ** 2
 
     def _fit_estimator(self, X: Any, y: Any, weights: Any, options: dict[str, Any]) -> EstimatorScores:
         return fit_classifier(self.estimator, X, y, self.classes_, weights, options)
 
     def _targets(self, y: Any) -> np.ndarray:
+        if len(self.classes_) > 2:
+            return np.searchsorted(self.classes_, np.asarray(y)).astype(np.float64)
         return (np.asarray(y) == self.classes_[1]).astype(np.float64)
 
     def predict_proba(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:

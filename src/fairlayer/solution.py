@@ -60,13 +60,20 @@ class Facts:
     """What is known of one projected batch; see `Solution` for the meaning of each. Worked out when it is asked for."""
 
     def __init__(
-        self, view: PresentRows, statistics: np.ndarray, nu: np.ndarray, missed: np.ndarray, excess: float = 0.0
+        self,
+        view: PresentRows,
+        statistics: np.ndarray,
+        nu: np.ndarray,
+        missed: np.ndarray,
+        excess: float = 0.0,
+        optimality_gap: float = 0.0,
     ):
         self.view = view
         self.statistics = statistics  # (K,) such as the means of groups
         self.nu = nu  # (K,) their multipliers
         self.missed = missed  # (F,) by how much families of rows are missed
         self.excess = excess
+        self.optimality_gap = optimality_gap  # of the squared change, where no nearer output was found
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -95,6 +102,8 @@ class Facts:
             return Status.RELAXED
         if not (self.missed <= 0.0).all():  # what is no number is not known to hold
             return Status.ROUNDED
+        if self.optimality_gap:
+            return Status.BOUNDED
         return Status.VACUOUS if self.vacuous else Status.OPTIMAL
 
 
@@ -110,15 +119,8 @@ class DecisionFacts(Facts):
         optimality_gap: float = 0.0,
         ties: int = 0,
     ):
-        super().__init__(view, rates, np.zeros(len(rates)), missed, excess)
-        self.optimality_gap = optimality_gap
+        super().__init__(view, rates, np.zeros(len(rates)), missed, excess, optimality_gap)
         self.ties = ties
-
-    @property
-    def status(self) -> Status:
-        """The gravest thing that can be said."""
-        known = super().status
-        return Status.BOUNDED if self.optimality_gap and known in (Status.OPTIMAL, Status.VACUOUS) else known
 
 
 class StreamFacts(Facts):
@@ -212,9 +214,18 @@ class ColumnFacts:
     def __init__(self, parts: Sequence[Facts], column: str):
         """column: what a column is called in the names of its rows."""
         self.parts = parts
-        self.rows = tuple(f"{row}, {column} {j}" for j, part in enumerate(parts) for row in part.rows)
-        self.vacuous = parts[0].vacuous if parts else ()
+        self.column = column
         self.excess = max((part.excess for part in parts), default=0.0)
+
+    @cached_property
+    def rows(self) -> tuple[str, ...]:
+        """Name of each row."""
+        return tuple(f"{row}, {self.column} {j}" for j, part in enumerate(self.parts) for row in part.rows)
+
+    @property
+    def vacuous(self) -> tuple[str, ...]:
+        """What could not be compared."""
+        return self.parts[0].vacuous if self.parts else ()
 
     @property
     def gaps(self) -> np.ndarray:

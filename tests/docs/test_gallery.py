@@ -12,7 +12,8 @@ from built import ROOT, read
 
 EXAMPLES = ROOT / "examples"
 RUN_HERE = (
-    *("audit_predictions", "boosting_through_the_layer", "frozen_onnx", "hugging_face_trainer", "mlflow_run"),
+    *("audit_predictions", "boosting_through_the_layer", "counts", "four_classes", "frozen_onnx"),
+    *("hugging_face_trainer", "mlflow_run"),
     *("soft_groups", "stream_sqlite", "table"),
 )
 RUN_ELSEWHERE = (

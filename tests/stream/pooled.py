@@ -39,3 +39,29 @@ class Pool:
     def keeps(self, tolerance: float) -> bool:
         """Whether no gap is above the tolerance, exactly."""
         return self.largest_gap() <= Fraction(tolerance)
+
+
+class ClassPool:
+    """The same of outputs (n, d), class by class."""
+
+    def __init__(self) -> None:
+        self.pools: list[Pool] = []
+
+    @property
+    def samples(self) -> int:
+        """How many there are."""
+        return self.pools[0].samples if self.pools else 0
+
+    def add(self, emitted: Any, groups: Any) -> None:
+        """One batch as it was emitted."""
+        self.pools = self.pools or [Pool() for _ in range(emitted.shape[1])]
+        for pool, column in zip(self.pools, emitted.T, strict=True):
+            pool.add(column, groups)
+
+    def largest_gap(self) -> Fraction:
+        """Of any class."""
+        return max(pool.largest_gap() for pool in self.pools)
+
+    def keeps(self, tolerance: float) -> bool:
+        """Whether no gap of any class is above the tolerance, exactly."""
+        return self.largest_gap() <= Fraction(tolerance)

@@ -1,6 +1,6 @@
 """The killing test: writers of one stream are killed at random moments, and nothing may be lost or counted twice.
 
-    python tests/stream/soak.py [--kills 200] [--restarts 100] [--databases sqlite postgresql] [--decisions] [--seed 0]
+    python tests/stream/soak.py [--kills 200] [--restarts 100] [--databases sqlite postgresql] [--of decisions]
 
 Several processes, each with several threads, write to one stream. What a thread's `update` returns, it reports; that is
 what the world has seen. Again and again one of the processes gets SIGKILL, at a moment drawn at random, and a successor
@@ -8,8 +8,8 @@ takes over at the first batches that were not reported, after sending its predec
 would that knows no better. PostgreSQL itself is ended as well, again and again, as in a crash or in good order, and
 started anew; then writers do what the errors say, and send again. At the end, from the reports and the order in the log
 alone: every batch entered once, with the outputs reported; the pooled gap within the tolerance after every batch, in
-rational arithmetic; and the log proves the ledger. With --decisions it is a ledger of yes and no, whose rates must be
-kept after every single decision.
+rational arithmetic; and the log proves the ledger. With `--of decisions` it is a ledger of yes and no, whose rates must
+be kept after every single decision; with `--of classes` one of probabilities of three classes, kept in each.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if __package__ in (None, "") and __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 from counted import RatePool
-from pooled import Pool
+from pooled import ClassPool, Pool
 
 from fairlayer import MeanParity, RateParity, Stream
 from fairlayer.errors import StoreError
@@ -113,16 +113,24 @@ def batch(writer: int, thread: int, index: int) -> tuple[np.ndarray, np.ndarray]
     rng = np.random.default_rng([writer, thread, index])
     n = int(rng.integers(1, 9))
     groups = (rng.random((n, 2)) < (0.2 + 0.3 * (writer % 3), 0.5)).astype(np.int64)
-    return rng.normal(0.5, 0.4, n) + 0.4 * groups[:, 0] - 0.2 * groups[:, 1], groups
+    z = rng.normal(0.5, 0.4, n) + 0.4 * groups[:, 0] - 0.2 * groups[:, 1]
+    if promised == "classes":
+        weights = np.exp(np.stack([z, rng.normal(size=n), -z], axis=1))
+        z = weights / weights.sum(axis=1, keepdims=True)
+    return z, groups
 
 
-PROMISED = {"means": (MeanParity, Pool), "decisions": (RateParity, lambda: RatePool(TOLERANCE))}
-promised = "means"  # or "decisions": what this process and those it forks are about
+PROMISED: dict[str, tuple[Any, Callable[[], Any], dict[str, Any]]] = {
+    "means": (MeanParity, Pool, {"bounds": BOUNDS}),
+    "decisions": (RateParity, lambda: RatePool(TOLERANCE), {"bounds": BOUNDS}),
+    "classes": (MeanParity, ClassPool, {"simplex": True, "discrepancy": "entropy"}),
+}
+promised = "means"  # what this process and those it forks are about
 
 
 def open_stream(location: str) -> Stream:
-    constraint = PROMISED[promised][0](TOLERANCE)
-    return Stream([constraint], bounds=BOUNDS, store=location, name="soak", timeout=60.0)
+    constraint, _, options = PROMISED[promised]
+    return Stream([constraint(TOLERANCE)], store=location, name="soak", timeout=60.0, **options)
 
 
 def _write(location: str, writer: int, first: list[int], replies: Connection) -> None:
@@ -285,10 +293,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--longest", type=float, default=0.1, help="seconds from one death to the next, at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=900.0, help="at most, per database")
-    parser.add_argument("--decisions", action="store_true", help="a ledger of decisions rather than of means")
+    parser.add_argument("--of", default="means", choices=list(PROMISED), help="what the ledger is of")
     args = parser.parse_args(argv)
     global promised
-    promised = "decisions" if args.decisions else "means"
+    promised = args.of
     with tempfile.TemporaryDirectory() as folder:  # compiled once here, so that successors find it done
         warm = open_stream(str(Path(folder) / "warm.db"))
         for index in range(60):

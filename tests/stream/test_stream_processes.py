@@ -14,12 +14,13 @@ SOAK = Path(__file__).with_name("soak.py")
     [
         ["--kills", "10"],
         ["--kills", "0", "--writers", "4", "--batches", "10"],
-        ["--kills", "8", "--decisions"],
+        ["--kills", "8", "--of", "decisions"],
+        ["--kills", "8", "--of", "classes"],
     ],
 )
 def test_nothing_is_lost_nothing_counts_twice_and_the_promise_holds(location, kills):
-    """In a process of its own, as it forks; 10 kills of one of two writers, then four writers at once; of means, and of
-    decisions."""
+    """In a process of its own, as it forks; 10 kills of one of two writers, then four writers at once; of means, of
+    decisions, and of class probabilities."""
     command = [sys.executable, SOAK, "--at", location, "--seconds", "120", *kills]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stdout + done.stderr

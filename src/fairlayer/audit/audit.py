@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from fairlayer.arrays import as_numpy
+from fairlayer.audit.classes import audit_classes
 from fairlayer.audit.file_profile import FileProfile, read_roles
 from fairlayer.audit.files import code_cells, sample_table, tally_table
 from fairlayer.audit.findings import find
@@ -22,6 +24,7 @@ from fairlayer.audit.selection import selections
 from fairlayer.audit.tally import CellTally, Range
 from fairlayer.audit.tradeoff import trade_off
 from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.classes import check_class_rules
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
 from fairlayer.tables.duckdb_table import is_table
@@ -32,7 +35,7 @@ TRADEOFF_ROWS = 200_000  # of a file; of more, a sample is taken
 
 
 def audit(
-    predictions: Any,  # (n,) array, tensor or series; or the path of a CSV or Parquet file
+    predictions: Any,  # (n,) or (n, d) array, tensor or series; or the path of a CSV or Parquet file
     groups: Any,
     constraints: Sequence[Constraint] | Constraint | ConstraintSet,
     targets: Any = None,  # (n,)
@@ -52,6 +55,7 @@ def audit(
     history: Mapping[str, Sequence[float]] | None = None,
     comparison: Sequence[Mapping[str, Any]] = (),
     memory: str = "1GB",
+    classes: Sequence[Any] | None = None,
 ) -> Audit:
     """Judge predictions against constraints, group by group.
 
@@ -69,6 +73,10 @@ def audit(
     probabilities: then there are no decisions. confidence: of every interval by itself. tradeoff: whether to
     project the outputs at several tolerances to see what that costs. seed: of the rows drawn for it, from a large file.
     history, comparison: kept for the report, see `Audit`.
+
+    Arrays of shape (n, d) are probabilities of d classes: every class is audited, and the shares of the predicted one,
+    that with the largest probability. classes: their names, in the order of the columns; targets are such names, or
+    numbers of columns where no names are given; raw has shape (n, d) too.
     """
     rules = constraints if isinstance(constraints, ConstraintSet) else ConstraintSet(constraints)
     _check(rules, bounds, threshold, confidence)
@@ -82,6 +90,17 @@ def audit(
         _only_files(prediction=prediction, target=target, weight=weight)
         if rules.needs_targets is not None and targets is None:
             raise InputError(f"targets is missing: {rules.needs_targets} compares with them; pass targets=...")
+        if np.ndim(predictions) == 2 and np.shape(predictions)[1] > 1:
+            check_class_rules(rules)
+            if threshold is not None or unconstrained is not None:
+                raise InputError("threshold and unconstrained are of one output per sample: leave them out.")
+            told = {"features": features, "weights": weights, "bounds": bounds, "confidence": confidence, "seed": seed}
+            told |= {"tradeoff": False, "history": history, "comparison": comparison}
+            return audit_classes(as_numpy(predictions), groups, rules, targets, classes, raw, told, audit)
+        if classes is not None:
+            raise InputError(
+                "classes names the columns of predictions of shape (n, d), and these have one: leave it out."
+            )
         read = read_samples(predictions, groups, targets, features, weights, raw)
         tally, samples = tally_samples(read, rules, threshold), read if tradeoff else None
 

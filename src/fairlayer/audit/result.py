@@ -243,6 +243,7 @@ class Settings:
     targets: str | None  # "binary", "numeric", "classes", or None without
     start: str  # of the trade-off: "unconstrained model", "raw outputs" or "predictions"; "" where there is none
     versions: dict[str, str]
+    classes: tuple[str, ...] = ()  # of which there are probabilities, where there are several
 
 
 @dataclass(frozen=True)
@@ -264,6 +265,9 @@ class Audit:
     history: dict[str, tuple[float, ...]] = field(default_factory=dict)  # training history: name -> one value per epoch
     comparison: tuple[dict[str, Any], ...] = ()  # methods compared, one each: method, accuracy, gap, ...
     selections: tuple[Selection, ...] = ()  # of every attribute by itself, then of all together
+    # Of probabilities of several classes: the audit of each. Findings and groups are then those of all classes, and who
+    # is selected is who is predicted to be of a class.
+    classes: tuple[ClassReport, ...] = ()
 
     @property
     def satisfied(self) -> bool:
@@ -342,3 +346,11 @@ class Audit:
         from fairlayer.report.card import write_card
 
         return write_card(self, path)
+
+
+@dataclass(frozen=True)
+class ClassReport:
+    """The audit of the probability of one class."""
+
+    name: str
+    audit: Audit

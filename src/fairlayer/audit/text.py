@@ -35,8 +35,9 @@ def _decisions(result: Audit) -> str:
     if least is None or least.impact_ratio is None or least.impact_ratio == 1.0:
         return ""
     short = ", below four fifths" if least.impact_ratio < FOUR_FIFTHS else ""
+    of = "Predicted classes" if result.classes else f"Decisions at {_typed(stated(result.settings.threshold))}"
     return (
-        f" Decisions at {_typed(stated(result.settings.threshold))}: {_printable(least.name)} is selected at "
+        f" {of}: {_printable(least.name)} is selected at "
         f"{_typed(number(least.impact_ratio))} times the rate of the group selected most{short}."
     )
 

@@ -39,6 +39,7 @@ class Family(NamedTuple):
     kind: int
     owner: int  # position of the constraint that states it
     coefficient: float = 1.0  # of the greater mean, where the lesser one must not be below a share of it
+    suffix: str = ""  # what its rows' names end with: the output that they are about, where there are several
 
     def labels(self) -> list[str]:
         """The name of each group."""
@@ -48,6 +49,10 @@ class Family(NamedTuple):
             name if occurrences[name] == 1 else " & ".join(map(repr, labels))  # such as 1 and "1"
             for name, labels in zip(names, self.groups, strict=True)
         ]
+
+    def of_column(self, within: np.ndarray, name: str) -> Family:
+        """The same family of one of several outputs. within: (G,) the cells that are of it."""
+        return self._replace(member=np.where(within, self.member, -1), suffix=f", {name}")
 
 
 def list_families(
@@ -87,7 +92,10 @@ def _members(columns: Sequence[GridColumn]) -> tuple[tuple[tuple[Label, ...], ..
         return _soft_members(columns)
     labels = [column.labels for column in columns]
     sizes = [len(known) for known in labels]
-    code = np.ravel_multi_index(tuple(column.digits for column in columns), sizes) if all(sizes) else np.zeros(0, int)
+    if len(columns) == 1:
+        code = columns[0].digits
+    else:
+        code = np.ravel_multi_index([column.digits for column in columns], sizes) if all(sizes) else np.zeros(0, int)
     total = int(np.prod(sizes, dtype=np.float64))
     if len(columns) == 1 or total <= MOST_LISTED:
         combinations = list(product(*labels))

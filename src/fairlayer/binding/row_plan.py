@@ -30,9 +30,10 @@ class RowPlan:
         """size: number of cells; matrices: by position, the constraints that bring a matrix over samples instead."""
         self.matrices = matrices or {}
         blocks = [*families, *(_matrix_family(position, c) for position, c in self.matrices.items())]
-        blocks.sort(key=lambda family: family.owner)
+        if self.matrices:
+            blocks.sort(key=lambda family: family.owner)
         taken: set[str] = set()
-        self.families = [family._replace(prefix=_distinct(family.prefix, taken)) for family in blocks]
+        self.families = [family._replace(prefix=_distinct(family.prefix, family.suffix, taken)) for family in blocks]
         self.size = size
         widths = [len(family.groups) for family in self.families]
         self.begin = np.cumsum([0, *widths])  # of each family's statistics
@@ -61,7 +62,7 @@ class RowPlan:
     @cached_property
     def labels(self) -> list[str]:
         """The name of each statistic."""
-        return [f"{family.prefix}: {label}" for family in self.families for label in family.labels()]
+        return [f"{family.prefix}: {label}{family.suffix}" for family in self.families for label in family.labels()]
 
     @cached_property
     def membership(self) -> np.ndarray:
@@ -143,6 +144,9 @@ def _entries(families: Sequence[Family], begin: np.ndarray, size: int) -> tuple[
     if all(member.ndim == 1 for member in hard):
         table = np.stack(hard, axis=1) if hard else np.zeros((size, 0), dtype=np.int64)
         used = table >= 0
+        if used.all():
+            start, count = np.arange(size + 1, dtype=np.int64) * len(hard), table.size
+            return start, (table + begin[:-1]).reshape(-1), np.ones(count)
         start = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
         statistic = (table + begin[:-1])[used]
         return start.astype(np.int64), np.ascontiguousarray(statistic, dtype=np.int64), np.ones(len(statistic))
@@ -161,13 +165,13 @@ def _entries(families: Sequence[Family], begin: np.ndarray, size: int) -> tuple[
     return start, np.concatenate(statistic)[order].astype(np.int64), np.concatenate(share)[order].astype(np.float64)
 
 
-def _distinct(prefix: str, taken: set[str]) -> str:
+def _distinct(prefix: str, suffix: str, taken: set[str]) -> str:
     """The prefix, numbered if need be: rows and statistics are known by their names, so these must differ."""
     text, number = prefix, 1
-    while text in taken:
+    while text + suffix in taken:
         number += 1
         text = f"{prefix} ({number})"
-    taken.add(text)
+    taken.add(text + suffix)
     return text
 
 
@@ -191,13 +195,13 @@ class PresentRows:
                 listed = list(combinations(here, 2))
                 plus += [begin + a for a, _ in listed]
                 minus += [begin + b for _, b in listed]
-                end = ", relative" if family.kind == RATIO else ""
+                end = family.suffix + (", relative" if family.kind == RATIO else "")
                 names += [f"{family.prefix}: {label[a]} - {label[b]}{end}" for a, b in listed]
             else:
                 listed = [(a, -1) for a in here]
                 plus += [begin + a for a in here]
                 minus += [-1] * len(here)
-                names += [f"{family.prefix}: {label[a]}" for a in here]
+                names += [f"{family.prefix}: {label[a]}{family.suffix}" for a in here]
             owner += [family.owner] * len(listed)
         return plus, minus, owner, names
 

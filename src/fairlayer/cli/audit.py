@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fairlayer.cli import options
 from fairlayer.cli.terminal import note, say
 from fairlayer.errors import InputError
-from fairlayer.tables.table_io import check_output, open_source, replacing
+from fairlayer.tables.table_io import Source, check_output, open_source, read_frame, replacing
 
 if TYPE_CHECKING:
     from fairlayer.audit import Audit
+    from fairlayer.tables.attribute import Attribute
 
 
 @options.constrained
 def audit(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file of any size.")],
-    prediction: Annotated[str, typer.Option(metavar="COLUMN", help="The column of predictions: scores, or 0 and 1.")],
+    prediction: Annotated[
+        str,
+        typer.Option(
+            metavar="COLUMN",
+            help="The column of predictions: scores, or 0 and 1. Several columns, separated by commas, are the "
+            "probabilities of as many classes: each is judged, and so are the shares of the likeliest class.",
+        ),
+    ],
     protected: options.Protected,
     wanted: options.Wanted,
     target: options.Target = None,
     raw: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN", help="The column of predictions before they were made fair, to see who was changed."
+            metavar="COLUMN",
+            help="The column of predictions before they were made fair, to see who was changed; of several classes, as "
+            "many columns as there are predictions.",
         ),
     ] = None,
     weight: Annotated[
@@ -84,19 +95,30 @@ def audit(
         raise InputError("--facts is for the model card: add --card FILE.")
     source = open_source(data, may_repeat=lambda _: True)  # a column that is not asked for does no harm
     attributes = options.read_attributes(protected, source)
-    for name, option in ((prediction, "--prediction"), (target, "--target"), (raw, "--raw"), (weight, "--weight")):
+    several = _several(prediction, source)
+    before = _several(raw, source) if several and raw is not None else ()
+    asked = [*((name, "--prediction") for name in several or (prediction,)), (target, "--target")]
+    for name, option in [*asked, *((name, "--raw") for name in before or (raw,)), (weight, "--weight")]:
         if name is not None:
             source.check(name, option)
 
     from fairlayer.audit import audit as run
-    from fairlayer.cli.reporting import digest, read_facts, write_reports
+    from fairlayer.cli.reporting import read_facts
     from fairlayer.tables.columns import FileColumns, with_groups
 
     told = read_facts(facts)
     with FileColumns(source) as columns:
         constraints = wanted.constraints(columns, attributes)
         columns.check_groups(attributes)
-        columns.check_number(prediction, "--prediction")
+        for name in several or (prediction,):
+            columns.check_number(name, "--prediction")
+    if several:
+        if form == "ll144":
+            raise InputError("--format ll144 is of one prediction: name one column with --prediction.")
+        result = _audit_classes(
+            source, attributes, constraints, several, before, target, weight, threshold, confidence, seed
+        )
+        return _tell(result, data, output, card, told)
     named = [name for name in (prediction, target, raw, weight) if name is not None]
     with with_groups(source, attributes, [*named, *wanted.conditional_columns(source)]) as path:
         result = run(
@@ -111,10 +133,17 @@ def audit(
             confidence=confidence,
             seed=seed,
         )
-    result = replace(result, settings=replace(result.settings, source=data.name))
     if form == "ll144":
         _write_bias_audit(result, output, threshold is not None or None)
         return 0 if result.satisfied else 1
+    return _tell(result, data, output, card, told)
+
+
+def _tell(result: Audit, data: Path, output: Path | None, card: Path | None, told: dict[str, str]) -> int:
+    """Print the result, write what is asked for, and return the exit code."""
+    from fairlayer.cli.reporting import digest, write_reports
+
+    result = replace(result, settings=replace(result.settings, source=data.name))
     say(str(result))
     if output is not None or card is not None:
         provenance = {"data, SHA-256": digest(data)}
@@ -124,6 +153,46 @@ def audit(
 
 
 FORMS = ("report", "ll144")
+
+
+def _several(text: str, source: Source) -> tuple[str, ...]:
+    """Columns of one option, separated by commas; none where it is the name of one column."""
+    return () if text in source.columns or "," not in text else tuple(name.strip() for name in text.split(","))
+
+
+def _audit_classes(
+    source: Source,
+    attributes: Sequence[Attribute],
+    constraints: Any,
+    several: tuple[str, ...],
+    before: tuple[str, ...],
+    target: str | None,
+    weight: str | None,
+    threshold: float | None,
+    confidence: float,
+    seed: int,
+) -> Audit:
+    """Audit the probabilities of several classes, a column each. Classes are called as their columns are, less what
+    `fairlayer predict` puts before them."""
+    from fairlayer.audit import audit as run
+    from fairlayer.tables.entries import numbers, text_labels
+    from fairlayer.tables.schema import group_labels
+
+    frame = read_frame(source)
+    prefixed = all("probability_" in name for name in several)
+    return run(
+        frame[list(several)].to_numpy(dtype=float),
+        {attribute.column: group_labels(frame, attribute) for attribute in attributes},
+        constraints,
+        targets=None if target is None else text_labels(frame[target]),
+        classes=[name.partition("probability_")[2] if prefixed else name for name in several],
+        features=frame,
+        weights=None if weight is None else numbers(frame[weight], weight).to_numpy(),
+        raw=frame[list(before)].to_numpy(dtype=float) if before else None,
+        threshold=threshold,
+        confidence=confidence,
+        seed=seed,
+    )
 
 
 def _write_bias_audit(result: Audit, output: Path | None, decisions: bool | None) -> None:

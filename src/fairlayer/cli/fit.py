@@ -83,7 +83,8 @@ def fit(
         typer.Option(
             metavar="VALUE",
             rich_help_panel=COLUMNS,
-            help="The class whose probability is predicted, against all others.",
+            help="The class whose probability is predicted, against all others. Without it, a target of three and more "
+            "classes gets a probability for each.",
         ),
     ] = None,
     ignore: Annotated[
@@ -237,7 +238,11 @@ def fit(
     classify = schema.task == "classification"
     if classify and box not in (None, (0.0, 1.0)):
         raise InputError("--bounds: probabilities lie between 0 and 1; leave the option out for classes.")
-    classes = {schema.positive: 1, schema.negative: 0} if classify else None
+    classes: dict[Any, int] | None = {schema.positive: 1, schema.negative: 0} if classify else None
+    if schema.classes:
+        classes = {name: j for j, name in enumerate(schema.classes)}
+        if compare and method in (MethodName.PENALTY, MethodName.LAGRANGIAN):
+            raise InputError(f"--method {method} is of two classes, and {target!r} has {len(classes)}: leave it out.")
     constraints = wanted.constraints(FrameColumns(source, frame), attributes, classes)
     wanted.check_threshold(required=None if classify else schema.target)
     _check_regions(constraints, schema, frame, wanted)
@@ -258,8 +263,9 @@ def fit(
         verbose=sys.stderr.isatty(),
         confidence=confidence,
         serving=serving.value,
+        classes=schema.classes,
     )
-    answers = target_values(frame[target], schema.task, schema.positive)
+    answers = target_values(frame[target], schema.task, schema.positive, schema.classes)
     whole = Part(schema.inputs(frame), answers, schema.groups(frame))
     train, held = split(whole, test, seed)
     if not len(held):
@@ -361,6 +367,8 @@ def _introduce(inferred: Inferred, rows: int, constraints: Sequence[GroupConstra
     """Say what was inferred, and what can be promised."""
     schema = inferred.schema
     what = f"the probability of {schema.target} = {schema.positive}" if schema.positive else schema.target
+    if schema.classes:
+        what = f"the probabilities of the classes of {schema.target}, {', '.join(schema.classes)}"
     note(f"{rows:,} rows, {len(schema.features)} features; predicts {what} ({schema.task}).")
     among = [name for name in schema.attributes if name in schema.features]
     if among:
@@ -409,6 +417,8 @@ def _check_regions(constraints: Sequence[GroupConstraint], schema: Schema, frame
 
 def _learn(setting: Setting, method: str, train: Part, held: Part, compare: bool) -> tuple[Audit, Any]:
     """Fit, compare with the other methods where asked for, and audit on the rows held out."""
+    import numpy as np
+
     from fairlayer.audit import audit
     from fairlayer.cli.learning import TITLES, trial
 
@@ -418,14 +428,16 @@ def _learn(setting: Setting, method: str, train: Part, held: Part, compare: bool
         trials[name] = trial(setting, name, train, held)
         interrupts.check()
     model, outputs, _ = trials[method]
+    free = trials.get("unconstrained")
     result = audit(
         outputs.fair,
         held.groups,
         list(setting.constraints),
-        targets=held.y,
+        targets=np.array(setting.classes)[held.y.astype(int)] if setting.classes else held.y,
+        classes=setting.classes or None,
         features=held.X,
         raw=outputs.raw,
-        unconstrained=trials["unconstrained"].outputs.fair if "unconstrained" in trials else None,
+        unconstrained=None if free is None or setting.classes else free.outputs.fair,
         history=model.history_ or None,
         comparison=[entry.row for entry in trials.values()] if compare else (),
         seed=setting.seed,

@@ -40,7 +40,7 @@ class Part:
     """Some rows of a table: features, targets as numbers, and the labels of every protected attribute."""
 
     X: Any
-    y: np.ndarray  # (n,) float64; 0 and 1 for classes
+    y: np.ndarray  # (n,) float64; 0 and 1 for classes, or the number of one of several
     groups: dict[str, np.ndarray]
 
     def __len__(self) -> int:
@@ -67,6 +67,7 @@ class Setting:
     model: str = "network"
     confidence: float | None = None
     serving: str = "batch"
+    classes: tuple[str, ...] = ()  # their names, where there are three or more
 
     def estimator(self, method: Any, X: Any) -> FairEstimator:
         """An estimator for tables like X, not yet fitted."""
@@ -102,12 +103,16 @@ class Setting:
     def methods(self) -> list[str]:
         """The methods that can make such a model fair, from the plainest on."""
         afterwards = ("unconstrained", "projection")
+        one_output = ("penalty", "lagrangian")
         possible = [name for name in TITLES if self.model == "network" or name in afterwards]
+        possible = [name for name in possible if not self.classes or name not in one_output]
         return [name for name in possible if name not in ("layer", "projection") or not is_by_target(self.constraints)]
 
     def measure(self, outputs: np.ndarray, part: Part) -> Gaps:
         """The rows of the constraints, in exact arithmetic."""
-        return measure(outputs, ConstraintSet(list(self.constraints)), part.groups, part.y, part.X)
+        named = [f"class {name}" for name in self.classes]
+        rules = ConstraintSet(list(self.constraints))
+        return measure(outputs, rules, part.groups, part.y, part.X, columns=named)
 
 
 def split(part: Part, share: float, seed: int) -> tuple[Part, Part]:
@@ -140,9 +145,12 @@ def is_by_target(constraints: Sequence[GroupConstraint]) -> bool:
 def scores(setting: Setting, predicted: np.ndarray, part: Part) -> dict[str, Any]:
     """How good, and how fair, outputs are."""
     gaps = setting.measure(predicted, part)
-    error = float(np.sqrt(np.mean((predicted - part.y) ** 2)))
+    told = np.eye(len(setting.classes))[part.y.astype(int)] if setting.classes else part.y
+    error = float(np.sqrt(np.mean((predicted - told) ** 2)))
     quality: dict[str, Any] = {"rmse": error}
-    if setting.classify:
+    if setting.classes:
+        quality = {"accuracy": float((predicted.argmax(axis=1) == part.y).mean()), "rmse": error}
+    elif setting.classify:
         quality = {"accuracy": float(((predicted >= setting.threshold) == (part.y > 0.5)).mean()), "rmse": error}
     return {**quality, "gap": gaps.largest, "in these data": "satisfied" if gaps.satisfied else "violated"}
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 
 from fairlayer.cli import interrupts
 from fairlayer.cli.terminal import note, say, show_table
-from fairlayer.errors import InputError
+from fairlayer.errors import InputError, StoreError
 from fairlayer.tables.table_io import (
     Source,
     check_format,
@@ -115,9 +116,10 @@ def predict(
 ) -> int:
     """Predict new rows with a model folder.
 
-    Writes the rows as they are, with the columns `prediction`, `probability` (for classes) and `raw`, what the model
-    said before it was made fair. A stream that is interrupted continues where it stopped: its state is durable. The
-    exit code is about what the mode promises: frozen mode promises nothing for a single file, so there it is 0.
+    Writes the rows as they are, with the columns `prediction`, `probability` (for classes; of three and more one for
+    each, such as `probability_high`) and `raw`, what the model said before it was made fair. A stream that is
+    interrupted continues where it stopped: its state is durable. The exit code is about what the mode promises: frozen
+    mode promises nothing for a single file, so there it is 0.
 
     `fairlayer predict model/ new.csv -o out.csv --mode stream --state decisions.db`
     """
@@ -142,7 +144,7 @@ def predict(
     projection = _projection(estimator.layer_)
     blind = estimator.serving == Mode.BLIND.value
     _check_columns(source, schema, not blind and (projection is not None or mode is Mode.STREAM))
-    added = [prefix + name for name in ("prediction", "probability", "raw")]
+    added = [prefix + name for name in schema.added]
     for name in added:
         if name in source.columns:
             raise InputError(
@@ -164,12 +166,17 @@ def predict(
 
         if chosen is Mode.STREAM:
             past = None if warm_start is None else _past(warm_start, estimator, schema)
-            decisions = estimator.stream(state, stream, warm_start=past)
-            if past is not None and decisions.certificate().samples:
-                note(f"Stream {stream!r} has made decisions already: --warm-start is for new streams, and was ignored.")
-            code = _by_stream(decisions, estimator.raw_outputs(rows.X), rows, batch_size, batch_id, write)
+            assert state is not None  # checked with the mode
+            with _leaving_nothing_undecided(state, stream):
+                decisions = estimator.stream(state, stream, warm_start=past)
+                if past is not None and decisions.certificate().samples:
+                    note(
+                        f"Stream {stream!r} has made decisions already: --warm-start is for new streams, and was "
+                        "ignored."
+                    )
+                code = _by_stream(decisions, estimator.raw_outputs(rows.X), rows, batch_size, batch_id, write)
         else:
-            code = _by_model(estimator, rows, chosen, projection, write)
+            code = _by_model(estimator, rows, chosen, projection, write, schema.classes)
     note(f"Wrote {len(frame):,} {'row' if len(frame) == 1 else 'rows'} to {output}.{points_for_commas(source)}")
     return code
 
@@ -199,7 +206,7 @@ class Rows:
         if schema.target in frame.columns and without_missing(frame[schema.target]).notna().all():
             column = frame[schema.target]
             if schema.task == "classification" or is_number(column):
-                targets = target_values(column, schema.task, schema.positive)
+                targets = target_values(column, schema.task, schema.positive, schema.classes)
         return cls(schema.inputs(frame), groups, targets)
 
 
@@ -298,7 +305,7 @@ def _check_combinations(frozen: Frozen, rows: Rows) -> None:
         )
 
 
-def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Write) -> int:
+def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Write, classes: tuple[str, ...]) -> int:
     """Predict all rows; the exit code."""
     from fairlayer.cli.learning import outputs
 
@@ -310,7 +317,11 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
     if mode is Mode.BATCH and projection is not None:
         solution = projection.solution
         assert solution is not None
-        _show_gaps(dict(zip(solution.rows, solution.gaps.tolist(), strict=True)))
+        named = solution.rows
+        if classes:  # whose numbers end the names of rows, class by class
+            each = len(named) // len(classes)
+            named = [f"{row.rpartition(', class ')[0]}, class {classes[k // each]}" for k, row in enumerate(named)]
+        _show_gaps(dict(zip(named, solution.gaps.tolist(), strict=True)))
         say(f"Mode: batch. {solution.status.value}")
         return 0 if solution.satisfied and solution.rows else 1
     if projection is None:
@@ -332,11 +343,11 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
             "file."
         )
         rules = projection.rules
-    _show_left(fair, rules, rows)
+    _show_left(fair, rules, rows, classes)
     return 0
 
 
-def _show_left(fair: np.ndarray, rules: ConstraintSet, rows: Rows) -> None:
+def _show_left(fair: np.ndarray, rules: ConstraintSet, rows: Rows, classes: tuple[str, ...]) -> None:
     """Say which gaps are left in a file that was not promised any."""
     from fairlayer.gaps import measure
 
@@ -345,7 +356,8 @@ def _show_left(fair: np.ndarray, rules: ConstraintSet, rows: Rows) -> None:
     elif rules.needs_targets and rows.targets is None:
         say("The file has no targets: once they are known, `fairlayer audit` measures the gaps that remain.")
     else:
-        gaps = measure(fair, rules, rows.groups, rows.targets, rows.X)
+        columns = [f"class {name}" for name in classes]
+        gaps = measure(fair, rules, rows.groups, rows.targets, rows.X, columns=columns)
         if not gaps.names:
             say("The file has no groups to compare, so there are no gaps.")
             return
@@ -374,6 +386,24 @@ def _past(path: Path, estimator: Any, schema: Schema) -> tuple[Any, ...]:
     frame = read_frame(source)
     X = schema.inputs(frame)
     return estimator.raw_outputs(X), schema.groups(frame), X
+
+
+@contextmanager
+def _leaving_nothing_undecided(state: str, name: str) -> Iterator[None]:
+    """A stream that this command made goes with it, file and all, where it ends before anything was decided."""
+    from fairlayer.stream.sql import forget_undecided, stream_names
+
+    made = "://" not in state and not Path(state).exists()
+    if not made:
+        with suppress(StoreError):  # which the stream itself will report
+            made = name not in stream_names(state)
+    try:
+        yield
+    except BaseException:
+        if made:
+            with suppress(StoreError):  # what is left is an empty stream: the error that ended the command says more
+                forget_undecided(state, name)
+        raise
 
 
 def _by_stream(

@@ -74,7 +74,8 @@ class FairEstimator(BaseEstimator, ABC):
     trained as it always is: its outputs are projected afterwards, or left as they are with "unconstrained".
 
     What follows is of the network, and refused with an estimator. hidden: widths of the default network; module:
-    another one, a torch module that maps (n, inputs) to (n, 1), or a callable that makes one for a number of inputs.
+    another one, a torch module that maps (n, inputs) to (n, 1) (of three and more classes to their logits, (n, d)), or
+    a callable that makes one for a number of inputs.
     The rest is the usual of mini-batch training with Adam and early stopping on `validation_fraction` of the rows;
     max_minutes: stop after the epoch in which so much time is up. `stopped_` says what ended training: "patience",
     "epochs" or "time".
@@ -140,6 +141,10 @@ class FairEstimator(BaseEstimator, ABC):
     @abstractmethod
     def _loss(self, output: Tensor, target: Tensor) -> Tensor:
         """What training the network minimises, one number per sample."""
+
+    def _outputs(self) -> int:
+        """How many outputs the network has for a sample."""
+        return 1
 
     @abstractmethod
     def _fit_estimator(self, X: Any, y: Any, weights: Any, options: dict[str, Any]) -> EstimatorScores:
@@ -219,7 +224,7 @@ class FairEstimator(BaseEstimator, ABC):
 
     def _train(self, sample: Sample) -> None:
         """Raw outputs from the network."""
-        scores, fitted = train(self, sample, self.layer_, self._wrap, self._loss, self._seed())
+        scores, fitted = train(self, sample, self.layer_, self._wrap, self._loss, self._seed(), self._outputs())
         self._scores: NetworkScores | EstimatorScores = scores
         self.preprocessing_, self.model_ = scores.encoder, scores.model
         self.history_ = fitted.history
@@ -339,12 +344,11 @@ class FairEstimator(BaseEstimator, ABC):
         layer = projection_of(self.layer_)
         if layer is None:
             raise InputError("There is nothing to keep in a stream: the model was fitted without a projection.")
-        if layer.simplex:
-            raise InputError("A stream has one output per row: fit a classifier of two classes for it.")
         if self.serving == "blind":
             raise InputError(
                 "A stream keeps the books of the groups of its samples, which serving='blind' must not see."
             )
+        options = {"discrepancy": layer.discrepancy, "simplex": layer.simplex, **options}
         return Stream(layer.rules.constraints, self.bounds_, store=store, name=name, **options)
 
     def _raw(self, X: Any) -> np.ndarray:

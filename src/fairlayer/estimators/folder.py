@@ -26,10 +26,11 @@ from fairlayer.errors import FairlayerError, InputError
 from fairlayer.estimators.blind import GroupModel
 from fairlayer.estimators.encoder import Encoder
 from fairlayer.estimators.estimator import FairEstimator
-from fairlayer.estimators.network import NetworkScores, Probability, Rescaled, network
+from fairlayer.estimators.network import NetworkScores, Rescaled, network
 from fairlayer.estimators.safe import pack, unpack
 from fairlayer.estimators.wrapped import EstimatorScores
 from fairlayer.extras import MissingExtraError, needs
+from fairlayer.frozen.classes import FrozenClasses
 from fairlayer.frozen.confidence import Certificate, GapBound, Mean
 from fairlayer.frozen.decisions import unfitted
 from fairlayer.frozen.frozen import Frozen
@@ -64,10 +65,6 @@ def save(estimator: FairEstimator, folder: Any, *, table: Mapping[str, Any] | No
         raise InputError(
             "The estimator has a network of its own, module=: a folder holds no code, so it could not be made again. "
             "Keep its weights with torch.save(estimator.model_.state_dict(), ...) and its code beside them."
-        )
-    if len(getattr(estimator, "classes_", ())) > 2:
-        raise InputError(
-            f"A folder holds a classifier of two classes, this one has {len(estimator.classes_)}: keep it with joblib."
         )
     packed = {TENSORS: _safetensors().save(_tensors(estimator))}
     if estimator.estimator is not None:
@@ -209,6 +206,7 @@ def _describe(estimator: FairEstimator) -> dict[str, Any]:
         "unfrozen": estimator.unfrozen_,
     }
     if isinstance(estimator, FairClassifier):
+        content["discrepancy"] = estimator.discrepancy
         content["classes"] = _list_of(estimator.classes_)
         content["thresholds"] = [estimator.threshold, estimator.threshold_]
     return content
@@ -255,6 +253,7 @@ def _rebuild(content: dict[str, Any], tensors: dict[str, Any], inner: Any) -> An
     if content["columns"] is not None:
         estimator.feature_names_in_ = np.array(content["columns"], dtype=object)
     if kind is FairClassifier:
+        estimator.discrepancy = content.get("discrepancy", "squared")
         estimator.classes_ = np.array(content["classes"])
         estimator.threshold, estimator.threshold_ = content.get("thresholds", (None, 0.5))
     if inner is None:
@@ -269,8 +268,8 @@ def _rebuild(content: dict[str, Any], tensors: dict[str, Any], inner: Any) -> An
 
 def _rebuild_network(estimator: Any, content: dict[str, Any], tensors: dict[str, Any]) -> None:
     encoder = Encoder.from_data(content["encoder"])
-    inner = network(encoder.width, estimator.hidden, None)
-    backbone = Probability(inner) if isinstance(estimator, FairClassifier) else Rescaled(inner, 0.0, 1.0)
+    inner = network(encoder.width, estimator.hidden, None, estimator._outputs())
+    backbone = estimator._wrap(inner) if isinstance(estimator, FairClassifier) else Rescaled(inner, 0.0, 1.0)
     estimator._scores = NetworkScores(encoder, FairModel(backbone, estimator.layer_).eval())
     backbone.load_state_dict(
         {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
@@ -296,6 +295,7 @@ def _layer_data(layer: FairLayer) -> dict[str, Any]:
     levels = layer.levels
     known = None if levels is None else [[_scalar(name), _list_of(labels)] for name, labels in levels.items()]
     data = {"absent": layer.absent, "infeasible": layer.infeasible, "levels": known, "confidence": layer.confidence}
+    data |= {"simplex": True} if layer.simplex else {}
     return data if discrepancy == "squared" else {**data, "discrepancy": discrepancy}
 
 
@@ -308,6 +308,7 @@ def _layer_options(data: dict[str, Any]) -> dict[str, Any]:
         "levels": levels,
         "discrepancy": discrepancy,
         "confidence": data.get("confidence"),
+        "simplex": data.get("simplex", False),
     }
 
 
@@ -326,7 +327,10 @@ def _frozen_data(frozen: Frozen) -> dict[str, Any]:
 
 def _frozen(data: dict[str, Any], layer: Any, tensors: dict[str, Any]) -> Frozen:
     projection = layer if isinstance(layer, FairLayer) else layer.projection
-    frozen = unfitted(projection, {name: tuple(labels) for name, labels in data["labels"]})
+    labels = {name: tuple(known) for name, known in data["labels"]}
+    frozen = unfitted(projection, labels)
+    if projection.simplex:
+        frozen = FrozenClasses(projection, labels, classes=tensors["frozen.shifts"].shape[1])
     frozen.shifts.copy_(tensors["frozen.shifts"])
     frozen.seen.copy_(tensors["frozen.seen"])
     kept = data["certificate"]

@@ -24,7 +24,7 @@ ROWS_AT_ONCE = 65_536
 WIDEST_FOR_ONE_THREAD = 256  # layers up to this width train no faster on more, and far slower beside other work
 
 
-def network(inputs: int, hidden: Sequence[int], module: Any) -> nn.Module:
+def network(inputs: int, hidden: Sequence[int], module: Any, outputs: int = 1) -> nn.Module:
     """The default network, a copy of a module, or what a callable makes of the number of inputs."""
     if isinstance(module, nn.Module):
         return deepcopy(module)
@@ -36,19 +36,30 @@ def network(inputs: int, hidden: Sequence[int], module: Any) -> nn.Module:
     for width in hidden:
         layers += [nn.Linear(inputs, width), nn.ReLU()]
         inputs = width
-    return nn.Sequential(*layers, nn.Linear(inputs, 1))
+    return nn.Sequential(*layers, nn.Linear(inputs, outputs))
 
 
 class Probability(nn.Module):
-    """A network whose one output is read as a logit."""
+    """A network whose one output is read as a logit; or each of several as that of a class.
 
-    def __init__(self, inner: nn.Module):
+    inside: probabilities are kept away from 0 and 1, by the least that their dtype knows, where relative entropy, which
+    moves neither, is to move them.
+    """
+
+    def __init__(self, inner: nn.Module, inside: bool = False):
         super().__init__()
         self.inner = inner
+        self.inside = inside
 
     def forward(self, x: Tensor) -> Tensor:
-        """The probability."""
-        return torch.sigmoid(self.inner(x))
+        """The probability, (n, 1); or those of all classes, (n, d)."""
+        logits = self.inner(x)
+        several = logits.ndim == 2 and logits.shape[1] > 1
+        p = torch.softmax(logits, dim=1) if several else torch.sigmoid(logits)
+        if self.inside:
+            limits = torch.finfo(p.dtype)
+            p = p.clamp(limits.tiny, None if several else 1.0 - limits.eps / 2)
+        return p
 
 
 class Rescaled(nn.Module):
@@ -77,19 +88,26 @@ class NetworkScores:
 
     @torch.no_grad()
     def __call__(self, X: Any) -> np.ndarray:
-        """(n,) float64."""
+        """(n,) float64, or (n, d) of several classes."""
         table = torch.from_numpy(np.ascontiguousarray(self.encoder.transform(X), dtype=np.float64))
         parts: list[Tensor] = [self.model.raw(part) for part in table.split(ROWS_AT_ONCE)]
         return torch.cat(parts).numpy()
 
 
 def train(
-    settings: Any, sample: Sample, layer: nn.Module | None, wrap: Callable[[nn.Module], nn.Module], loss: Any, seed: int
+    settings: Any,
+    sample: Sample,
+    layer: nn.Module | None,
+    wrap: Callable[[nn.Module], nn.Module],
+    loss: Any,
+    seed: int,
+    outputs: int = 1,
 ) -> tuple[NetworkScores, Fitted]:
     """Train a network followed by a layer, or by what stands in for it.
 
     settings: has `hidden`, `module` and the usual of mini-batch training, as `FairEstimator` does. wrap: puts the
     output of the inner network into the units of the targets. loss: of outputs and targets, one number per sample.
+    outputs: of the network, for each sample.
     """
     encoder = Encoder.fit(sample.X)
     inputs = encoder.transform(sample.X).astype(np.float32)
@@ -115,7 +133,7 @@ def train(
     validation = loader(np.sort(order[:held])) if held else None
     with torch.random.fork_rng(devices=[]), _threads(1 if small else torch.get_num_threads()):
         torch.manual_seed(seed)
-        model = FairModel(wrap(network(inputs.shape[1], settings.hidden, settings.module)), layer)
+        model = FairModel(wrap(network(inputs.shape[1], settings.hidden, settings.module, outputs)), layer)
         fitted = fit(
             model,
             training,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,8 +30,10 @@ from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
 from fairlayer.frames import frame_columns
 from fairlayer.frozen.blind import OutOfReachError, TrueGaps, blind_shifts
+from fairlayer.frozen.classes import FrozenClasses
 from fairlayer.frozen.confidence import (
     Certificate,
+    GapBound,
     Mean,
     gap_bounds,
     growth_needed,
@@ -81,6 +84,7 @@ def freeze(
     targets_within: the range targets can have, which certificates about residuals need.
 
     Of `RateParity` a threshold per cell is kept instead, and the certificate is about rates: see `FrozenDecisions`.
+    Of a layer with simplex=True every group has a shift for each class, and the certificate is about every class.
     """
     layer, backbone = (model, None)
     if isinstance(model, FairModel):
@@ -97,11 +101,18 @@ def freeze(
     check_freeze(layer, confidence, tighten, weights, targets_within)
     z = _raw(backbone, inputs)
     n = len(z)
+    if layer.simplex != (z.ndim == 2):
+        raise InputError(
+            f"inputs give outputs of shape {tuple(z.shape)}: freeze takes one output per sample, or with simplex=True "
+            "the probabilities of its classes."
+        )
+    if layer.simplex and proxies is not None:
+        raise InputError("proxies are for one output per sample: leave them out for class probabilities.")
     attributes = read_groups(groups, n, layer.levels)
     _, used = layer.rules.groupings(tuple(attributes))
     attributes = {name: attributes[name] for name in used}
     labels = {name: _known_labels(column) for name, column in attributes.items()}
-    frozen = Frozen(layer, labels, backbone)
+    frozen = FrozenClasses(layer, labels, backbone, z.shape[1]) if layer.simplex else Frozen(layer, labels, backbone)
     sample = _Sample(frozen, layer, z, attributes, targets, features, weights, proxies)
     if confidence is None:
         frozen.shifts.copy_(sample.fit(np.arange(n), 1.0))
@@ -142,11 +153,6 @@ def check_freeze(layer: Any, confidence: float | None, tighten: bool, weights: A
     """Refuse what cannot be frozen, or cannot be stated."""
     if not isinstance(layer, FairLayer):
         raise InputError(f"freeze needs a FairLayer or a FairModel; got {type(layer).__name__}.")
-    if layer.simplex:
-        raise InputError(
-            "Shifts of class probabilities (simplex=True) cannot be frozen: project them batch by batch, or freeze one "
-            "class against the others."
-        )
     constraints: list[Any] = layer.rules.constraints
     for constraint in constraints:
         if not constraint.needs_groups:
@@ -178,17 +184,20 @@ def check_freeze(layer: Any, confidence: float | None, tighten: bool, weights: A
 
 def _output_range(layer: FairLayer) -> Box:
     """What outputs can be: within the bounds, and where the discrepancy lets them be."""
+    if layer.simplex:
+        return read_bounds((0.0, 1.0), 1, np.float64)
     return read_bounds(layer.bounds, 1, np.float64).within(*interval_of(find_discrepancy(layer.discrepancy)))
 
 
 @torch.no_grad()
 def _raw(backbone: nn.Module | None, inputs: Any) -> Tensor:
-    """Raw outputs, of shape (n,), of a backbone in evaluation mode."""
+    """Raw outputs, of shape (n,) or (n, d), of a backbone in evaluation mode."""
     if backbone is None:
         z = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.ascontiguousarray(inputs))
     else:
         z = backbone.eval()(inputs)
-    return z.detach().reshape(-1).cpu()
+    z = z.detach().cpu()
+    return z if z.ndim == 2 and z.shape[1] > 1 else z.reshape(-1)
 
 
 def _known_labels(column: Any) -> tuple[Label, ...]:
@@ -257,10 +266,12 @@ class _Sample:
         return isinstance(self.columns[name], SoftGroup)
 
     def outputs(self) -> np.ndarray:
-        """What the frozen shifts, as they are now, make of the samples."""
+        """(n, d) what the frozen shifts, as they are now, make of the samples; d is 1 but for classes."""
         shift = torch.from_numpy(self.moved) @ self.frozen.shifts
+        if isinstance(self.frozen, FrozenClasses):
+            return self.frozen.respond(self.z.double(), shift).numpy()
         lo, hi = self.frozen.limits
-        return self.frozen.discrepancy.response(self.z.double(), shift, lo, hi).numpy()
+        return self.frozen.discrepancy.response(self.z.double(), shift, lo, hi).numpy()[:, None]
 
     def fit(self, rows: np.ndarray, share: float) -> Tensor:
         """The shifts of the projection of some samples onto `share` of every tolerance."""
@@ -280,14 +291,18 @@ class _Sample:
             levels=self.levels or None,
             absent="vacuous",
             infeasible=self.layer.infeasible,
+            simplex=self.layer.simplex,
         )
-        facts = solution.facts
+        facts: Any = solution.facts
         weight = np.ones(len(rows)) if self.weights is None else self.weights[rows]
         total = weight @ self.member[rows]
         self.frozen.seen.copy_(torch.from_numpy(total > 0))
-        shifts = np.zeros(len(total))
-        shifts[self.frozen.places(facts.view.plan)] = facts.nu  # type: ignore[union-attr]
-        return torch.from_numpy(np.where(total > 0, shifts / np.where(total > 0, total, 1.0), 0.0))
+        parts = facts.parts if self.layer.simplex else [facts]
+        shifts = np.zeros((len(total), len(parts)))
+        shifts[self.frozen.places(parts[0].view.plan)] = np.stack([part.nu for part in parts], axis=1)
+        shifts[total > 0] /= total[total > 0, None]
+        shifts[total <= 0] = 0.0
+        return torch.from_numpy(shifts if self.layer.simplex else shifts[:, 0])
 
     def _fit_blind(self, rows: np.ndarray, rules: ConstraintSet) -> Tensor:
         """The shifts by which the probabilities of some samples keep the gaps of their true groups."""
@@ -343,7 +358,10 @@ class _Statement:
         self.confidence = confidence
         self.plus, self.minus, self.relative, self.tolerances, self.names = sample.compared(sample.layer.rules)
         self.groups = np.unique(np.concatenate([self.plus, self.minus[self.minus >= 0]]))
-        self.delta = (1.0 - confidence) / max(1, len(self.groups))  # both sides of every mean hold together
+        self.y = sample.outputs()
+        outputs = self.y.shape[1]
+        self.delta = (1.0 - confidence) / max(1, len(self.groups) * outputs)  # both sides of every mean hold together
+        self.ends = [f", class {j}" for j in range(outputs)] if sample.layer.simplex else [""]  # of names
         box = _output_range(sample.layer)
         self.plain_range = box.lowest, box.highest
         low, high = targets_within or (0.0, 0.0)
@@ -352,7 +370,6 @@ class _Statement:
         for family in sample.frozen.families:
             self.residual[family.start :] = family.residual
         self.labels = sample.frozen.group_names()
-        self.y = sample.outputs()
         self._check_targets(targets_within)
 
     def _check_targets(self, within: tuple[float, float] | None) -> None:
@@ -365,27 +382,34 @@ class _Statement:
     def make(self, aimed_at: float) -> Certificate:
         """The certificate of the shifts as they are now."""
         self.y = self.sample.outputs()
-        means = {k: self._mean(k) for k in self.groups}
-        rows = gap_bounds(self.names, self.plus, self.minus, self.tolerances, self.relative, means)
+        means = {(k, j): self._mean(k, j) for j in range(len(self.ends)) for k in self.groups}
+        rows: tuple[GapBound, ...] = ()
+        for j, end in enumerate(self.ends):
+            own = {k: means[k, j] for k in self.groups}
+            stated = (self.plus, self.minus, self.tolerances, self.relative)
+            rows += gap_bounds([name + end for name in self.names], *stated, own)
         return Certificate(
             self.confidence, len(self.fit_on), len(self.certify_on), rows, tuple(means.values()), aimed_at
         )
 
-    def _values(self, k: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What is averaged over group k, and how much each sample belongs to it; those that do not are left out."""
+    def _values(self, k: int, rows: np.ndarray, j: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """What is averaged over group k, and how much each sample belongs to it; those that do not are left out.
+
+        j: the output, where there are several.
+        """
         here = rows[self.sample.member[rows, k] > 0]
-        values = self.y[here]
+        values = self.y[here, j]
         if self.residual[k]:
             assert self.sample.targets is not None
             values = values - self.sample.targets[here]
         return values, self.sample.member[here, k]
 
-    def _mean(self, k: int) -> Mean:
+    def _mean(self, k: int, j: int) -> Mean:
         lo, hi = self.residual_range if self.residual[k] else self.plain_range
-        other, weight = self._values(k, self.fit_on)
-        values, member = self._values(k, self.certify_on)
+        other, weight = self._values(k, self.fit_on, j)
+        values, member = self._values(k, self.certify_on, j)
         spread = _scaled_variance(other, lo, hi)
-        label = self.labels[k]
+        label = self.labels[k] + self.ends[j]
         mean = float(np.average(values, weights=member)) if len(values) else math.nan
         if not self.sample.soft:
             bernstein = prefers_bernstein(len(values), spread, self.delta)
@@ -402,11 +426,12 @@ class _Statement:
         """What to do where even a fit for equal means cannot be certified."""
         worst = max(certificate.rows, key=lambda row: row.bound - row.tolerance)
         pairs = []
-        for a, b, tolerance, relative in zip(self.plus, self.minus, self.tolerances, self.relative, strict=True):
+        stated = zip(self.plus, self.minus, self.tolerances, self.relative, strict=True)
+        for j, (a, b, tolerance, relative) in product(range(len(self.ends)), list(stated)):
             lo, hi = self.residual_range if self.residual[a] else self.plain_range
             sides: list[float] = []
             for k in (a, b):
-                values = self._values(k, self.certify_on)[0] if k >= 0 else np.zeros(0)
+                values = self._values(k, self.certify_on, j)[0] if k >= 0 else np.zeros(0)
                 sides += [len(values) if k >= 0 else math.inf, _scaled_variance(values, lo, hi)]
             if relative:  # of means that the fit made equal
                 tolerance *= float(self._values(a, self.certify_on)[0].mean())

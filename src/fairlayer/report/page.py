@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from fairlayer.audit.numerals import confidence, count, stated
@@ -32,6 +33,9 @@ SECTIONS = (
     comparison_section,
     history_section,
 )
+
+
+OF_A_CLASS = (distributions_section, changes_section, calibration_section)
 
 
 def render(
@@ -69,7 +73,16 @@ def write_html(
 
 
 def _sections(audit: Audit) -> list[Section]:
-    return [section for section in (make(audit) for make in SECTIONS) if section is not None]
+    """The parts of the page; of several classes, those that are about one output once for each."""
+    sections = [section for section in (make(audit) for make in SECTIONS) if section is not None]
+    for j, report in enumerate(audit.classes):
+        found = (make(report.audit) for make in OF_A_CLASS)
+        sections += [
+            replace(section, anchor=f"{section.anchor}-{j}", title=f"{section.title}: class {report.name}")
+            for section in found
+            if section is not None
+        ]
+    return sections
 
 
 def _provenance(audit: Audit, date: datetime.date, further: Mapping[str, str]) -> dict[str, str]:

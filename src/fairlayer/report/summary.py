@@ -145,8 +145,9 @@ def _decisions(audit: Audit) -> Answer | None:
     if least is None or least.impact_ratio is None or least.impact_ratio == 1.0:
         return None
     ends = "" if least.ratio_interval is None else f" (interval {interval(least.ratio_interval)})"
+    of = "Of predicted classes" if audit.classes else f"At a threshold of {stated(audit.settings.threshold)}"
     text = (
-        f"At a threshold of {stated(audit.settings.threshold)}, {isolated(shortened(least.name, 60))} is selected at "
+        f"{of}, {isolated(shortened(least.name, 60))} is selected at "
         f"{number(least.impact_ratio)} times{ends} the rate of the group selected most."
     )
     if least.impact_ratio < FOUR_FIFTHS:

@@ -39,7 +39,7 @@ _ROUNDING = 1e6  # times the tolerance: a breach of a row that the active ones i
 _DEPENDENT = 1e-12  # a row whose squared distance to the span of the active ones is this small a share of its own
 
 
-@compiled(small=True)
+@compiled(small=True, borrows=True)
 def forward(L, size, x):
     """x <- L^-1 x."""
     for a in range(size):
@@ -49,7 +49,7 @@ def forward(L, size, x):
         x[a] = total / L[a, a]
 
 
-@compiled(small=True)
+@compiled(small=True, borrows=True)
 def backward(L, size, x):
     """x <- L'^-1 x."""
     for a in range(size - 1, -1, -1):
@@ -67,10 +67,9 @@ def _append_factor(L, size, column, corner):
     L[size, size] = np.sqrt(corner)
 
 
-@compiled(inner=True)
-def _refactor(L, H, pairs, size):
+@compiled(inner=True, borrows=True)
+def _refactor(L, H, pairs, size, column):
     """Cholesky factor of the active rows' Gram matrix, from scratch (after a row was dropped)."""
-    column = np.empty(max(size, 1))
     for a in range(size):
         for b in range(a):
             column[b] = pair_gram(H, pairs, a, b)
@@ -81,7 +80,7 @@ def _refactor(L, H, pairs, size):
         _append_factor(L, a, column, max(corner, 1e-300))
 
 
-@compiled(inner=True)
+@compiled(inner=True, borrows=True)
 def _enter(rows, q, allowance, ignored, pairs, at):
     """Put the most violated row of all into place `at`: the row's breach, its tolerance, and its family (or -1)."""
     entering, worst, allowed = -1, 1.0, 0.0
@@ -106,14 +105,24 @@ def solve_small(H, b, rows, tolerance, nu):
     statistics that cannot be where their rows want them.
     """
     K = b.size
-    L = np.zeros((K + 1, K + 1))
-    pairs = np.zeros((6, K + 3))
-    multiplier, step, column = np.zeros(K + 1), np.zeros(K + 1), np.zeros(K + 1)
-    ignored = np.zeros(rows.family.shape[1])  # breaches of rows that the active ones imply, off by rounding alone
-    q, allowance = b.copy(), tolerance.copy()  # which grows with what the statistics are made of
+    ignored = np.zeros(rows.family.shape[1])
+    return _solve_small(
+        H, b, rows, tolerance, nu, np.zeros((K + 1, K + 1)), np.zeros((6, K + 3)), ignored, np.zeros((6, K + 1))
+    )
+
+
+@compiled(inner=True, borrows=True)
+def _solve_small(H, b, rows, tolerance, nu, L, pairs, ignored, work):
+    """The same, in memory that is given.
+
+    ignored: breaches of rows that the active ones imply, off by rounding alone.
+    """
+    K = b.size
+    multiplier, step, column, q, allowance, spare = work[0], work[1], work[2], work[3], work[4], work[5]
     size = 0
     for k in range(K):
         nu[k] = 0.0
+        q[k], allowance[k] = b[k], tolerance[k]  # which grows with what the statistics are made of
 
     for _ in range(20 * (K + 10)):
         entering, worst, allowed = _enter(rows, q, allowance, ignored, pairs, size)
@@ -177,7 +186,7 @@ def solve_small(H, b, rows, tolerance, nu):
                 if a < size - 1:
                     multiplier[a] = multiplier[a + 1]
             size -= 1
-            _refactor(L, H, pairs, size)
+            _refactor(L, H, pairs, size, spare)
     else:
         return EXHAUSTED
 

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from itertools import pairwise
+from threading import Thread
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, UPPER, Rows
 from fairlayer.compiled import compiled
 from fairlayer.solve.loops import pull_back, solve_loops
 from fairlayer.solve.newton import DONE
+
+_SHARE = 64  # problems, fewer than which are not worth a thread of their own
+
+
+def by_threads(problems: int, work: Callable[..., None], *arguments: Any) -> None:
+    """Have compiled work on problems, work(first, last, ...), done by as many threads as torch uses."""
+    threads = max(1, min(torch.get_num_threads(), problems // _SHARE))
+    ends = [problems * share // threads for share in range(threads + 1)]
+    # Threads of one call: a pool would be lost in processes that are forked later.
+    others = [Thread(target=work, args=(*part, *arguments)) for part in pairwise(ends[1:])]
+    for thread in others:
+        thread.start()
+    work(0, ends[1], *arguments)
+    for thread in others:
+        thread.join()
 
 
 class Matrices(NamedTuple):
@@ -74,22 +93,20 @@ def _alone(n):
     return cell, count
 
 
+def new_ends(B: int, m: int, n: int) -> Ends:
+    """Room for the ends of B solves with m rows over n outputs."""
+    outcome, of_rows, of_outputs = np.empty(B, dtype=np.int64), np.empty((3, B, m)), np.empty((2, B, n))
+    return Ends(outcome, of_rows[0], *of_outputs, *of_rows[1:])
+
+
 @compiled
-def solve_batch(z, matrices, unit, out):
-    """Project every row of z, (B, n), into `out`."""
-    (B, n), m = z.shape, matrices.A.shape[1]
+def solve_batch(first, last, z, matrices, unit, out, ends):
+    """Project the rows of z, (B, n), from `first` to before `last`, into `out`, and note the ends."""
+    n, m = z.shape[1], matrices.A.shape[1]
     rows, (cell, count) = _new_rows(m, n), _alone(n)
     cell_weight = matrices.weight if matrices.weight.size > 0 else count
     nothing = np.empty(0)
-    ends = Ends(
-        np.empty(B, dtype=np.int64),
-        np.empty((B, m)),
-        np.empty((B, n)),
-        np.empty((B, n)),
-        np.empty((B, m)),
-        np.empty((B, m)),
-    )
-    for b in range(B):
+    for b in range(first, last):
         _fill(rows, matrices, b)
         outcome, nu, shift, slopes, missed, value, _ = solve_loops(
             matrices.kind,
@@ -113,15 +130,14 @@ def solve_batch(z, matrices, unit, out):
                 ends.outcome[b] = -1
         for i in range(n):
             ends.shift[b, i], ends.slopes[b, i] = shift[i], slopes[i]
-    return ends
 
 
 @compiled
-def pull_back_batch(gradient, z, matrices, ends, out):
-    """Vector-Jacobian products of the projections, into `out`."""
-    (B, n), m = z.shape, matrices.A.shape[1]
+def pull_back_batch(first, last, gradient, z, matrices, ends, out):
+    """Vector-Jacobian products of these projections, into `out`."""
+    n, m = z.shape[1], matrices.A.shape[1]
     rows, (cell, _) = _new_rows(m, n), _alone(n)
-    for b in range(B):
+    for b in range(first, last):
         _fill(rows, matrices, b)
         pull_back(
             matrices.kind, gradient[b], z[b], cell, matrices.weight, matrices.lo, matrices.hi, ends.shift[b],

@@ -46,7 +46,7 @@ def newton_tolerance(rows, absolute, count, tolerance):
             tolerance[k] = max(UNIT * ((8.0 + np.sqrt(samples[k])) * scale[k] + 8.0 * bound), 1e-300)
 
 
-@compiled(small=True)
+@compiled(small=True, borrows=True)
 def room(rows, f, scale):
     """How far a family's bounds can move inside before they meet."""
     if rows.family[KIND, f] == RATIO:  # equal means of this size leave so much
@@ -144,7 +144,7 @@ def all_hold(missed):
     return True
 
 
-@compiled
+@compiled(borrows=True)
 def widen_margins(rows, margins, missed, tolerance, eager):
     """Aim further inside where a row was missed; False where no room is left. eager: everywhere, and by more."""
     changed = False

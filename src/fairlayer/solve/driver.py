@@ -82,14 +82,14 @@ def begin(rows, count, weight, least, most, reach, start, unit):
     return Solve(rows, rows.family.copy(), np.zeros((2, rows.family.shape[1])), search)
 
 
-@compiled(small=True)
+@compiled(small=True, borrows=True)
 def _aim(solve):
     for f in range(solve.aim.shape[1]):
         solve.aim[UPPER, f] = solve.rows.family[UPPER, f] - solve.family[MARGIN, f]
         solve.aim[LOWER, f] = solve.rows.family[LOWER, f] + solve.family[MARGIN, f]
 
 
-@compiled(inner=True)
+@compiled(inner=True, borrows=True)
 def _search(solve):
     """One step of the method: ask for sums again, or have the output written."""
     rows = solve.rows
@@ -105,7 +105,7 @@ def _search(solve):
     return request
 
 
-@compiled(inner=True)
+@compiled(inner=True, borrows=True)
 def _judge(solve):
     """What to do about an output that was written and checked."""
     number, statistic, missed = solve.search.number, solve.search.statistic, solve.family[MISSED]
@@ -133,7 +133,7 @@ def _judge(solve):
     return request
 
 
-@compiled
+@compiled(borrows=True)
 def proceed(solve):
     """Take the answer to the last request; return the next, or FINISHED."""
     rows, number, cell, statistic = solve.rows, solve.search.number, solve.search.cell, solve.search.statistic

@@ -17,7 +17,7 @@ from fairlayer.compiled import compiled
 PLUS, MINUS, P, M, BOUND, FREE = range(6)
 
 
-@compiled(small=True)
+@compiled(small=True, borrows=True)
 def _set(pairs, at, plus, minus, p, m, bound, free):
     pairs[PLUS, at], pairs[MINUS, at] = plus, minus
     pairs[P, at], pairs[M, at] = p, m
@@ -31,7 +31,7 @@ def copy_pair(pairs, source, target):
         pairs[part, target] = pairs[part, source]
 
 
-@compiled(small=True)
+@compiled(small=True, borrows=True)
 def extremes(rows, q, f):
     """The greatest and the least of a family's statistics; -1 where it has none."""
     greatest, least = -1, -1
@@ -44,7 +44,7 @@ def extremes(rows, q, f):
     return greatest, least
 
 
-@compiled(inner=True)
+@compiled(inner=True, borrows=True)
 def worst_row(rows, q, f, pairs, at):
     """Put the most violated row of family f into `pairs`; by how much it is violated, negative where it holds."""
     if rows.family[KIND, f] == EACH:
@@ -72,7 +72,7 @@ def pair_value(pairs, j, q):
     return pairs[P, j] * q[int(pairs[PLUS, j])] - pairs[M, j] * q[int(pairs[MINUS, j])]
 
 
-@compiled(small=True)
+@compiled(small=True, borrows=True)
 def pair_gram(H, pairs, i, j):
     """Entry (i, j) of R H R', R the rows over statistics."""
     a, b, c, d = int(pairs[PLUS, i]), int(pairs[MINUS, i]), int(pairs[PLUS, j]), int(pairs[MINUS, j])
@@ -88,7 +88,7 @@ def add_pair(nu, pairs, j, amount):
     nu[int(pairs[MINUS, j])] -= amount * pairs[M, j]
 
 
-@compiled(small=True)
+@compiled(small=True, borrows=True)
 def held_at(rows, f, above, middle):
     """Where a statistic is held whose multiplier is positive (`above`) or negative: what a unit of that costs.
 
@@ -104,7 +104,7 @@ def held_at(rows, f, above, middle):
     return place
 
 
-@compiled(small=True)
+@compiled(small=True, borrows=True)
 def middle_of(rows, q, f):
     """The middle of a family's range; of ratios, the least."""
     middle = 0.0

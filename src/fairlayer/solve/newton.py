@@ -41,9 +41,10 @@ EVALUATE, DONE, INFEASIBLE, STALLED = 0, 1, 2, 3
 # A cell all of whose samples rest on a bound has slope zero, and a Newton step on it would be endless. Its slope is
 # taken to be `damping` times its weight: less after each full step, more after each cut one.
 _LEAST_DAMPING, _FIRST_DAMPING, _MOST_DAMPING = 1e-10, 1e-2, 1.0
-_MOST_EVALUATIONS = 2000
+_MOST_EVALUATIONS = 300  # 3 to 6 in practice; what takes more is solved in another way
 _NEAR = 1e5  # times the tolerance: slopes are rounding alone, and steps are taken without looking at them
 _FAR_APART = 1e4  # of the heaviest cell to the lightest
+_WIDE, _DENSE = 16, 4.0  # statistics, and how many of them there are to each that a cell counts towards
 _NEGLIGIBLE = 300.0  # times the tolerance: good enough once rounding stops progress
 
 # Places in Search.number: of the line search, and counters.
@@ -79,7 +80,7 @@ def statistics(rows, sums):
     return q
 
 
-@compiled
+@compiled(borrows=True)
 def shifts(rows, nu, shift):
     """shift = M nu, one number per cell."""
     for c in range(shift.size):
@@ -93,25 +94,48 @@ def shifts(rows, nu, shift):
 def gram(rows, slopes):
     """H = M' diag(slopes) M."""
     K = rows.offset.size
-    H = np.zeros((K, K))
-    for c in range(slopes.size):
-        if slopes[c] == 0.0:
-            continue
-        begin, end = rows.start[c], rows.start[c + 1]
-        for a in range(begin, end):
-            weighted = rows.value[a] * slopes[c]
-            k = rows.statistic[a]
-            for b in range(begin, a + 1):
-                H[k, rows.statistic[b]] += weighted * rows.value[b]
-    for k in range(K):  # entries of a cell need not stand in the order of the statistics
-        for i in range(k):
-            total = H[i, k] + H[k, i]
-            H[i, k] = total
-            H[k, i] = total
+    H = np.empty((K, K))
+    _fill_gram(rows, slopes, np.zeros(K), H)
     return H
 
 
-@compiled(inner=True)
+@compiled(inner=True, borrows=True)
+def _fill_gram(rows, slopes, line, H):
+    """The same into H. line: (K,) zeros, and so again at the end."""
+    K, G = rows.offset.size, slopes.size
+    for k in range(K):
+        for i in range(K):
+            H[k, i] = 0.0
+    # Where cells count towards many of the statistics, whole lines are added: many numbers at a time.
+    by_line = K >= _WIDE and _DENSE * rows.statistic.size >= K * G
+    for c in range(G):
+        if slopes[c] == 0.0:
+            continue
+        begin, end = rows.start[c], rows.start[c + 1]
+        if by_line:
+            for a in range(begin, end):
+                line[rows.statistic[a]] += rows.value[a]
+        for a in range(begin, end):
+            weighted = rows.value[a] * slopes[c]
+            k = rows.statistic[a]
+            if by_line:
+                own = H[k]
+                for i in range(K):
+                    own[i] += weighted * line[i]
+            else:
+                for b in range(begin, a + 1):
+                    H[k, rows.statistic[b]] += weighted * rows.value[b]
+        if by_line:
+            for a in range(begin, end):
+                line[rows.statistic[a]] = 0.0
+    for k in range(K):  # entries of a cell need not stand in the order of the statistics
+        for i in range(k):
+            total = H[k, i] if by_line else H[i, k] + H[k, i]
+            H[i, k] = total
+            H[k, i] = total
+
+
+@compiled(inner=True, borrows=True)
 def _slope(rows, search, q, ahead):
     """Slope of the negated dual along the direction, ahead of the trial point or behind it.
 
@@ -129,7 +153,7 @@ def _slope(rows, search, q, ahead):
     return total
 
 
-@compiled(inner=True)
+@compiled(inner=True, borrows=True)
 def _residual(rows, search, q):
     """Largest breach of a row, or of complementarity between a row and its multiplier, over its tolerance."""
     worst, tolerance = 0.0, search.statistic[TOLERANCE]
@@ -157,7 +181,7 @@ def _residual(rows, search, q):
     return worst
 
 
-@compiled
+@compiled(borrows=True)
 def proves_contradiction(rows, nu, least, most):
     """Whether multipliers prove that no output within its bounds satisfies the rows (Farkas).
 
@@ -183,7 +207,7 @@ def proves_contradiction(rows, nu, least, most):
     return total > 1e-10 * size
 
 
-@compiled(inner=True)
+@compiled(inner=True, borrows=True)
 def _place(rows, search, alpha):
     """Move the trial point to nu + alpha * direction, and the shifts with it."""
     search.number[_ALPHA] = alpha
@@ -249,6 +273,15 @@ def _aim(H, b, rows, search, tolerance, target):
 @compiled(inner=True)
 def _next_direction(rows, search, q):
     """Accept the trial point; aim at the optimum of the quadratic model there."""
+    K, G = q.size, search.cell.shape[1]
+    return _direction(
+        rows, search, q, np.empty(K), np.empty(G), np.empty(K), np.empty(K), np.zeros(K), np.empty((K, K))
+    )
+
+
+@compiled(inner=True, borrows=True)
+def _direction(rows, search, q, target, slopes, b, precision, line, H):
+    """The same, in memory that is given."""
     number, cell, tolerance = search.number, search.cell, search.statistic[TOLERANCE]
     nu, trial, direction = search.statistic[NU], search.statistic[TRIAL], search.statistic[DIRECTION]
     if number[_STARTED] == 0:
@@ -262,14 +295,13 @@ def _next_direction(rows, search, q):
     K, G = q.size, cell.shape[1]
     for k in range(K):
         nu[k] = trial[k]
-    target, slopes, b, precision = np.empty(K), np.empty(G), np.empty(K), np.empty(K)
     while True:
         for c in range(G):
             slopes[c] = max(cell[D, c], number[_DAMPING] * cell[WEIGHT, c])
             if number[_HALVINGS] > 0:
                 # The bottom of the line is a kink: slopes differ on its two sides, and the larger is the safe one.
                 slopes[c] = max(slopes[c], cell[SLOPES_LEFT, c], cell[SLOPES_RIGHT, c])
-        H = gram(rows, slopes)
+        _fill_gram(rows, slopes, line, H)
         for k in range(K):
             b[k] = q[k]
             for i in range(K):
@@ -319,12 +351,20 @@ def advance(rows, search):
 
     On INFEASIBLE, the trial point is the contradiction.
     """
+    return _advance(rows, search, np.empty(rows.offset.size))
+
+
+@compiled(inner=True, borrows=True)
+def _advance(rows, search, q):
+    """The same, the statistics in memory that is given."""
     number, cell, tolerance = search.number, search.cell, search.statistic[TOLERANCE]
-    q = statistics(rows, cell[S])
+    for k in range(q.size):
+        q[k] = -rows.offset[k]
     for c in range(cell.shape[1]):  # outputs may have grown, or be small differences of large numbers
-        size = abs(cell[S, c]) + cell[D, c] * abs(cell[SHIFT, c])
+        total, size = cell[S, c], abs(cell[S, c]) + cell[D, c] * abs(cell[SHIFT, c])
         for e in range(rows.start[c], rows.start[c + 1]):
             k = rows.statistic[e]
+            q[k] += rows.value[e] * total
             tolerance[k] = max(tolerance[k], 8.0 * UNIT * abs(rows.value[e]) * size)
     number[_EVALUATIONS] += 1
     residual = _residual(rows, search, q)
@@ -356,7 +396,7 @@ def advance(rows, search):
     return outcome
 
 
-@compiled(inner=True)
+@compiled(inner=True, borrows=True)
 def _cut(rows, search, q):
     """Where in the bracket to look next, as a share of it, if the step was too long; -1 if it was not.
 
@@ -382,7 +422,7 @@ def _cut(rows, search, q):
     return min(max(share, 0.01), 0.99)
 
 
-@compiled
+@compiled(borrows=True)
 def place_at(rows, search, nu):
     """Put the search at given multipliers, found elsewhere."""
     for k in range(nu.size):

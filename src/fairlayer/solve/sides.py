@@ -45,7 +45,7 @@ def _sparse_factor(H):
     return True
 
 
-@compiled(inner=True)
+@compiled(inner=True, borrows=True)
 def _sparse_solve(L, x):
     """x <- (L L')^-1 x."""
     n = x.size
@@ -63,7 +63,7 @@ def _sparse_solve(L, x):
         x[k] = total / L[k, k]
 
 
-@compiled(small=True)
+@compiled(small=True, borrows=True)
 def _middle_share(rows, f, side):
     """How much a statistic held on a side moves with the middle of its family."""
     if rows.family[KIND, f] == EACH:
@@ -73,7 +73,7 @@ def _middle_share(rows, f, side):
     return 1.0 / rows.family[COEFFICIENT, f]
 
 
-@compiled(small=True)
+@compiled(small=True, borrows=True)
 def _held_at(rows, f, side):
     """Where a statistic is held on a side, from its family's middle."""
     if rows.family[KIND, f] == EACH:

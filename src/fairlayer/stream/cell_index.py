@@ -1,8 +1,10 @@
 """The book of a stream: every cell it has met, and what the constraints say over them.
 
 Cells are numbered in order of appearance and keep their numbers for good; groups never seen before may appear at any
-time. Where a constraint needs targets, samples whose target has not arrived are cells of their own: they count for the
-constraints that need none.
+time. Where a sample has several outputs, such as the probabilities of d classes, its cell c stands for the cells c d to
+c d + d - 1 of the account, one for each: an output is one more label of a cell, and rows compare groups output by
+output. Where a constraint needs targets, samples whose target has not arrived are cells of their own: they count for
+the constraints that need none.
 """
 
 from __future__ import annotations
@@ -39,12 +41,17 @@ class Table(NamedTuple):
 class CellIndex:
     """Cells met so far. `digits[c, j]` is the position of cell c's label in `labels[j]`.
 
-    levels: all labels that attributes can have, where others are to be refused.
+    levels: all labels that attributes can have, where others are to be refused. output: what one of several outputs is
+    called in the names of rows. width: how many outputs a sample has, known from the first batch on.
     """
 
-    def __init__(self, rules: ConstraintSet, levels: Mapping[Name, Sequence[Label]] | None = None):
+    def __init__(
+        self, rules: ConstraintSet, levels: Mapping[Name, Sequence[Label]] | None = None, output: str = "output"
+    ):
         self.rules = rules
         self.levels = levels
+        self.output = output
+        self.width = 1
         self.names: tuple[Name, ...] | None = None
         self.keys: tuple[Key, ...] = ()
         self.labels: list[dict[Label, int]] = []
@@ -89,7 +96,15 @@ class CellIndex:
         known = groups.shape == (n, len(table.start)) and number_table(groups, *table, cell)
         return cell if known else None
 
-    def locate(self, n: int, groups: Any, features: Any, targets: Any, new: bool = True) -> np.ndarray:
+    def check_width(self, width: int) -> None:
+        """Refuse a batch whose samples have more or fewer outputs than those before."""
+        if self.names is not None and width != self.width:
+            raise InputError(
+                f"z has {width} {'column' if width == 1 else 'columns'}, this stream {self.width}: pass as many "
+                "outputs per sample as in its first batch."
+            )
+
+    def locate(self, n: int, groups: Any, features: Any, targets: Any, new: bool = True, width: int = 1) -> np.ndarray:
         """The number of each sample's cell. new: give new cells new numbers; otherwise they are -1."""
         names, columns = self._columns(n, groups, features, targets)
         cells = assign_cells(list(columns.values()), n)
@@ -103,7 +118,7 @@ class CellIndex:
             for label in (*names, *(label for labels in found for label in labels)):
                 _plain(label)  # refuses what cannot be kept, before anything is changed
             if self.names is None:
-                self.names, self.keys = names, tuple(columns)
+                self.names, self.keys, self.width = names, tuple(columns), width
                 self.labels = [{} for _ in columns]
             known[missing] = [self.number(labels) if new else self.find(labels) for labels in found]
             self._remember(list(columns.values()), cells.levels, known)
@@ -144,15 +159,18 @@ class CellIndex:
         """The labels of a cell."""
         return tuple(list(self.labels[j])[digit] for j, digit in enumerate(self.digits[cell]))
 
-    def cell_text(self, cell: int) -> str:
-        """The labels of a cell as JSON, by which logs name it."""
-        return json.dumps([_plain(label) for label in self.cell_labels(cell)])
+    def cell_text(self, place: int) -> str:
+        """The labels of a cell of the account as JSON, by which logs name it; the last is that of several outputs."""
+        cell, output = divmod(place, self.width)
+        labels = [_plain(label) for label in self.cell_labels(cell)]
+        return json.dumps(labels if self.width == 1 else [*labels, f"{self.output} {output}"])
 
     @property
     def plan(self) -> RowPlan:
-        """Rows over the cells met so far."""
+        """Rows over the cells of the account."""
         if self._plan is None:
             digits = np.array(self.digits, dtype=np.int64).reshape(len(self.digits), len(self.keys))
+            digits = np.repeat(digits, self.width, axis=0)
             grid = {key: GridColumn(tuple(self.labels[j]), digits[:, j]) for j, key in enumerate(self.keys)}
             # Before the first batch, which brings the attributes, nobody can be compared.
             nobody = tuple(() for _ in self.rules.constraints)
@@ -161,7 +179,12 @@ class CellIndex:
             if LABELLED in grid:
                 labelled = grid[LABELLED]
                 known = np.array([bool(label) for label in labelled.labels], dtype=bool)[labelled.digits]
-            self._plan = make_plan(self.rules, groupings, grid, len(digits), known)
+            plan = make_plan(self.rules, groupings, grid, len(digits), known)
+            if self.width > 1:
+                output = np.arange(len(digits)) % self.width
+                each = [(output == j, f"{self.output} {j}") for j in range(self.width)]
+                plan = RowPlan([family.of_column(*one) for one in each for family in plan.families], len(digits))
+            self._plan = plan
         return self._plan
 
     def labels_met(self) -> dict[Name, tuple[Label, ...]]:
@@ -169,16 +192,17 @@ class CellIndex:
         return {key[1]: tuple(labels) for key, labels in zip(self.keys, self.labels, strict=True) if key[0] == "group"}
 
     def waiting(self) -> np.ndarray:
-        """(G,) which cells hold decisions that wait for their targets."""
+        """(G,) which cells of the account hold decisions that wait for their targets."""
         at = self.keys.index(LABELLED) if LABELLED in self.keys else None
         unlabelled = None if at is None else self.labels[at].get(False)
-        return np.array([at is not None and digits[at] == unlabelled for digits in self.digits], dtype=bool)
+        waits = [at is not None and digits[at] == unlabelled for digits in self.digits]
+        return np.repeat(np.array(waits, dtype=bool), self.width)
 
     def without_target(self) -> np.ndarray:
         """(G,) of each cell with a target, the cell of like samples without one; -1 where there is none."""
         at = self.keys.index(LABELLED) if LABELLED in self.keys else None
-        if at is None:
-            return np.full(len(self.digits), -1)
+        if at is None or self.width > 1:  # samples of several outputs do not wait
+            return np.full(len(self.digits) * self.width, -1)
         free = [j for j, key in enumerate(self.keys) if key[0] in ("group", "feature")]
         unlabelled = self.labels[at].get(False)
         pending = {
@@ -198,6 +222,7 @@ class CellIndex:
             "keys": [[_plain(part) for part in key] for key in self.keys],
             "labels": [[_plain(label) for label in labels] for labels in self.labels],
             "digits": [list(digits) for digits in self.digits],
+            **({"width": self.width} if self.width > 1 else {}),
         }
 
     def load_data(self, data: dict[str, Any]) -> None:
@@ -208,6 +233,7 @@ class CellIndex:
         self.keys = tuple(tuple(map(_label, key)) for key in data["keys"])
         self.labels = [{_label(label): v for v, label in enumerate(labels)} for labels in data["labels"]]
         self.digits = [tuple(digits) for digits in data["digits"]]
+        self.width = data.get("width", 1)
         self._numbers = {digits: number for number, digits in enumerate(self.digits)}
         self._known, self._table, self._plan = {}, None, None
 

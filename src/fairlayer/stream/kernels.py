@@ -165,23 +165,26 @@ def pooled_statistics(so_far):
 
 
 @compiled
-def settle(z, out, counted, cell, sums, error, square):
+def settle(z, out, counted, cell, sums, error, square, width):
     """Enter an emitted batch: counts, and exact sums of what is counted, the outputs themselves or decisions.
 
+    width: outputs of each sample, which follow each other; its change is that of the output that changed most.
     Returns (samples changed, sum, sum of squares and largest of the changes).
     """
-    changed, change, square_change, largest = 0.0, 0.0, 0.0, 0.0
+    changed, change, square_change, largest, most = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(z.size):
         c, y = cell[i], float(counted[i])
         sums[c, COUNT] += 1.0
         sums[c, TOTAL], sums[c, TOTAL + 1] = add_exactly(sums[c, TOTAL], sums[c, TOTAL + 1], y)
         error[c, 0] += UNIT * abs(sums[c, TOTAL + 1])
         square[c] += y * y
-        difference = abs(float(out[i]) - float(z[i]))
-        changed += 1.0 if difference > 0.0 else 0.0
-        change += difference
-        square_change += difference * difference
-        largest = max(largest, difference)
+        most = max(most, abs(float(out[i]) - float(z[i])))
+        if (i + 1) % width == 0:
+            changed += 1.0 if most > 0.0 else 0.0
+            change += most
+            square_change += most * most
+            largest = max(largest, most)
+            most = 0.0
     return changed, change, square_change, largest
 
 

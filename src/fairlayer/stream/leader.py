@@ -19,7 +19,7 @@ import numpy as np
 from fairlayer.binding.bounds import Box
 from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.row_plan import RowPlan
-from fairlayer.binding.rows import RATIO
+from fairlayer.binding.rows import RATIO, Rows
 from fairlayer.compiled import compiled
 from fairlayer.solve.loops import solve_loops
 from fairlayer.solve.newton import DONE
@@ -192,10 +192,24 @@ class Leader:
         cells, plan = self.account.cells, self.book.plan
         future = self.horizon()
         z, cell, weights, count, weight = coming_samples(
-            self.kind, cells["ring"], cells["ring_count"], cells["past"], future
+            self.kind, cells["ring"], cells["ring_count"], cells["past"], future * self.book.width
         )
         if not len(z) or not len(plan.kind):
             return
+        rows, some = self.rows_ahead(weight, future)
+        sides = (side.astype(np.float64) for side in (box.lo, box.hi))
+        outcome, nu, *_ = solve_loops(
+            self.kind, z, cell, weights, count, weight, *sides, rows, np.zeros(0), UNIT, False, np.empty(len(z))
+        )
+        if outcome == DONE:
+            self.set_prices(nu / some)
+
+    def rows_ahead(self, weight: np.ndarray, future: float) -> tuple[Rows, np.ndarray]:
+        """The pooled rows after the samples expected, aimed inside their bounds, and (K,) what the means are over.
+
+        weight: (G,) of the samples expected in each cell; future: of them all.
+        """
+        cells, plan = self.account.cells, self.book.plan
         entries = (plan.start, plan.statistic, plan.share)
         counted, high, low, _ = history(*entries, plan.residual, cells["sums"], cells["error"])
         total = counted + plan.totals(weight)
@@ -204,26 +218,24 @@ class Leader:
         upper = self.book.rules.limits(plan)[1]
         upper = upper - self.margins(noise(*entries, cells["sums"], cells["square"], counted), future, upper)
         lower = np.where(plan.kind == RATIO, -np.inf, -upper)
-        rows = plan.rows(plan.share / some[plan.statistic], known, -(high + low) / some, lower, upper)
-        sides = (side.astype(np.float64) for side in (box.lo, box.hi))
-        outcome, nu, *_ = solve_loops(
-            self.kind, z, cell, weights, count, weight, *sides, rows, np.zeros(0), UNIT, False, np.empty(len(z))
-        )
-        if outcome == DONE:
-            self.account.price = dict(zip(plan.labels, (nu / some).tolist(), strict=True))
-            self._shift = None
+        return plan.rows(plan.share / some[plan.statistic], known, -(high + low) / some, lower, upper), some
+
+    def set_prices(self, price: np.ndarray) -> None:
+        """Take these from now on, (K,) one of each statistic."""
+        self.account.price = dict(zip(self.book.plan.labels, price.tolist(), strict=True))
+        self._shift = None
 
     def margins(self, variance: np.ndarray, future: float, upper: np.ndarray) -> np.ndarray:
         """(F,) how far to keep away from the tolerances: some standard deviations of the pooled gap."""
         plan, numbers = self.book.plan, self.account.numbers
-        samples, emitted = numbers["samples"], float(self.account.count.sum())
+        samples, emitted = numbers["samples"], float(self.account.count.sum()) / self.book.width
         batch = samples / numbers["batches"] if samples else 1.0
         deviations = self.margin * np.sqrt(2.0 * np.log1p(samples / batch**2))
         largest = np.zeros(len(plan.kind))
         for f, (first, last) in enumerate(zip(plan.first[:-1].tolist(), plan.first[1:].tolist(), strict=True)):
             largest[f] = np.sort(variance[first:last])[-2:].sum()
         # Equal means as they are now leave a share of them to a ratio.
-        mean = float(self.account.total.sum()) / emitted if emitted else 0.0
+        mean = float(self.account.total.sum()) / (emitted * self.book.width) if emitted else 0.0
         room = np.where(plan.kind == RATIO, 0.5 * (1.0 - plan.ratio) * mean, upper)
         return np.minimum(deviations * np.sqrt(largest / (1.0 + 2.0 * emitted / future)), room)
 

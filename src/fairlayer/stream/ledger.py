@@ -18,6 +18,7 @@ from fairlayer.binding.groups import Column
 from fairlayer.binding.row_plan import PresentRows, RowPlan
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.solution import Status, StreamFacts
+from fairlayer.solve.class_rows import column_cells
 from fairlayer.solve.smooth import SQUARED
 from fairlayer.stream.agreement import note_raw
 from fairlayer.stream.cell_index import LABELLED, CellIndex
@@ -32,6 +33,7 @@ from fairlayer.stream.cell_sums import (
     CellSums,
     Fields,
 )
+from fairlayer.stream.class_leader import ClassLeader
 from fairlayer.stream.fair_rounding import limit_units
 from fairlayer.stream.kernels import history, note_shares, pooled_statistics, settle
 from fairlayer.stream.leader import Leader
@@ -54,12 +56,15 @@ class Ledger:
         bounds: Any,
         levels: Mapping[Name, Sequence[Label]] | None = None,
         kind: int | None = SQUARED,
+        simplex: bool = False,
     ):
+        """kind: of discrepancy, as compiled loops have it; simplex: outputs are probabilities of several classes."""
         self.rules = rules
         self.tolerances = tolerances
         self.bounds = bounds
         self.quantity = Quantity.of(rules)
-        self.book = CellIndex(rules, levels)
+        self.simplex = simplex
+        self.book = CellIndex(rules, levels, "class" if simplex else "output")
         self.account = CellSums(self._fields())
         self.kind = kind
         self.leader = self._new_leader()
@@ -74,19 +79,22 @@ class Ledger:
 
     def _new_leader(self) -> Leader:
         threshold = self.quantity.threshold
-        if threshold is None:
-            return Leader(self.book, self.account, self.kind)
-        return ThresholdLeader(self.book, self.account, threshold)
+        if threshold is not None:
+            return ThresholdLeader(self.book, self.account, threshold)
+        return (ClassLeader if self.simplex else Leader)(self.book, self.account, self.kind)
 
     # Entering
 
-    def locate(self, n: int, groups: Any, features: Any, targets: Any, new: bool = True) -> np.ndarray:
-        """The cell of each sample of a batch, with room for it in the account; -1 for new ones if none may be made."""
+    def locate(self, n: int, groups: Any, features: Any, targets: Any, new: bool = True, width: int = 1) -> np.ndarray:
+        """The cell of each output of a batch, with room for it in the account; below 0 for a new one, if none may be
+        made. width: outputs of each sample.
+        """
+        self.book.check_width(width)
         cell = self.book.look_up(groups, n)
         if cell is None:
-            cell = self.book.locate(n, groups, features, targets, new)
-            self.account.grow(len(self.book))
-        return cell
+            cell = self.book.locate(n, groups, features, targets, new, width)
+            self.account.grow(len(self.book) * self.book.width)
+        return column_cells(cell, width)
 
     def enter(
         self, raw: np.ndarray, outcome: Outcome, cell: np.ndarray, targets: np.ndarray | None
@@ -95,7 +103,7 @@ class Ledger:
         cells, numbers = self.account.cells, self.account.numbers
         counted = self.quantity.measured(outcome.value)
         changed, change, square, largest = settle(
-            raw, outcome.value, counted, cell, cells["sums"], cells["error"], cells["square"]
+            raw, outcome.value, counted, cell, cells["sums"], cells["error"], cells["square"], self.book.width
         )
         self.leader.learn(raw, cell)
         if targets is not None:
@@ -104,7 +112,7 @@ class Ledger:
         early_or_late = self.account.moments[int(numbers["samples"] >= EARLY)]
         note_raw(self.quantity.measured(raw), counted, cell, cells["sums"], early_or_late)
         numbers["batches"] += 1
-        numbers["samples"] += len(raw)
+        numbers["samples"] += len(raw) // self.book.width
         numbers["changed"] += changed
         numbers["change"] += change
         numbers["square_change"] += square
@@ -155,9 +163,10 @@ class Ledger:
         return numbers
 
     def warm_up(self, raw: np.ndarray, groups: Any, features: Any = None) -> None:
-        """Let the leader learn from past data, which do not enter the ledger."""
-        cell = self.locate(len(raw), groups, features, None)
-        self.leader.warm_up(raw, cell)
+        """Let the leader learn from past data, of shape (n,) or (n, d), which do not enter the ledger."""
+        width = raw[0].size if len(raw) else 1
+        cell = self.locate(len(raw), groups, features, None, width=width)
+        self.leader.warm_up(raw.reshape(-1), cell)
         self.account.numbers["taught"] += len(raw)
         self.resolve()
 

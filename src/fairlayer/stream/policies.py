@@ -9,26 +9,26 @@ import numpy as np
 import torch
 
 from fairlayer.binding.bounds import Box
-from fairlayer.binding.exact_sums import exact_sums
 from fairlayer.binding.row_plan import PresentRows, RowPlan
 from fairlayer.binding.rows import Rows
 from fairlayer.binding.system import bind
 from fairlayer.projection import project
 from fairlayer.solution import Status
 from fairlayer.solve import statistic_scale
-from fairlayer.solve.certify import shortfalls
+from fairlayer.solve.class_driver import nearest_classes
+from fairlayer.solve.class_rows import by_class, class_problem, missed_by, spread_multipliers
 from fairlayer.solve.discrepancy import find_discrepancy, inner_limits
 from fairlayer.solve.feasibility import least_excess, widened
 from fairlayer.solve.loops import solve_loops
 from fairlayer.solve.newton import DONE
 from fairlayer.solve.priced_step import soft_step
+from fairlayer.solve.simplex_passes import write
 from fairlayer.solve.smooth import shifted
 from fairlayer.stream.fair_rounding import decide
 from fairlayer.stream.kernels import history, localised, pooled_rows, target_sums
 from fairlayer.stream.quantity import check_sides, decided_scores
 
 if TYPE_CHECKING:
-    from fairlayer.stream.cell_sums import CellSums
     from fairlayer.stream.ledger import Ledger
     from fairlayer.stream.settings import Settings
     from fairlayer.stream.threshold_leader import ThresholdLeader
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 class Incoming(NamedTuple):
     """A batch that has arrived, read and checked."""
 
-    raw: np.ndarray  # (n,)
-    cell: np.ndarray  # (n,) int32
+    raw: np.ndarray  # (n,); of several outputs (n d,), sample by sample
+    cell: np.ndarray  # int32, the same
     box: Box
     groups: Any
     features: Any
-    targets: np.ndarray | None
+    targets: np.ndarray | None  # of every output
 
 
 class Outcome(NamedTuple):
     """What a policy emits."""
 
-    value: np.ndarray  # (n,)
+    value: np.ndarray  # as the raw ones
     nu: np.ndarray  # multipliers of the pooled statistics; under Algorithm 1 of the batch's own, in their places
     status: Status
     excess: float = 0.0
@@ -59,18 +59,8 @@ def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
     """The leader's shift, then the nearest outputs that keep every pooled row, and the batch's own if asked to."""
     account, plan, raw, box = ledger.account, ledger.book.plan, batch.raw, batch.box
     inside = box.within(*inner_limits(find_discrepancy(settings.discrepancy), torch.from_numpy(raw[:0]).dtype))
-    shift, (lower, upper, _, _) = ledger.leader.shift(), settings.rules.limits(plan)
-    cells, local, count = localised(batch.cell, len(account))
-    known = batch.targets if plan.any_residual and batch.targets is not None else _NONE
-    entries = (plan.start, plan.statistic, plan.share)
-    so_far = history(*entries, plan.residual, account.cells["sums"], account.cells["error"])
-    family = np.stack([plan.kind, plan.ratio, lower, upper])
-    rows = Rows(*_parts(plan, *pooled_rows(
-        *entries, plan.residual, so_far, cells, count, target_sums(known, local, len(cells)), plan.first, family
-    )))  # fmt: skip
-    if settings.each_batch:
-        rows = _with_batch_rows(rows, plan, cells, count, target_sums(known, local, len(cells)), family)
-    led = shifted(settings.kind, raw, batch.cell, shift)
+    rows, local, count = _rows(ledger, settings, batch)
+    led = shifted(settings.kind, raw, batch.cell, ledger.leader.shift())
     sides = tuple(side.astype(np.float64) for side in (box.lo, box.hi))
     single, out = raw.dtype == np.float32, np.empty(len(raw))
     unit = float(np.finfo(raw.dtype).eps) / 2
@@ -85,7 +75,7 @@ def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
         return Outcome(out.astype(raw.dtype), nu, Status.OPTIMAL)
     # No exact solution was found. For mean parity the overall mean for everyone is one.
     promised = np.resize([settings.rules.constraints[owner].always_feasible for owner in plan.owner], len(rows.kind))
-    constant = _constant(account, inside, raw)
+    constant = _constant(ledger, raw, inside.lowest, inside.highest)
     if promised.all() and _holds(constant, local, rows, not account.count.any()):
         return Outcome(constant, np.zeros(len(nu)), Status.OPTIMAL)
     if outcome == DONE:
@@ -103,6 +93,53 @@ def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
 
 
 _NONE = np.zeros(0)
+
+
+def keep_classes(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
+    """The same for class probabilities: the nearest on the simplex that keep every pooled row of every class."""
+    classes, raw, size = ledger.book.width, batch.raw, len(ledger.book.plan.residual)
+    rows, local, _ = _rows(ledger, settings, batch)
+    z, led = raw.astype(np.float64).reshape(-1, classes), np.empty((len(raw) // classes, classes))
+    write(settings.kind, z, batch.cell[::classes] // classes, ledger.leader.shift().reshape(-1, classes), led)
+    ahead = by_class(rows, classes, 1 + settings.each_batch, np.ones(len(rows.start) - 1, dtype=bool))
+    cell = local[::classes] // classes
+    problem = class_problem(settings.kind, led, cell, _NONE, ahead)
+    least = np.finfo(raw.dtype).tiny if settings.discrepancy == "entropy" else 0.0
+
+    def rounded(out: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        value = np.maximum(out.astype(raw.dtype), raw.dtype.type(least))
+        return value, value.astype(np.float64)
+
+    def certify(exact: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        sums, missed = missed_by(exact, cell, _NONE, rows)
+        return sums, missed[ahead.families]
+
+    value, found, missed, _, _, solved = nearest_classes(problem, float(np.finfo(raw.dtype).eps) / 2, rounded, certify)
+    if solved and (missed <= 0.0).all():
+        nu = spread_multipliers(found.nu, float(len(z)), ahead, len(rows.offset))
+        return Outcome(value.reshape(-1), nu[:size], Status.OPTIMAL)
+    constant = _constant(ledger, raw, least, np.inf)
+    if _holds(constant, local, rows, not ledger.account.count.any()):
+        return Outcome(constant, np.zeros(size), Status.OPTIMAL)
+    return Outcome(value.reshape(-1) if solved else constant, np.zeros(size), Status.ROUNDED)
+
+
+def _rows(ledger: Ledger, settings: Settings, batch: Incoming) -> tuple[Rows, np.ndarray, np.ndarray]:
+    """The pooled rows after a batch, and its own if asked for; the cell of each output among those of the batch, and
+    how many outputs each has."""
+    account, plan = ledger.account, ledger.book.plan
+    lower, upper, _, _ = settings.rules.limits(plan)
+    cells, local, count = localised(batch.cell, len(account))
+    known = batch.targets if plan.any_residual and batch.targets is not None else _NONE
+    entries = (plan.start, plan.statistic, plan.share)
+    so_far = history(*entries, plan.residual, account.cells["sums"], account.cells["error"])
+    family, targets = np.stack([plan.kind, plan.ratio, lower, upper]), target_sums(known, local, len(cells))
+    rows = Rows(*_parts(plan, *pooled_rows(
+        *entries, plan.residual, so_far, cells, count, targets, plan.first, family
+    )))  # fmt: skip
+    if settings.each_batch:
+        rows = _with_batch_rows(rows, plan, cells, count, targets, family)
+    return rows, local, count
 
 
 def _parts(plan: RowPlan, start: Any, statistic: Any, value: Any, offset: Any, present: Any, family: Any) -> tuple:
@@ -132,11 +169,12 @@ def _with_batch_rows(
     )
 
 
-def _constant(account: CellSums, box: Box, raw: np.ndarray) -> np.ndarray:
-    """The overall mean so far, for everyone."""
-    samples = account.count.sum()
-    middle = account.total.sum() / samples if samples else float(raw.mean())
-    return np.full_like(raw, min(max(middle, box.lowest), box.highest))
+def _constant(ledger: Ledger, raw: np.ndarray, low: float, high: float) -> np.ndarray:
+    """The overall mean so far, of each of several outputs, for everyone."""
+    account, width = ledger.account, ledger.book.width
+    samples = account.count.sum() / width
+    middle = account.total.reshape(-1, width).sum(axis=0) / samples if samples else raw.reshape(-1, width).mean(axis=0)
+    return np.tile(np.clip(middle, low, high), len(raw) // width).astype(raw.dtype)
 
 
 def _holds(value: np.ndarray, local: np.ndarray, rows: Rows, first: bool) -> bool:
@@ -146,9 +184,7 @@ def _holds(value: np.ndarray, local: np.ndarray, rows: Rows, first: bool) -> boo
 
 def _excess(value: np.ndarray, local: np.ndarray, rows: Rows) -> float:
     """By how much outputs may miss their rows."""
-    S, error, missed = np.zeros(len(rows.start) - 1), np.zeros(len(rows.start) - 1), np.zeros(len(rows.kind))
-    exact_sums(value.astype(np.float64), local, _NONE, S, error)
-    shortfalls(rows, S, error, missed)
+    missed = missed_by(value.astype(np.float64).reshape(-1, 1), local, _NONE, rows)[1]
     return float(missed.max(initial=-np.inf))
 
 
@@ -206,6 +242,7 @@ def _placed(pooled: PresentRows, labels: Sequence[str], nu: np.ndarray) -> np.nd
 
 POLICIES: dict[str, Callable[..., Outcome]] = {
     "ledger": keep_ledger,
+    "classes": keep_classes,
     "decisions": keep_decisions,
     "primal-dual": primal_dual,
 }

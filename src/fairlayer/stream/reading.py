@@ -18,23 +18,23 @@ MOST = 1e140  # whose squares a stream can add up for ever
 
 
 def read_outputs(z: Any) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
-    """Outputs as a flat array, and how to give outputs back in the form they came."""
+    """Outputs, of shape (n,) or (n, d), and how to give outputs back in the form they came."""
     is_tensor = isinstance(z, torch.Tensor)
     known = not is_tensor or z.dtype in (torch.float32, torch.float64)
     array = as_numpy(z, "z") if known else None
     if array is None or array.dtype not in (np.float32, np.float64):
         raise InputError(f"z must hold float32 or float64; got {getattr(z, 'dtype', type(z).__name__)}.")
     shape = array.shape
-    if array.ndim == 0 or array.ndim > 2 or (array.ndim == 2 and shape[1] != 1):
-        raise InputError(f"z has shape {tuple(shape)}: pass one output per sample, shape (n,) or (n, 1).")
-    flat = _in_one_layout(array.reshape(-1))
-    _refuse_large(flat, "z")
+    if array.ndim not in (1, 2) or 0 in shape[1:]:
+        raise InputError(f"z has shape {tuple(shape)}: pass outputs of shape (n,) or (n, d).")
+    outputs = _in_one_layout(array.reshape(-1) if shape[1:] == (1,) else array)
+    _refuse_large(outputs, "z")
 
     def like(value: np.ndarray) -> Any:
         shaped = value.reshape(shape)
         return torch.from_numpy(shaped).to(z.device) if is_tensor else shaped
 
-    return flat, like
+    return outputs, like
 
 
 def read_labels(groups: Any) -> Any:
@@ -55,12 +55,14 @@ def _in_one_layout(array: np.ndarray) -> np.ndarray:
     return np.require(array, requirements=("C", "W"))
 
 
-def read_targets(targets: Any, n: int | None = None) -> np.ndarray:
-    """Targets as an array of finite numbers."""
+def read_targets(targets: Any, n: int | None = None, width: int = 1) -> np.ndarray:
+    """Targets as an array of finite numbers: (n,), or (n, width) where every one of several outputs has its own."""
     try:
-        values = as_numpy(targets).astype(np.float64).reshape(-1)
+        values = as_numpy(targets).astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"targets of a stream must be numbers ({error}): number the classes, 0 and 1.") from error
+    if width == 1 or values.shape != (n, width):
+        values = values.reshape(-1)
     if n is not None and len(values) != n:
         raise InputError(f"targets has {len(values)} entries for {n} outputs: pass one per output.")
     _refuse_large(values, "targets")
@@ -70,8 +72,9 @@ def read_targets(targets: Any, n: int | None = None) -> np.ndarray:
 def _refuse_large(values: np.ndarray, name: str) -> None:
     fits = np.abs(values) <= min(MOST, float(np.finfo(values.dtype).max))  # false for NaN
     if not fits.all():
-        position = int(np.argmin(fits))
-        raise InputError(f"{name}[{position}] is {values[position]}: pass finite numbers of at most {MOST:g} in size.")
+        position = np.unravel_index(int(np.argmin(fits)), values.shape)
+        where = ", ".join(map(str, position))
+        raise InputError(f"{name}[{where}] is {values[position]}: pass finite numbers of at most {MOST:g} in size.")
 
 
 def read_ids(ids: Sequence[Any] | None, n: int) -> list[str]:

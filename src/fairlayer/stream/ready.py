@@ -1,6 +1,6 @@
 """Everything that a stream runs, compiled and loaded before it is needed.
 
-Compiling takes the better part of a minute, loading what is compiled a second. Inside a transaction other writers would
+Compiling takes up to half a minute, loading what is compiled a second. Inside a transaction other writers would
 wait for it. So a stream in a store goes through everything beforehand, in memory: each kind of step, in float32 and
 float64.
 """
@@ -27,6 +27,8 @@ def prepare(*ways: str, discrepancy: str = "squared") -> None:
                 for dtype in (np.float32, np.float64):
                     if way == "decisions":
                         _rehearse_decisions(dtype)
+                    elif way == "classes":
+                        _rehearse_classes(dtype)
                     else:
                         _rehearse(way, dtype, discrepancy)
                 _READY.add((way, discrepancy))
@@ -46,6 +48,19 @@ def _rehearse_decisions(dtype: Any) -> None:
     other = Stream([RateParity(ratio=0.9)])
     for part in (slice(4), slice(2)):
         other.update(z[part], {"g": words["g"][part]})
+
+
+def _rehearse_classes(dtype: Any) -> None:
+    """The same for streams of class probabilities."""
+    from fairlayer.stream.stream import Stream
+
+    table = np.array([[0, 1], [1, 0], [0, 0], [1, 1]])
+    z = np.array([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7], [0.2, 0.6, 0.2], [0.3, 0.3, 0.4]], dtype)
+    stream = Stream([MeanParity(0.01)], simplex=True, warm_start=(z, table))
+    for part in (slice(4), slice(2), slice(1)):
+        stream.update(z[part], table[part])
+        stream.update(z[part], {j: table[part, j].copy() for j in range(2)})
+    stream.certificate()
 
 
 def _rehearse(policy: str, dtype: Any, discrepancy: str) -> None:

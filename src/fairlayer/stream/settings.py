@@ -12,9 +12,10 @@ import torch
 
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.classes import KINDS, check_class_kind, check_class_rules, check_class_shape, check_probabilities
 from fairlayer.constraints import Constraint, read_constraint
 from fairlayer.errors import InputError
-from fairlayer.solve.discrepancy import check_interval, compiled_kind, find_discrepancy
+from fairlayer.solve.discrepancy import check_domain, check_interval, compiled_kind, find_discrepancy
 from fairlayer.stream.quantity import Quantity
 from fairlayer.stream.reading import read_positive, read_whole
 
@@ -34,17 +35,46 @@ class Settings:
     eta: float
     each_batch: bool
     discrepancy: str
+    simplex: bool  # outputs are probabilities of several classes
     quantity: Quantity  # what is summed: follows from the constraints
 
     @property
     def way(self) -> str:
-        """How the next batch is decided: by the policy, or, where decisions are counted, by the ledger of these."""
-        return self.policy if self.quantity.threshold is None else "decisions"
+        """How the next batch is decided: by the policy, or by the ledger of decisions or of classes, where there is."""
+        if self.quantity.threshold is not None:
+            return "decisions"
+        return "classes" if self.simplex else self.policy
 
     @property
     def kind(self) -> int | None:
         """The discrepancy, as compiled loops have it."""
-        return compiled_kind(find_discrepancy(self.discrepancy))
+        return KINDS[self.discrepancy] if self.simplex else compiled_kind(find_discrepancy(self.discrepancy))
+
+    def check_outputs(self, outputs: np.ndarray) -> None:
+        """Refuse outputs, of shape (n,) or (n, d), that are not what these settings are for."""
+        if self.simplex:
+            check_class_shape(outputs)
+            check_probabilities(outputs.astype(np.float64), self.discrepancy, float(np.finfo(outputs.dtype).eps) / 2)
+            return
+        for column in outputs.T if outputs.ndim == 2 else [outputs]:
+            check_domain(column, find_discrepancy(self.discrepancy))
+
+    def check_columns(self, targets: np.ndarray | None) -> None:
+        """Refuse several outputs per sample where there can be but one."""
+        if self.way not in ("ledger", "classes"):
+            what = "decisions" if self.way == "decisions" else f"policy {self.policy!r}"
+            raise InputError(f"z has several columns, and a stream of {what} takes one output per sample.")
+        if self.rules.needs_targets is None:
+            return
+        if targets is None:
+            raise InputError(
+                "targets is missing: those of samples with several outputs cannot come later. Pass them with the batch."
+            )
+        if targets.ndim == 2 and any(c.source == "target" for one in self.rules.conditioned for c in one.conditions):
+            raise InputError(
+                "targets has a column for every output, and constraints compare samples with the same target: pass one "
+                "target per sample, shape (n,)."
+            )
 
     def to_text(self) -> str:
         """JSON, as a store keeps it. What a policy does not look at is left out."""
@@ -59,6 +89,8 @@ class Settings:
             data["each_batch"] = True
         if self.discrepancy != "squared":
             data["discrepancy"] = self.discrepancy
+        if self.simplex:
+            data["simplex"] = True
         return json.dumps(data)
 
     def describe(self) -> dict[str, str]:
@@ -72,6 +104,8 @@ class Settings:
             words["each batch"] = "keeps the constraints too"
         if self.discrepancy != "squared":
             words["discrepancy"] = self.discrepancy
+        if self.simplex:
+            words["outputs"] = "probabilities of classes"
         return words
 
     @classmethod
@@ -90,6 +124,7 @@ def read_settings(
     eta: Any = 0.5,
     each_batch: bool = False,
     discrepancy: Any = "squared",
+    simplex: bool = False,
 ) -> Settings:
     """What a user asks for, checked."""
     rules = ConstraintSet(constraints)
@@ -121,6 +156,8 @@ def read_settings(
             "alone, over all of them rather than in each batch; got "
             f"policy={policy!r}, discrepancy={discrepancy!r} and each_batch={each_batch!r}."
         )
+    if simplex:
+        _check_simplex(rules, bounds, policy, discrepancy)
     return Settings(
         rules,
         rules.allowed(),
@@ -130,5 +167,23 @@ def read_settings(
         read_positive(eta, "eta"),
         bool(each_batch),
         discrepancy,
+        bool(simplex),
         quantity,
     )
+
+
+def _check_simplex(rules: ConstraintSet, bounds: Any, policy: str, discrepancy: str) -> None:
+    """Refuse what a stream of class probabilities does not keep."""
+    check_class_rules(rules)
+    check_class_kind(discrepancy)
+    conditioned = next((type(c).__name__ for c in rules.constraints if not c.always_feasible), None)  # type: ignore[attr-defined]
+    if conditioned is not None:
+        raise InputError(
+            f"{conditioned} compares groups within parts of a stream, of which it is not known that every class can "
+            "keep them: with simplex=True a stream takes MeanParity. Project batches onto it instead."
+        )
+    if policy != "ledger" or any(side is not None for side in bounds or ()):
+        raise InputError(
+            "simplex=True knows neither bounds nor another policy than 'ledger': probabilities are within 0 and 1 "
+            f"already. Leave both out; got bounds={bounds!r} and policy={policy!r}."
+        )

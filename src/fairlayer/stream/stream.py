@@ -14,7 +14,6 @@ from fairlayer.constraints import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import FairlayerError, InputError, StoreError
 from fairlayer.solution import RecordedFacts, Solution, Status
-from fairlayer.solve.discrepancy import check_domain, find_discrepancy
 from fairlayer.stream.certificate import Certificate, certify
 from fairlayer.stream.group import GroupCommit, Work, carry_out_alone
 from fairlayer.stream.ledger import Ledger
@@ -60,6 +59,9 @@ class Stream:
     group.
     each_batch: keep the constraints within every batch as well, at the cost of larger changes; ledger only.
     discrepancy: "squared", "entropy" for probabilities, or "kl" for amounts; the last two with the ledger only.
+    simplex: outputs are the probabilities of d classes, shape (n, d): the pooled gap of every class is within the
+    tolerance after every batch, and rows stay on the simplex. MeanParity, with "squared" or "entropy". Without it the
+    columns of outputs of shape (n, d) are independent; each is kept by itself.
     timeout: seconds to wait for a stream that another process is writing to.
     """
 
@@ -76,17 +78,18 @@ class Stream:
         warm_start: tuple[Any, ...] | None = None,
         each_batch: bool = False,
         discrepancy: str = "squared",
+        simplex: bool = False,
         timeout: float = 10.0,
         levels: Mapping[Name, Sequence[Label]] | None = None,
     ):
-        settings = read_settings(constraints, bounds, policy, b_tau, eta, each_batch, discrepancy)
+        settings = read_settings(constraints, bounds, policy, b_tau, eta, each_batch, discrepancy, simplex)
         if warm_start is not None and policy != "ledger":
             raise InputError(f"warm_start needs policy='ledger'; got {policy!r}, which learns nothing from past data.")
         if not isinstance(name, str):
             raise InputError(f"name must be a string; got {name!r}.")
         past = None if warm_start is None else read_past(warm_start, settings.rules.needs_features)
         if past is not None:
-            check_domain(past[0], find_discrepancy(discrepancy))
+            settings.check_outputs(past[0])
         place = read_location(store), read_text(name, "name"), read_positive(timeout, "timeout")
         self._begin(settings, *place, levels, read_only=False)
         if past is not None:
@@ -162,11 +165,11 @@ class Stream:
 
     def update(
         self,
-        z: Any,  # (n,)
+        z: Any,  # (n,), or (n, d)
         groups: Any,
         batch_id: Any = None,
         *,
-        targets: Any = None,  # (n,)
+        targets: Any = None,  # (n,), or (n, d)
         features: Any = None,
         ids: Sequence[Any] | None = None,
     ) -> Solution:
@@ -201,11 +204,14 @@ class Stream:
     ) -> Work:
         """A batch as `update` takes it, ready to be decided."""
         self._refuse_reader()
-        raw, like = read_outputs(z)
-        check_domain(raw, find_discrepancy(self.settings.discrepancy))
-        groups, n = read_labels(groups), len(raw)
-        known = None if targets is None else read_targets(targets, n)
+        outputs, like = read_outputs(z)
+        self.settings.check_outputs(outputs)
+        groups, n, raw, width = read_labels(groups), len(outputs), outputs.reshape(-1), outputs[:1].size or 1
+        given = None if targets is None else read_targets(targets, n, width)
+        known = given if given is None or width == 1 else np.broadcast_to(given.reshape(n, -1), (n, width)).reshape(-1)
         waiting = bool(self.settings.rules.needs_targets) and known is None
+        if width > 1:
+            self.settings.check_columns(given)
         if waiting and self.settings.policy == "primal-dual":
             raise InputError(
                 f"targets is missing: Algorithm 1 measures {self.settings.rules.needs_targets} in every batch."
@@ -217,7 +223,7 @@ class Stream:
             entry = None if label is None else transaction.find(label)
             if entry is None and waiting:
                 _refuse_waiting(transaction, keys)
-            cell = self.ledger.locate(n, groups, features, known, new=entry is None)
+            cell = self.ledger.locate(n, groups, features, given, entry is None, width)
             if entry is not None:
                 return replay(entry, n, fingerprint(raw, cell, known, keys), like)
             if n == 0:
@@ -225,7 +231,8 @@ class Stream:
                 return Solution(like(raw), RecordedFacts((), nothing, nothing, Status.VACUOUS))
             touched = np.flatnonzero(np.bincount(cell))
             before = self.ledger.record(touched)
-            batch = Incoming(raw, cell, read_bounds(self.settings.bounds, n, raw.dtype), groups, features, known)
+            box = read_bounds(self.settings.bounds, len(raw), raw.dtype)
+            batch = Incoming(raw, cell, box, groups, features, known)
             outcome = POLICIES[self.settings.way](self.ledger, self.settings, batch)
             changed, change = self.ledger.enter(raw, outcome, cell, known)
             facts = self.ledger.facts(outcome, waiting)
@@ -392,7 +399,8 @@ class Stream:
 
     def _read_ledger(self, block: bytes | None) -> Ledger:
         settings = self.settings
-        ledger = Ledger(settings.rules, settings.tolerances, settings.bounds, self.levels, settings.kind)
+        of = (settings.rules, settings.tolerances, settings.bounds, self.levels, settings.kind, settings.simplex)
+        ledger = Ledger(*of)
         if block is not None:
             ledger.load_bytes(block)
         return ledger

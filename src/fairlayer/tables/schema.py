@@ -21,6 +21,7 @@ from fairlayer.tables.table_io import Source
 
 OTHER = "other"  # the label of groups that were joined
 MOST_LABELS = 50  # of a protected attribute
+MOST_CLASSES = 50  # of a target
 
 Task = Literal["classification", "regression"]
 
@@ -46,6 +47,7 @@ class Schema:
     categories: tuple[str, ...]
     labels: tuple[Labels, ...]
     decimal_commas: bool = False  # in the file it was inferred from
+    classes: tuple[str, ...] = ()  # all of them, where there are three or more and each has a probability
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -69,10 +71,21 @@ class Schema:
         """Labels of every protected attribute; none where the frame lacks one."""
         return {entry.attribute.column: _known_labels(frame, entry) for entry in self.labels}
 
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The columns that predictions add: what is predicted, probabilities (for classes), and raw outputs."""
+        if self.classes:
+            parts = (f"{what}_{name}" for what in ("probability", "raw") for name in self.classes)
+            return ("prediction", *parts)
+        return ("prediction", "raw") if self.task == "regression" else ("prediction", "probability", "raw")
+
     def predicted(self, raw: np.ndarray, fair: np.ndarray, threshold: float | None) -> dict[str, np.ndarray]:
-        """The columns that predictions add: what is predicted, its probability (for classes), and raw outputs."""
+        """The columns that predictions add, by name: see `added`."""
         if self.task == "regression":
             return {"prediction": fair, "raw": raw}
+        if self.classes:
+            predicted = np.array(self.classes, dtype=object)[fair.argmax(axis=1)]
+            return dict(zip(self.added, [predicted, *fair.T, *raw.T], strict=True))
         assert self.positive is not None
         other = self.negative if self.negative is not None else f"not {self.positive}"
         return {"prediction": np.where(fair >= threshold, self.positive, other), "probability": fair, "raw": raw}
@@ -92,7 +105,7 @@ class Schema:
             )
             for entry in data["labels"]
         )
-        names = {name: tuple(data[name]) for name in ("numbers", "categories")}
+        names = {name: tuple(data.get(name, ())) for name in ("numbers", "categories", "classes")}
         return cls(**{**data, **names, "labels": labels})
 
 
@@ -163,7 +176,7 @@ def infer(
         frame = frame[have].reset_index(drop=True)
     if not len(frame):
         raise InputError(f"--target: column {target!r} of {source.path} has no entries.")
-    task, positive, negative = _task(frame[target], target, task, positive)
+    task, positive, negative, classes = _task(frame[target], target, task, positive)
     labels = [_labels(frame, attribute, merge_rare, notes) for attribute in attributes]
     protected = {attribute.column for attribute in attributes}
     left_out = dict.fromkeys(ignore, "as --ignore asks")
@@ -187,19 +200,27 @@ def infer(
     if not kinds["numbers"] and not kinds["categories"]:
         raise InputError(f"{source.path} has no column to predict {target!r} from.")
     features = (tuple(kinds["numbers"]), tuple(kinds["categories"]))
-    schema = Schema(target, task, positive, negative, *features, tuple(labels), bool(source.decimal_commas))
+    schema = Schema(target, task, positive, negative, *features, tuple(labels), bool(source.decimal_commas), classes)
     return Inferred(schema, frame, tuple(notes), left_out, doubtful)
 
 
-def target_values(column: Any, task: Task, positive: str | None) -> np.ndarray:
-    """Targets as numbers: 1 for the class predicted and 0 for the rest, or as they are."""
+def target_values(column: Any, task: Task, positive: str | None, classes: Sequence[str] = ()) -> np.ndarray:
+    """As numbers: 1 for the class predicted and 0 for the rest; the number of one of several; or as they are."""
+    if classes:
+        known, found = {name: float(j) for j, name in enumerate(classes)}, text_labels(column).tolist()
+        unknown = next((label for label in found if label not in known), None)
+        if unknown is not None:
+            raise InputError(f"Column {column.name!r} has {unknown!r}, which is none of the classes {list(classes)}.")
+        return np.array([known[label] for label in found])
     if task == "classification":
         return (text_labels(column) == positive).astype(np.float64)
     return numbers(column, str(column.name)).to_numpy()
 
 
-def _task(column: Any, name: str, task: Task | None, positive: str | None) -> tuple[Task, str | None, str | None]:
-    """Classification where there are two classes, regression where there are more numbers than that."""
+def _task(
+    column: Any, name: str, task: Task | None, positive: str | None
+) -> tuple[Task, str | None, str | None, tuple[str, ...]]:
+    """Classification where there are classes, regression where there are more numbers than two."""
     found = sorted(set(text_labels(column).tolist()))
     numeric = is_number(column)
     if len(found) == 1:
@@ -210,16 +231,19 @@ def _task(column: Any, name: str, task: Task | None, positive: str | None) -> tu
     if task == "regression" or (task is None and positive is None and numeric and len(found) > 2):
         if not numeric:
             raise InputError(f"--task regression: column {name!r} does not hold numbers.")
-        return "regression", None, None
-    if positive is None and len(found) > 2:
+        return "regression", None, None, ()
+    ordered = sorted(found, key=float if numeric else str)
+    if positive is None and len(found) > MOST_CLASSES:
         some = ", ".join(map(repr, found[:5]))
         raise InputError(
-            f"--target: column {name!r} has {len(found)} classes ({some}, ...): choose one to tell from the rest, such "
-            f"as --positive {found[0]!r}."
+            f"--target: column {name!r} has {len(found)} classes ({some}, ...), more than {MOST_CLASSES}: choose one "
+            f"to tell from the rest, such as --positive {found[0]!r}."
         )
-    chosen = positive if positive is not None else sorted(found, key=float if numeric else str)[1]
+    if positive is None and len(found) > 2:
+        return "classification", None, None, tuple(ordered)
+    chosen = positive if positive is not None else ordered[1]
     others = [value for value in found if value != chosen]
-    return "classification", chosen, others[0] if len(others) == 1 else None
+    return "classification", chosen, others[0] if len(others) == 1 else None, ()
 
 
 def _labels(frame: Any, attribute: Attribute, merge_rare: int, notes: list[str]) -> Labels:

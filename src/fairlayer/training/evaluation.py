@@ -28,7 +28,7 @@ class Evaluation:
     A number is nan where it has no meaning: the loss without a loss function, gaps without constraints or groups.
     """
 
-    outputs: Tensor  # (rows,)
+    outputs: Tensor  # (rows,), or (rows, d)
     batch: Batch  # all that the batches brought, but the inputs
     loss: float  # mean over samples (weighted, where there are weights)
     objective: float  # the same with the method's penalty
@@ -57,9 +57,9 @@ def find_rules(model: nn.Module, constraints: Any = None) -> ConstraintSet | Non
 
 
 def run_batch(model: nn.Module, batch: Batch) -> Tensor:
-    """Outputs of a model, of shape (n,)."""
+    """Outputs of a model, of shape (n,), or (n, d) of several."""
     y = model(batch.x, groups=batch.groups, targets=batch.targets, features=batch.features, weights=batch.weights)
-    return y.reshape(-1)
+    return y if y.ndim == 2 and y.shape[1] > 1 else y.reshape(-1)
 
 
 def mean_loss(loss: Loss, outputs: Tensor, batch: Batch) -> tuple[Tensor, float]:

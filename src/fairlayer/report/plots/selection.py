@@ -21,10 +21,15 @@ def selection_section(audit: Audit) -> Section | None:
     for one in audit.selections:
         by_place.setdefault(" & ".join(one.attributes), []).append(one)
     shares = f"{percent(SMALL_SHARE, 0)} of the samples"
+    decided = (
+        "A class is selected where its probability is the largest."
+        if audit.classes
+        else f"A decision is positive where the prediction is {stated(audit.settings.threshold)} or more."
+    )
     return Section(
         "selection",
         "Who is selected",
-        f"A decision is positive where the prediction is {stated(audit.settings.threshold)} or more. The impact ratio "
+        f"{decided} The impact ratio "
         "is a group's rate of positive decisions over that of the group selected most. The line marks four fifths, "
         "below which US selection procedures see adverse impact as a rule of thumb. Bars are "
         f"{confidence(audit.settings.confidence)} intervals; groups below {shares} are marked and no ratio is taken to "

@@ -1,0 +1,107 @@
+"""Targets of three and more classes: fit, predict in every mode, audit, with no code."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fairlayer import MeanParity
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.gaps import measure
+
+NAMES = ["high", "low", "middle"]
+COLUMNS = [f"probability_{name}" for name in NAMES]
+FIT = ["--target", "grade", "--protected", "sex", "--parity", "0.03"]
+
+
+def pupils(n, seed):
+    """A table in which sexes differ, and grades depend on two numbers."""
+    rng = np.random.default_rng(seed)
+    sex = np.where(rng.random(n) < 0.5, "f", "m")
+    x, y = rng.normal(size=n) + (sex == "f"), rng.normal(size=n)
+    grade = np.array(NAMES)[np.stack([x, -x, y], axis=1).argmax(axis=1)]
+    return pd.DataFrame({"sex": sex, "x": x.round(4), "y": y.round(4), "grade": grade})
+
+
+@pytest.fixture(scope="module", params=["logistic", "network"])
+def graded(request, tmp_path_factory, run):
+    """A model of three classes, and what fitting it printed."""
+    folder = tmp_path_factory.mktemp("graded")
+    pupils(600, 0).to_csv(folder / "pupils.csv", index=False)
+    extra = ["--epochs", "5"] if request.param == "network" else []
+    result = run(
+        "fit", folder / "pupils.csv", *FIT, "--ignore", "sex", "--model", request.param, *extra, "-o", folder / "model"
+    )
+    return folder / "model", result
+
+
+def test_fit_reports_by_class(graded):
+    model, result = graded
+    assert result.exit_code == 0, result.stderr + result.stdout
+    assert "the probabilities of the classes of grade, high, low, middle" in result.stderr
+    assert "class middle" in result.stdout
+    report = json.loads((model / "report.json").read_text())
+    assert report["satisfied"] is True
+    assert [one["name"] for one in report["classes"]] == NAMES
+    assert "class middle" in (model / "report.html").read_text()
+    assert json.loads((model / "model.json").read_text())["table"]["schema"]["classes"] == NAMES
+
+
+@pytest.mark.parametrize("mode", ["batch", "frozen", "stream"])
+def test_predict_and_audit(run, graded, tmp_path, mode):
+    model, _ = graded
+    data, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    pupils(300, 1).to_csv(data, index=False)
+    state = ["--state", tmp_path / "s.db", "--batch-size", "50"] if mode == "stream" else []
+    result = run("predict", model, data, "-o", out, "--mode", mode, *state)
+    assert result.exit_code == 0, result.stderr + result.stdout
+    done = pd.read_csv(out)
+    assert list(done.columns[4:]) == ["prediction", *COLUMNS, *(f"raw_{name}" for name in NAMES)]
+    P = done[COLUMNS].to_numpy()
+    assert np.abs(P.sum(axis=1) - 1.0).max() < 1e-9
+    assert (done["prediction"] == np.array(NAMES)[P.argmax(axis=1)]).all()
+    if mode != "frozen":
+        assert measure(P, ConstraintSet([MeanParity(0.03)]), {"sex": done["sex"]}).satisfied
+        assert "class" in result.stdout
+
+    asked = ["--prediction", ",".join(COLUMNS), "--raw", ",".join(f"raw_{name}" for name in NAMES)]
+    page = tmp_path / "report.html"
+    result = run(
+        "audit", out, *asked, "--protected", "sex", "--parity", "0.03", "--target", "grade", "-o", page,
+        "--card", tmp_path / "card.md",
+    )  # fmt: skip
+    assert result.exit_code == (0 if mode != "frozen" else result.exit_code), result.stderr + result.stdout
+    assert "class high" in result.stdout
+    assert "The predicted class is right for" in result.stdout
+    assert "class high" in page.read_text()
+    result = run("audit", out, "--prediction", ",".join(COLUMNS[:2]), "--protected", "sex", "--parity", "0.03")
+    assert "class low" in result.stdout
+    raw = run("audit", out, "--prediction", asked[3], "--protected", "sex", "--parity", "0.03")
+    assert raw.exit_code == 1
+
+
+def test_what_is_refused(run, graded, tmp_path):
+    model, _ = graded
+    table = pupils(300, 1)
+    table.to_csv(tmp_path / "a.csv", index=False)
+    many = table.assign(grade=[f"g{i % 60}" for i in range(300)])
+    many.to_csv(tmp_path / "many.csv", index=False)
+    result = run("fit", tmp_path / "many.csv", *FIT, "-o", tmp_path / "m")
+    assert result.exit_code == 2
+    assert "60 classes" in result.stderr
+    assert "--positive 'g0'" in result.stderr
+    result = run("fit", tmp_path / "a.csv", *FIT, "--confidence", "0.9", "-o", tmp_path / "m")
+    assert result.exit_code == 2
+    assert "of two classes" in result.stderr
+    result = run("predict", model, tmp_path / "a.csv", "-o", tmp_path / "o.csv", "--prefix", "")
+    assert result.exit_code == 0, result.stderr
+    again = run("predict", model, tmp_path / "o.csv", "-o", tmp_path / "p.csv")
+    assert again.exit_code == 2
+    assert "--prefix" in again.stderr
+    asked = ["--prediction", ",".join(COLUMNS), "--protected", "sex", "--parity", "0.1", "--format", "ll144"]
+    result = run("audit", tmp_path / "o.csv", *asked)
+    assert result.exit_code == 2
+    assert "one prediction" in result.stderr

@@ -1,0 +1,332 @@
+"""Streams of class probabilities: after every batch the pooled gap of every class is within the tolerance."""
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pooled import ClassPool
+
+from fairlayer import (
+    ConditionalParity,
+    EqualizedOdds,
+    InputError,
+    MeanParity,
+    RatioParity,
+    ResidualMean,
+    Stream,
+    project,
+)
+from fairlayer.solution import Status
+
+every_kind = pytest.mark.parametrize("kind", ["entropy", "squared"])
+
+
+def probabilities(rng, n, d, shift=0.0, spread=1.0):
+    """Points on the simplex."""
+    weights = np.exp(spread * rng.normal(size=(n, d)) + shift)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+@st.composite
+def adversaries(draw):
+    """A stream by someone who means ill: near the corners, one-sided, with groups that come late or alone."""
+    d, kind = draw(st.integers(2, 6)), draw(st.sampled_from(["entropy", "squared"]))
+    levels = [draw(st.integers(2, 4)) for _ in range(draw(st.integers(1, 3)))]
+    dtype = draw(st.sampled_from([np.float64, np.float32]))
+    tolerance = draw(st.one_of(st.floats(1e-4, 0.5), st.sampled_from([1e-4, 0.01, 0.05, 0.5])))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    batches = []
+    for number in range(draw(st.integers(1, 14))):
+        n = draw(st.one_of(st.just(1), st.integers(1, 20)))
+        arrival = draw(st.sampled_from(["mixed", "one group", "two camps", "alternating", "constant", "corners"]))
+        groups = np.stack([rng.integers(0, count, n) for count in levels], axis=1)
+        if arrival == "one group":
+            groups[:] = [draw(st.integers(0, count)) for count in levels]
+        z = probabilities(rng, n, d)
+        if arrival in ("two camps", "alternating", "corners"):
+            favoured = {
+                "two camps": groups[:, 0] % d,
+                "alternating": (groups.sum(axis=1) + number) % d,
+                "corners": rng.integers(0, d, n),
+            }[arrival]
+            z = np.full((n, d), 1e-6 if kind == "entropy" else 0.0)
+            z[np.arange(n), favoured] = 1.0
+            z = z / z.sum(axis=1, keepdims=True)
+        elif arrival == "constant":
+            z[:] = z[0]
+        batches.append((z.astype(dtype), groups))
+    return batches, tolerance, kind
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(adversaries())
+def test_the_pooled_gap_of_every_class_is_within_tolerance_after_every_batch(adversary):
+    batches, tolerance, kind = adversary
+    stream, pool = Stream([MeanParity(tolerance)], simplex=True, discrepancy=kind), ClassPool()
+    for z, groups in batches:
+        solution = stream.update(z, groups)
+        y = solution.value
+        pool.add(y, groups)
+        assert y.dtype == z.dtype
+        assert (y > 0).all() if kind == "entropy" else (y >= 0).all()
+        assert np.abs(y.sum(axis=1, dtype=np.float64) - 1.0).max() <= (2e-6 if z.dtype == np.float32 else 1e-14)
+        assert solution.status in (Status.OPTIMAL, Status.VACUOUS)
+        assert pool.keeps(tolerance)
+        np.testing.assert_allclose(max(np.abs(solution.gaps), default=0.0), float(pool.largest_gap()), atol=1e-12)
+
+
+@every_kind
+@pytest.mark.parametrize("order", ["as it comes", "one group first", "worst case"])
+def test_long_streams_one_by_one(kind, order):
+    rng = np.random.default_rng(5)
+    n, d, tolerance = 600, 4, 0.01
+    groups = (rng.random((n, 2)) < 0.4).astype(np.int64)
+    z = probabilities(rng, n, d, groups @ rng.normal(size=(2, d)))
+    if order == "one group first":
+        first = np.argsort(groups[:, 0], kind="stable")
+        z, groups = z[first], groups[first]
+    stream, pool = Stream([MeanParity(tolerance)], simplex=True, discrepancy=kind), ClassPool()
+    for i in range(n):
+        raw = z[i : i + 1]
+        if order == "worst case":  # each pulls the class in which its group is ahead further away
+            gaps = [gap for row, gap in stream.gaps().items() if row.startswith("mean parity, 0:")] or [0.0] * d
+            signs = np.array(gaps) * (1 if groups[i, 0] == 0 else -1)
+            raw = np.full((1, d), 1e-5)
+            raw[0, int(signs.argmax())] = 1.0 - (d - 1) * 1e-5
+        pool.add(stream.update(raw, groups[i : i + 1]).value, groups[i : i + 1])
+        assert pool.keeps(tolerance)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_theorem_in_rational_arithmetic(seed):
+    """The pooled mean for everyone keeps every gap of every class, whatever was kept before, whoever comes."""
+    rng = np.random.default_rng(seed)
+    levels, d = [int(rng.integers(2, 4)) for _ in range(3)], int(rng.integers(2, 5))
+    sums, counts, mean = {}, {}, None
+
+    def gap():
+        largest = Fraction(0)
+        for a in range(3):
+            here = [key for key in counts if key[0] == a]
+            for j in range(d):
+                means = [sums[key][j] / counts[key] for key in here]
+                largest = max(largest, max(means) - min(means))
+        return largest
+
+    overall, before = [Fraction(0)] * d, Fraction(0)
+    for number in range(60):
+        total = number + 1
+        person = [int(rng.integers(0, count)) for count in levels]
+        if number < 20:  # anything on the simplex
+            parts = [Fraction(int(v)) for v in rng.integers(1, 50, d)]
+            y = [part / sum(parts) for part in parts]
+        else:
+            y = mean
+            assert sum(y) == 1
+        for a, label in enumerate(person):
+            key = (a, label)
+            counts[key] = counts.get(key, 0) + 1
+            sums[key] = [s + v for s, v in zip(sums.get(key, [Fraction(0)] * d), y, strict=True)]
+        overall = [s + v for s, v in zip(overall, y, strict=True)]
+        mean = [s / total for s in overall]
+        if number >= 20:
+            assert gap() <= before
+        before = gap()
+
+
+@every_kind
+def test_in_the_long_run_it_costs_little_more_than_hindsight(kind):
+    rng = np.random.default_rng(0)
+    groups = {"g": (rng.random(4000) < 0.3).astype(int)}
+    z = probabilities(rng, 4000, 3, groups["g"][:, None] * [1.0, 0.0, -0.5])
+    stream, parts = Stream([MeanParity(0.02)], simplex=True, discrepancy=kind), []
+    for start in range(0, 4000, 20):
+        part = slice(start, start + 20)
+        parts.append(stream.update(z[part], {"g": groups["g"][part]}).value)
+    best = project(z, groups, [MeanParity(0.02)], simplex=True, discrepancy=kind).value
+
+    def cost(y):
+        last = slice(2000, 4000)
+        own = y * np.log(y / z) if kind == "entropy" else (y - z) ** 2
+        return own[last].sum()
+
+    assert cost(np.concatenate(parts)) < 1.25 * cost(best)
+
+
+def test_past_data_teach_the_leader():
+    rng = np.random.default_rng(1)
+    groups = {"g": (rng.random(2000) < 0.4).astype(int)}
+    z = probabilities(rng, 2000, 3, groups["g"][:, None] * [1.0, 0.0, -0.5])
+    past, now = slice(0, 1500), slice(1500, 2000)
+    change = {}
+    for warm in (None, (z[past], {"g": groups["g"][past]})):
+        stream = Stream([MeanParity(0.02)], simplex=True, discrepancy="entropy", warm_start=warm)
+        y = np.concatenate(
+            [stream.update(z[i : i + 5], {"g": groups["g"][i : i + 5]}).value for i in range(1500, 2000, 5)]
+        )
+        change[warm is not None] = (y * np.log(y / z[now])).sum()
+        assert stream.certificate().samples == 500
+    assert change[True] < change[False]
+
+
+def test_every_group_may_come_late_and_a_batch_may_keep_the_rows_too():
+    rng = np.random.default_rng(2)
+    stream, pool = Stream([MeanParity(0.02)], simplex=True, each_batch=True), ClassPool()
+    for number in range(30):
+        groups = {
+            "city": np.array([f"city {number}", "city 0", "city 1"]),
+            "late": np.array([number > 20, False, True]),
+        }
+        y = stream.update(probabilities(rng, 3, 3), groups).value
+        pool.add(y, groups)
+        assert pool.keeps(0.02)
+        assert np.ptp(y[1:], axis=0).max() <= 0.02 + 1e-12  # groups False and True of the batch, one sample each or two
+    assert len(stream.certificate().groups) == 3 * (30 + 2)
+
+
+def test_a_store_keeps_it_and_a_batch_is_replayed(tmp_path):
+    rng, store = np.random.default_rng(3), tmp_path / "decisions.db"
+    z, groups = probabilities(rng, 40, 3), {"g": rng.integers(0, 2, 40).tolist()}
+    first = Stream([MeanParity(0.05)], simplex=True, store=store)
+    given = [first.update(z[i : i + 4], {"g": groups["g"][i : i + 4]}, batch_id=i) for i in range(0, 20, 4)]
+    again = first.update(z[4:8], {"g": groups["g"][4:8]}, batch_id=4)
+    np.testing.assert_array_equal(again.value, given[1].value)
+    assert again.rows == given[1].rows
+    np.testing.assert_array_equal(again.gaps, given[1].gaps)
+    with pytest.raises(InputError, match="used for another batch"):
+        first.update(z[8:12], {"g": groups["g"][4:8]}, batch_id=4)
+    first.close()
+
+    memory = Stream([MeanParity(0.05)], simplex=True, name="default")
+    for i in range(0, 20, 4):
+        memory.update(z[i : i + 4], {"g": groups["g"][i : i + 4]})
+    opened = Stream.open(store)
+    assert opened.settings.simplex
+    assert opened.settings.describe()["outputs"] == "probabilities of classes"
+    for i in range(20, 40, 4):  # goes on to the bit
+        one, other = (s.update(z[i : i + 4], {"g": groups["g"][i : i + 4]}) for s in (opened, memory))
+        np.testing.assert_array_equal(one.value, other.value)
+    assert opened.verify()
+    assert opened.gaps() == memory.gaps()
+    assert len(opened.timeline().steps) == 10
+    certificate = opened.certificate()
+    assert certificate.samples == 40
+    assert certificate.satisfied
+    assert {report.group for report in certificate.groups} >= {
+        "mean parity, g: 0, class 0",
+        "mean parity, g: 1, class 2",
+    }
+    assert sum(report.mean for report in certificate.groups if ": 0," in report.group) == pytest.approx(1.0)
+    cells = json.loads(next(opened.entries()).payload)["cells"]
+    assert '[0, "class 2"]' in cells
+    opened.close()
+
+
+def test_a_changed_sum_is_found(tmp_path):
+    import sqlite3
+
+    rng, store = np.random.default_rng(3), tmp_path / "decisions.db"
+    stream = Stream([MeanParity(0.05)], simplex=True, store=store)
+    stream.update(probabilities(rng, 5, 3), {"g": [0, 1, 0, 1, 1]})
+    stream.close()
+    with sqlite3.connect(store) as connection:
+        payload = connection.execute("SELECT payload FROM fairlayer_log").fetchone()[0].replace("class 2", "class 1")
+        connection.execute("UPDATE fairlayer_log SET payload = ?", (payload,))
+    opened = Stream.open(store)
+    assert not opened.verify()
+    opened.close()
+
+
+def test_state_and_tensors():
+    rng = np.random.default_rng(4)
+    z = torch.tensor(probabilities(rng, 12, 4), dtype=torch.float32)
+    groups = torch.tensor(rng.integers(0, 2, 12))
+    stream = Stream([MeanParity(0.1)], simplex=True, discrepancy="entropy")
+    value = stream.update(z[:8], groups[:8]).value
+    assert isinstance(value, torch.Tensor)
+    assert value.shape == (8, 4)
+    assert value.dtype == torch.float32
+    other = Stream([MeanParity(0.1)], simplex=True, discrepancy="entropy")
+    other.load_state_dict(stream.state_dict())
+    assert torch.equal(other.update(z[8:], groups[8:]).value, stream.update(z[8:], groups[8:]).value)
+
+
+def test_an_empty_batch_changes_nothing():
+    stream = Stream([MeanParity(0.1)], simplex=True)
+    stream.update(np.array([[0.5, 0.5], [0.2, 0.8]]), {"g": [0, 1]})
+    before = stream.state_dict()
+    assert stream.update(np.zeros((0, 2)), {"g": []}).value.shape == (0, 2)
+    assert stream.state_dict() == before
+
+
+@pytest.mark.parametrize(
+    ("constraint", "options", "message"),
+    [
+        (RatioParity(0.8), {}, "does not go with simplex"),
+        (ConditionalParity(0.1, regions={"x": [(None, 0.5)]}), {}, "a stream takes MeanParity"),
+        (EqualizedOdds(0.1), {}, "a stream takes MeanParity"),
+        (MeanParity(0.1), {"discrepancy": "kl"}, "use 'entropy' or 'squared'"),
+        (MeanParity(0.1), {"bounds": (0.0, 1.0)}, "neither bounds"),
+        (MeanParity(0.1), {"policy": "primal-dual"}, "neither bounds nor another policy"),
+        (MeanParity(0.1), {"warm_start": ([[0.5, 0.4]], {"g": [0]})}, "adds up to 0.9"),
+    ],
+)
+def test_what_is_refused_at_the_start(constraint, options, message):
+    with pytest.raises(InputError, match=message):
+        Stream([constraint], simplex=True, **options)
+
+
+def test_what_is_refused_of_a_batch():
+    stream = Stream([MeanParity(0.1)], simplex=True, discrepancy="entropy")
+    z, groups = np.array([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]]), {"g": [0, 1]}
+    stream.update(z, groups)
+    before = stream.state_dict()
+    for bad, message in [
+        (z[:, 0].copy(), r"shape \(n, d\)"),
+        (z[:, :2] / z[:, :2].sum(axis=1, keepdims=True), "z has 2 columns, this stream 3"),
+        (z * 1.1, "adds up to 1.1"),
+        (np.array([[1.0, 0.0, 0.0], [0.2, 0.3, 0.5]]), "must be positive"),
+        (np.array([[np.nan, 0.5, 0.5], [0.2, 0.3, 0.5]]), r"z\[0, 0\] is nan"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            stream.update(bad, groups)
+    assert stream.state_dict() == before
+
+
+@pytest.mark.parametrize("kind", ["squared", "kl"])
+def test_independent_columns_are_kept_each_by_itself(kind):
+    """As if every column had a stream of its own: each is kept, and the outputs are those of such streams."""
+    rng = np.random.default_rng(6)
+    both, pool = Stream([MeanParity(0.05)], discrepancy=kind), ClassPool()
+    alone = [Stream([MeanParity(0.05)], discrepancy=kind) for _ in range(2)]
+    for _ in range(40):
+        groups = rng.integers(0, 2, (int(rng.integers(1, 6)), 2))
+        z = np.exp(rng.normal(size=(len(groups), 2)) + groups[:, :1])
+        solution = both.update(z, groups)
+        pool.add(solution.value, groups)
+        assert pool.keeps(0.05)
+        each = np.stack([one.update(z[:, j].copy(), groups).value for j, one in enumerate(alone)], axis=1)
+        np.testing.assert_allclose(solution.value, each, atol=1e-6)
+    assert set(solution.rows) == {f"{row}, output {j}" for j, one in enumerate(alone) for row in one.gaps()}
+
+
+def test_targets_of_several_outputs():
+    rng = np.random.default_rng(7)
+    stream = Stream([ResidualMean(0.1)])
+    for _ in range(10):
+        z, groups = rng.normal(size=(6, 2)), {"g": rng.integers(0, 2, 6)}
+        solution = stream.update(z, groups, targets=rng.normal(size=(6, 2)))
+    assert np.abs(solution.gaps).max() <= 0.1
+    with pytest.raises(InputError, match="cannot come later"):
+        stream.update(z, groups, ids=range(6))
+    odds = Stream([EqualizedOdds(0.1)])
+    with pytest.raises(InputError, match=r"one target per sample"):
+        odds.update(z, groups, targets=rng.integers(0, 2, (6, 2)))
+    odds.update(z, groups, targets=rng.integers(0, 2, 6))
+    for stream in (Stream([MeanParity(0.1)], policy="primal-dual"),):
+        with pytest.raises(InputError, match="one output per sample"):
+            stream.update(z, groups)
