@@ -214,3 +214,30 @@ def test_what_cannot_be_done_is_refused(z, constraint, options, message):
 def test_no_samples_are_no_problem():
     found = project(np.zeros((0, 3)), np.zeros(0, dtype=int), [MeanParity(0.1)], discrepancy="entropy", simplex=True)
     assert found.value.shape == (0, 3)
+
+
+def test_a_search_that_settles_on_the_wrong_rows_goes_on():
+    """Four samples in three groups, one of them nearly certain: the first model of the dual is too good to be true."""
+    z = torch.tensor(
+        [
+            [9.2955e-06, 9.9998894e-01, 1.7672e-06],
+            [3.4953e-01, 3.7249e-01, 2.7798e-01],
+            [6.0952e-02, 8.0254e-01, 1.36508e-01],
+            [2.7253e-02, 1.8968e-04, 9.7255732e-01],
+        ]
+    )
+    groups = np.array([[0, 2], [1, 1], [2, 0], [2, 0]])
+    rule = MeanParity(0.20127234822081388, over=(0, 1))
+    solution = project(z, groups, [rule], discrepancy="entropy", simplex=True)
+    assert solution.satisfied
+    assert np.abs(solution.gaps.numpy()).max() > 0.2012
+
+
+def test_far_from_the_simplex_the_nearest_point_is_found():
+    """Shifts so large that 1 is lost to rounding: the passes once never ended."""
+    from fairlayer.solve.simplex_passes import SQUARED, write
+
+    z = np.full((2, 3), 1 / 3)
+    out = np.empty((2, 3))
+    write(SQUARED, z, np.array([0, 1], dtype=np.int32), np.array([[1e18, 0.0, -1e18], [3e17, 1e2, 1e2]]), out)
+    np.testing.assert_array_equal(out, [[0.0, 0.0, 1.0], [0.0, 0.5, 0.5]])

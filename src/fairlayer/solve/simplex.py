@@ -27,6 +27,8 @@ SOLVED, UNSOLVED = 0, 1
 _MOST_STEPS, _MOST_HALVINGS = 80, 40
 _REACH_ENTROPY, _REACH_SQUARED = 30.0, 4.0  # of shifts in one step
 _NOTHING = 1e-10  # of the largest multiplier
+_PATIENCE = 15  # steps before a guess is no longer trusted
+_STIFFEST = 1e6  # what the model is stiffened by, in units of the rows, beyond which no step is left
 _STALLED = 5  # steps without progress after which rounding is all that is left
 
 
@@ -88,8 +90,10 @@ def solve_simplex(kind, z, cell, weight, share, rows, offset, family, half, nu, 
         scale = max(scale, abs(entry[e]))
     # A sample at a corner of the simplex has no slope: a little is put in its place.
     base = 0.0 if kind == ENTROPY else 1e-7 * scale
-    lift = base
-    for _ in range(_MOST_STEPS):
+    lift, trusted = base, True
+    for step in range(_MOST_STEPS):
+        if step == _PATIENCE:  # rows settled on lead round in circles: they are searched for
+            known, trusted = False, False
         q = (gather(start, statistic, entry, S, K) - offset).reshape(m)
         low, high = np.full((K, d), np.inf), np.full((K, d), -np.inf)
         beyond, between, norm, size = 0.0, 0.0, 0.0, 0.0
@@ -120,11 +124,12 @@ def solve_simplex(kind, z, cell, weight, share, rows, offset, family, half, nu, 
             H[v, v] += lift
         b = q + np.dot(H, flat)
         x[:] = flat
-        if not known and lift == base:  # none are known: from a guess, which settling corrects
+        if not known and trusted and lift == base:  # none are known: from a guess, which settling corrects
             guess(q, half, family, side)
             known = True
         known = known and settle(H, b, half, family, side, x)
-        if not known:
+        searched = not known
+        if searched:
             x[:] = flat
             interior(H, b, half, family, x, side)
             inner = x.copy()
@@ -135,6 +140,9 @@ def solve_simplex(kind, z, cell, weight, share, rows, offset, family, half, nu, 
         decrease = norm
         for v in range(m):
             decrease += q[v] * (x[v] - flat[v]) - half[v] * abs(x[v])
+        if not searched and not decrease > -1e-12 * (1.0 + norm):  # settled on the wrong rows
+            known, trusted = False, False
+            continue
         if not decrease > -np.inf:
             break
         for v in range(m):
@@ -154,8 +162,15 @@ def solve_simplex(kind, z, cell, weight, share, rows, offset, family, half, nu, 
                 taken = True
                 break
             length *= 0.5
-        if not taken:
-            break
+        if not taken:  # settled on the wrong rows, or the model is too good to be true: search, in shorter steps
+            known, trusted = False, False
+            if searched:
+                lift = max(10.0 * lift, 1e-3 * scale)
+            if lift > _STIFFEST * scale:
+                break
+            spread(start, statistic, entry, nu, shift)
+            value = _dual(kind, z, cell, weight, share, offset, nu, shift, S, D)
+            continue
         flat[:] = trial.reshape(m)
         # Where the model is good for short steps only, make it stiffer, so that the next is short of itself.
         lift = max(10.0 * lift, 1e-4 * scale) if length < 0.1 else base if lift < 1e-6 * scale else 0.1 * lift

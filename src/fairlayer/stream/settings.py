@@ -132,6 +132,8 @@ def read_settings(
         raise InputError("constraints of a stream must be fairness constraints, at least one; Affine is not.")
     if policy not in POLICY_NAMES:
         raise InputError(f"policy must be one of {list(POLICY_NAMES)}; got {policy!r}.")
+    if simplex:
+        _check_simplex(rules, bounds, policy, discrepancy)
     if each_batch and policy != "ledger":
         raise InputError(f"each_batch needs policy='ledger'; got {policy!r}, which has its own rule for batches.")
     if any(isinstance(tolerance, torch.Tensor) for tolerance in rules.tolerances()):
@@ -156,8 +158,6 @@ def read_settings(
             "alone, over all of them rather than in each batch; got "
             f"policy={policy!r}, discrepancy={discrepancy!r} and each_batch={each_batch!r}."
         )
-    if simplex:
-        _check_simplex(rules, bounds, policy, discrepancy)
     return Settings(
         rules,
         rules.allowed(),

@@ -206,7 +206,8 @@ class Stream:
         self._refuse_reader()
         outputs, like = read_outputs(z)
         self.settings.check_outputs(outputs)
-        groups, n, raw, width = read_labels(groups), len(outputs), outputs.reshape(-1), outputs[:1].size or 1
+        groups, n, raw = read_labels(groups), len(outputs), outputs.reshape(-1)
+        width = outputs.shape[1] if outputs.ndim == 2 else 1
         given = None if targets is None else read_targets(targets, n, width)
         known = given if given is None or width == 1 else np.broadcast_to(given.reshape(n, -1), (n, width)).reshape(-1)
         waiting = bool(self.settings.rules.needs_targets) and known is None
