@@ -48,7 +48,8 @@ def solve_carefully(z: Tensor, system: System, box: Box) -> Careful | None:
     lo, hi = (np.broadcast_to(side.astype(np.float64), len(z)).copy() for side in (box.lo, box.hi))
     most = np.repeat(_INSIDE * _room(system), np.diff(system.rows.first))
     entries, K = np.abs(means.value.high), len(most)
-    margin, found, optimum, wider = np.zeros(K), None, None, 1.0
+    margin: np.ndarray = np.zeros(K)
+    found, optimum, wider = None, None, 1.0
     for _ in range(_MOST_SOLVES):
         point = interior_point(given, system, means, margin, lo, hi)
         if not point.residual <= ENOUGH:
