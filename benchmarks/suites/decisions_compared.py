@@ -10,6 +10,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -65,21 +66,19 @@ def main(args: Namespace) -> list[Target]:
             least = args.seed + (decider.splits or SPLITS)
             new = measure(decider, [split for split in splits if split.seed < least], Path(folder))
             rows += [row | trees[f"{row['data']} {row['seed']}"] for row in new]
-            print(f"   {decider.name}: {len(new)} rows; {new[0]['note'] or 'ran'}", flush=True)
+            print(f"   {decider.name}: {len(new)} rows; {new[-1]['note'] or 'ran'}", flush=True)
             write(ordered(rows), args)
     return targets(rows)
 
 
 def make_splits(folder: Path, seeds: range, quick: bool) -> tuple[list[Split], dict[str, Row]]:
     """Splits of every data set, written to a folder; and how long the trees of each took."""
-    splits, trees = [], {}
-    for name, load in DATA.items():
-        data = load()
-        for seed in seeds:
-            split, seconds = make_split(name, data, seed, 3_000 if quick else MOST_ROWS)
-            split.write(folder)
-            splits.append(split)
-            trees[split.name] = {"trees_seconds": seconds}
+    data, splits, trees = {name: load() for name, load in DATA.items()}, [], {}
+    for seed, name in product(seeds, data):  # so that a method that is stopped has done something of each
+        split, seconds = make_split(name, data[name], seed, 3_000 if quick else MOST_ROWS)
+        split.write(folder)
+        splits.append(split)
+        trees[split.name] = {"trees_seconds": seconds}
     return splits, trees
 
 
@@ -128,10 +127,10 @@ def measure(decider: Decider, splits: list[Split], folder: Path) -> list[Row]:
     outputs.mkdir()
     request = Request(decider.adapter, decider.options, list(decider.tolerances), files, decider.draws, str(outputs))
     outcome = process.run(python, "deciders.worker", request, TIME_LIMIT)
-    if not outcome.reports:
-        return without(outcome.failure or "said nothing")
-    by_name, rows = {split.name: split for split in splits}, []
+    by_name, done = {split.name: split for split in splits}, set()
+    rows = []
     for report in outcome.reports:
+        done.add((report["data"], report["seed"], report["asked"]))
         split = by_name[f"{report['data']} {report['seed']}"]
         if report["error"]:
             row = dict.fromkeys(COLUMNS) | {name: report[name] for name in ("data", "seed", "asked")}
@@ -140,8 +139,9 @@ def measure(decider: Decider, splits: list[Split], folder: Path) -> list[Row]:
         yes = np.load(outputs / f"{split.name} {report['asked']}.npy")
         row = judged(split, decider.name, report["asked"], yes)
         times = {name: report[name] for name in ("fit_seconds", "predict_seconds", "other_cores")}
-        rows.append(row | times | {"version": version, "note": outcome.failure or ""})
-    return rows
+        rows.append(row | times | {"version": version})
+    missing = without(outcome.failure or "said nothing")
+    return rows + [row for row in missing if (row["data"], row["seed"], row["asked"]) not in done]
 
 
 def judged(split: Split, method: str, asked: float | None, yes: np.ndarray) -> Row:
@@ -198,12 +198,14 @@ def targets(rows: list[Row]) -> list[Target]:
     """Whether ours keeps what was asked for, and is as accurate as any peer."""
     ours = {one.name for one in DECIDERS if one.ours} | {FREE}
     batches = [row for row in rows if row["method"] in (OURS, FITTED)]
-    ran = {key: mine for key, mine in points(rows).items() if all(row["accuracy"] is not None for row in mine)}
+    ran = points([row for row in rows if row["accuracy"] is not None])
     adult = {key[1:]: mine for key, mine in ran.items() if key[0] == "Adult"}
     peers = {key: mine for key, mine in adult.items() if key[0] not in ours}
     own = {row["seed"]: row["accuracy"] for row in adult[OURS, AIMED_AT]}
     ahead, ahead_there = [], []  # at the gap aimed at, and at the very gap of a peer
     for (_, asked), mine in peers.items():
+        if len(mine) < 2:
+            continue
         error = spread([row["accuracy"] for row in mine])[1]
         if mean(row["gap"] for row in mine) < AIMED_AT + 0.005:
             ahead.append(mean(own[row["seed"]] - row["accuracy"] for row in mine) + error)
@@ -263,7 +265,7 @@ def report(rows: list[Row]) -> str:
         label = (data, method, "-" if asked is None else f"{asked:g}")
         ran = [row for row in mine if row["accuracy"] is not None]
         if len(ran) < 2:
-            lines.append((*label, mine[0]["note"], *[""] * 5))
+            lines.append((*label, mine[-1]["note"], *[""] * 5))
             continue
         own, ahead = (
             spread([row["accuracy"] for row in ran]),

@@ -61,7 +61,7 @@ class _Notice(event.Listener):
         function = event.data["dispatcher"].py_func
         if not _Notice.said and function.__module__.startswith("fairlayer.") and sys.stderr.isatty():
             _Notice.said = True
-            print("fairlayer: compiling for this machine, once; this takes up to a minute.", file=sys.stderr)
+            print("fairlayer: compiling for this machine, once; this takes up to half a minute.", file=sys.stderr)
 
     def on_end(self, event: Any) -> None:
         """Nothing more to say."""
@@ -76,7 +76,7 @@ class _Linked(CPUDispatcher):
     def enable_caching(self) -> None:
         """Keep what is compiled on disk, in files whose names carry the digest."""
         super().enable_caching()
-        file = getattr(self._cache, "_cache_file", None)
+        file = getattr(self._cache, "_cache_file", None)  # type: ignore[attr-defined]
         if file is not None:  # absent where numba has no folder to write to
             digest = _digest(self.py_func.__module__.removeprefix("fairlayer."))
             file._source_stamp = digest
@@ -100,7 +100,7 @@ class _Linked(CPUDispatcher):
         """A call from Python for which nothing is compiled yet."""
         if self.targetoptions.get("no_cpython_wrapper"):
             raise TypeError(f"{self.py_func.__qualname__} can be called by compiled functions alone.")
-        return super()._compile_for_args(*args, **kws)
+        return super()._compile_for_args(*args, **kws)  # type: ignore[misc]
 
 
 class _Apart(_Linked):
@@ -125,10 +125,11 @@ class _Apart(_Linked):
             context.active_code_library._reload_init.add(load)
             return call(context, builder, signature, values)
 
-        lowered.signature, lowered.libs = call.signature, ()
+        way: Any = lowered
+        way.signature, way.libs = call.signature, ()
         known = self.targetctx._defns
         known.pop(cres.entry_point, None)
-        known[cres.entry_point].append(lowered, lowered.signature)
+        known[cres.entry_point].append(way, way.signature)
 
 
 def _load(module: str, name: str, arguments: tuple[Any, ...]) -> None:
@@ -148,7 +149,7 @@ def compiled(
     """Compile at the first call; run without the interpreter's lock.
 
     reorder: allow sums to be taken in any order, many terms at a time, and take it that no number is NaN.
-    inner: is called by compiled functions alone.
+    inner: is called by compiled functions alone; a call from Python is refused.
     small: becomes part of the machine code of whoever calls it, as numba's functions do. What is not small is called by
     its address: it is compiled once, however many call it, for however many dtypes of their own.
     borrows: neither makes nor returns an array, nor calls what returns one: references to those it is given need not be

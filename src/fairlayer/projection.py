@@ -313,7 +313,7 @@ def _project_bound(
         return _project_conic(z, options, options.discrepancy, system, box)
     task = Task(z.detach().contiguous(), system, box, options.discrepancy, compiled)
     result, excess = solve(task, relax=options.infeasible == "relax")
-    facts = Facts(system.view, result.statistics, result.nu, result.missed, excess)
+    facts = Facts(system.view, result.statistics, result.nu, result.missed, excess, result.beyond)
     return Solution(attach_gradient(z, task, result, excess), facts)
 
 

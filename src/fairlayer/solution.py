@@ -25,7 +25,7 @@ class Status(enum.Enum):
         'compared: see `vacuous`. Use larger or stratified batches, a Stream, or absent="raise".'
     )
     ROUNDED = (
-        "The output's dtype cannot represent values that meet the tolerance exactly: `gaps` holds what was reached. "
+        "No numbers of the output's dtype were found that meet the tolerance exactly: `gaps` holds what was reached. "
         "Use float64, or a larger tolerance."
     )
     UNCERTIFIED = (
@@ -60,13 +60,20 @@ class Facts:
     """What is known of one projected batch; see `Solution` for the meaning of each. Worked out when it is asked for."""
 
     def __init__(
-        self, view: PresentRows, statistics: np.ndarray, nu: np.ndarray, missed: np.ndarray, excess: float = 0.0
+        self,
+        view: PresentRows,
+        statistics: np.ndarray,
+        nu: np.ndarray,
+        missed: np.ndarray,
+        excess: float = 0.0,
+        optimality_gap: float = 0.0,
     ):
         self.view = view
         self.statistics = statistics  # (K,) such as the means of groups
         self.nu = nu  # (K,) their multipliers
         self.missed = missed  # (F,) by how much families of rows are missed
         self.excess = excess
+        self.optimality_gap = optimality_gap  # of the squared change, where no nearer output was found
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -95,6 +102,8 @@ class Facts:
             return Status.RELAXED
         if not (self.missed <= 0.0).all():  # what is no number is not known to hold
             return Status.ROUNDED
+        if self.optimality_gap:
+            return Status.BOUNDED
         return Status.VACUOUS if self.vacuous else Status.OPTIMAL
 
 
@@ -110,15 +119,8 @@ class DecisionFacts(Facts):
         optimality_gap: float = 0.0,
         ties: int = 0,
     ):
-        super().__init__(view, rates, np.zeros(len(rates)), missed, excess)
-        self.optimality_gap = optimality_gap
+        super().__init__(view, rates, np.zeros(len(rates)), missed, excess, optimality_gap)
         self.ties = ties
-
-    @property
-    def status(self) -> Status:
-        """The gravest thing that can be said."""
-        known = super().status
-        return Status.BOUNDED if self.optimality_gap and known in (Status.OPTIMAL, Status.VACUOUS) else known
 
 
 class StreamFacts(Facts):

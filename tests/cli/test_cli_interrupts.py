@@ -12,6 +12,7 @@ import pytest
 from people import FIT, people, write
 
 from fairlayer.cli import INTERRUPTED as LINE
+from fairlayer.cli import interrupts
 
 # Python runs it when it starts: the process interrupts itself when it imports, or opens, what the environment names.
 AT = """
@@ -94,7 +95,8 @@ def test_an_interrupt_while_training(place, more):
         (fit("--epochs", "1"), ".model."),  # the temporary folder
         (predict(), "safetensors"),
         (predict(), ".out.csv."),
-        (PROJECT, "scipy.optimize"),
+        (predict(), ".kernels."),  # compiled code that a stream loads once it is in its store
+        (PROJECT, "scipy"),
         (PROJECT, ".fairlayer-"),
     ],
     ids=str,
@@ -145,6 +147,14 @@ main()
     asked = ["audit", data, "--prediction", "amount", "--protected", "sex", "--parity", "1"]
     done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True, text=True, check=False, **HEED)
     assert (done.returncode, done.stderr) == (130, LINE + "\n")
+
+
+@pytest.mark.parametrize(("module", "torn"), [("torch.distributed", False), ("pandas.core", True)])
+def test_a_module_of_torch_is_not_torn_while_it_loads_its_parts(module, torn):
+    """torch.distributed sets itself up by a call from its own module, which aborts the process at an interrupt."""
+    space = {"__name__": module, "interrupt": lambda: interrupts._is_loading(sys._getframe(1))}
+    exec("put_off = interrupt()", space)
+    assert space["put_off"] is not torn
 
 
 def test_interrupts_in_a_row_do_not_break_off_the_tidying(place):

@@ -1,4 +1,4 @@
-"""A SQLite file that is deleted, moved, replaced or put back under an open stream is noticed before a decision is."""
+"""A SQLite file that is deleted, moved, replaced, cut short or put back under an open stream is noticed in time."""
 
 import os
 import shutil
@@ -56,6 +56,35 @@ def test_a_replaced_file(opened):
     again = make(path)
     assert again.certificate().batches == 1
     assert again.verify()
+
+
+@pytest.mark.parametrize("left", [0, 100, 4096])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_file_cut_short_in_place(opened, left, checkpoint):
+    """It is the same file to the system, and SQLite remembers its pages."""
+    stream, path, _ = opened
+    if checkpoint:  # otherwise what was decided is in the file beside it
+        stream._store.database.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        stream.update(*BATCHES[2])
+    elif left:
+        pytest.skip("the file has one page, and the rest beside it")
+    os.truncate(path, left)
+    for _ in range(2):
+        with pytest.raises(StoreError, match=f"was cut from [0-9,]+ to {left:,} bytes while the stream was open"):
+            stream.update(*BATCHES[3])
+    assert path.stat().st_size == left
+
+
+def test_a_file_cut_short_in_the_middle_of_a_transaction(opened):
+    stream, path, _ = opened
+
+    def cut_after_an_update():
+        with stream.transaction():
+            stream.update(*BATCHES[2])
+            os.truncate(path, 0)
+
+    with pytest.raises(StoreError, match="was cut from"):
+        cut_after_an_update()
 
 
 def test_a_file_that_was_moved_and_put_back(opened):

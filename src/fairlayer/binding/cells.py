@@ -22,6 +22,7 @@ from fairlayer.constraints.plain_data import Label
 
 MOST_DIRECT = 1024  # combinations, empty ones included, up to which cells are numbered directly
 _MOST_CODES = 2.0**62
+_MOST_MARKS = 1 << 16  # codes, and four more for each sample, up to which each has a mark of its own
 _GLANCE = 256  # samples that are looked at to learn which labels there are
 _NONE = np.empty(0)
 
@@ -30,14 +31,14 @@ class Levels(NamedTuple):
     """What the cells mean, apart from how many samples they hold: all that a plan depends on."""
 
     labels: tuple[tuple[Label, ...], ...]  # of each column, in the order of its digits
-    digits: bytes | None  # (G, k) int64, of cells that are not the full grid of digits
+    digits: bytes | None  # (k, G) int64, of cells that are not the full grid of digits
 
     def digit_table(self) -> np.ndarray:
         """(G, k): the digit of each column in each cell."""
         if not self.labels:  # no columns: one cell
             return np.zeros((1, 0), dtype=np.int64)
         if self.digits is not None:
-            return np.frombuffer(self.digits, dtype=np.int64).reshape(-1, len(self.labels))
+            return np.frombuffer(self.digits, dtype=np.int64).reshape(len(self.labels), -1).T
         shape = tuple(len(labels) for labels in self.labels)
         return np.indices(shape).reshape(len(shape), -1).T
 
@@ -78,28 +79,29 @@ def assign_cells(columns: Sequence[Column], n: int, weights: np.ndarray | None =
             ])  # fmt: skip
             return _finish(index, count, Levels(labels, None), weights)
     if size > _MOST_CODES:
-        columns, ranges = _narrowed(columns)
+        columns = _narrowed(columns)
     code = np.zeros(n, dtype=np.int64)
     for column in columns:
         add_column(column.values, 0 if column.labels is None else len(column.labels), n, code)
-    index, codes = number_codes(code)
-    count = count_cells(index, len(codes))
-    found = np.empty((len(codes), len(columns)), dtype=np.int64)
-    for j in range(len(columns) - 1, -1, -1):
-        start, width = ranges[j]
-        codes, found[:, j] = np.divmod(codes, width)
-        found[:, j] += start
-    return _finish(index, count, _renumber(columns, found), weights)
+    index, some = _numbered(code, size)
+    found = np.stack([column.values[some] for column in columns])
+    return _finish(index, count_cells(index, len(some)), _renumber(columns, found), weights)
 
 
-def _narrowed(columns: Sequence[Column]) -> tuple[list[Column], list[tuple[int, int]]]:
+def _numbered(code: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
+    """Number the codes that occur, of `size` from 0 on, in their order: the number of each, and one that has it."""
+    few = size <= _MOST_MARKS + 4.0 * len(code)
+    return mark_codes(code, int(size)) if few else number_codes(code)
+
+
+def _narrowed(columns: Sequence[Column]) -> list[Column]:
     """Columns whose labels are numbered, as so many combinations of their integers do not fit into one."""
     narrow = []
     for column in columns:
         values, codes = np.unique(column.values, return_inverse=True)
         known = values.tolist() if column.labels is None else [column.labels[v] for v in values.tolist()]
         narrow.append(Column(column.name, codes.astype(np.int64), tuple(known)))
-    return narrow, [(0, len(column.labels or ())) for column in narrow]
+    return narrow
 
 
 @lru_cache(maxsize=1024)
@@ -118,16 +120,19 @@ def _range_labels(j: int, ranges: Sequence[tuple[int, int]], count: np.ndarray) 
 
 
 def _renumber(columns: Sequence[Column], found: np.ndarray) -> Levels:
-    """Labels column by column, and the digits of the combinations `found` in terms of them."""
-    labels, digits = [], found.copy()
-    for j, column in enumerate(columns):
+    """Labels column by column, and the digits of the combinations `found`, (k, G), in terms of them."""
+    labels, digits = [], np.empty(found.shape, dtype=np.int64)
+    for column, values, own in zip(columns, found, digits, strict=True):
         known = column.labels
         if known is not None and len(known) <= MOST_DIRECT:
             labels.append(known)
+            own[:] = values
             continue
-        values, digits[:, j] = np.unique(found[:, j], return_inverse=True)
-        labels.append(tuple(values.tolist()) if known is None else tuple(known[v] for v in values.tolist()))
-    return Levels(tuple(labels), np.ascontiguousarray(digits).tobytes())
+        least = values.min()
+        own[:], some = _numbered(values - least, float(values.max()) - float(least) + 1.0)
+        occurring = values[some].tolist()
+        labels.append(tuple(occurring) if known is None else tuple(known[v] for v in occurring))
+    return Levels(tuple(labels), digits.tobytes())
 
 
 def _on_device(columns: Sequence[Column], weights: np.ndarray | None) -> Cells:
@@ -137,7 +142,7 @@ def _on_device(columns: Sequence[Column], weights: np.ndarray | None) -> Cells:
     table = torch.stack([torch.as_tensor(v, device=device) for v in values], dim=1)
     found, cells = torch.unique(table, dim=0, return_inverse=True)
     count = torch.bincount(cells, minlength=len(found)).cpu().numpy().astype(np.float64)
-    return _finish(cells, count, _renumber(columns, found.cpu().numpy()), weights)
+    return _finish(cells, count, _renumber(columns, found.T.contiguous().cpu().numpy()), weights)
 
 
 def _finish(index: Any, count: np.ndarray, levels: Levels, weights: np.ndarray | None) -> Cells:
@@ -188,15 +193,31 @@ def count_cells(index, G):
 
 
 @compiled
+def mark_codes(code, size):
+    """Number the codes that occur, all below `size`, in their order; (n,) the number of each, and one that has it."""
+    place, some, index = np.zeros(size, dtype=np.int32), np.empty(code.size, np.int64), np.empty(code.size, np.int32)
+    for i in range(code.size):
+        place[code[i]] = i + 1
+    filled = 0
+    for c in range(size):
+        if place[c] > 0:
+            some[filled] = place[c] - 1
+            place[c] = filled
+            filled += 1
+    for i in range(code.size):
+        index[i] = place[code[i]]
+    return index, some[:filled].copy()
+
+
+@compiled
 def number_codes(code):
-    """Number the codes that occur, in their order; (n,) the number of each, and the codes."""
+    """The same for codes of any size, by a hash."""
     n = code.size
     size = 16
     while size < 2 * n:
         size *= 2
-    slot = np.full(size, -1, dtype=np.int32)
-    found = np.empty(n, dtype=np.int64)
-    index = np.empty(n, dtype=np.int32)
+    slot, some = np.full(size, -1, dtype=np.int32), np.empty(n, np.int64)
+    found, index = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int32)
     filled = 0
     for i in range(n):
         h = np.uint64(code[i]) * np.uint64(0x9E3779B97F4A7C15)
@@ -205,7 +226,7 @@ def number_codes(code):
             at = (at + 1) & (size - 1)
         if slot[at] < 0:
             slot[at] = filled
-            found[filled] = code[i]
+            found[filled], some[filled] = code[i], i
             filled += 1
         index[i] = slot[at]
     order = np.argsort(found[:filled])
@@ -214,4 +235,4 @@ def number_codes(code):
         place[order[k]] = k
     for i in range(n):
         index[i] = place[index[i]]
-    return index, found[order]
+    return index, some[order]

@@ -144,6 +144,9 @@ def _entries(families: Sequence[Family], begin: np.ndarray, size: int) -> tuple[
     if all(member.ndim == 1 for member in hard):
         table = np.stack(hard, axis=1) if hard else np.zeros((size, 0), dtype=np.int64)
         used = table >= 0
+        if used.all():
+            start, count = np.arange(size + 1, dtype=np.int64) * len(hard), table.size
+            return start, (table + begin[:-1]).reshape(-1), np.ones(count)
         start = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
         statistic = (table + begin[:-1])[used]
         return start.astype(np.int64), np.ascontiguousarray(statistic, dtype=np.int64), np.ones(len(statistic))

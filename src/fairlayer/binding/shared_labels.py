@@ -89,7 +89,7 @@ def shared_levels(labels: Labels, occupied: Callable[[], np.ndarray], exchange: 
     if math.prod(len(column) for column in labels) <= MOST_DIRECT:
         return Levels(labels, None)
     found = np.unique(np.concatenate(exchange(occupied())), axis=0)
-    return Levels(labels, np.ascontiguousarray(found, dtype=np.int64).tobytes())
+    return Levels(labels, np.ascontiguousarray(found.T, dtype=np.int64).tobytes())
 
 
 def digits_in(levels: Levels, labels: Labels) -> np.ndarray:

@@ -79,7 +79,12 @@ def _interrupt(_: int, frame: FrameType | None) -> None:
 
 
 def _is_loading(frame: FrameType | None) -> bool:
-    """Whether a compiled module is being loaded: its code may abort the process at an error from Python."""
+    """Whether a compiled module is being loaded: its code may abort the process at an error from Python.
+
+    torch has parts of its own that its modules load by a call, as `torch.distributed` does.
+    """
+    if frame is not None and frame.f_code.co_name == "<module>" and frame.f_globals["__name__"].startswith("torch"):
+        return True
     while frame is not None and frame.f_code not in _LOADING:
         frame = frame.f_back
     return frame is not None

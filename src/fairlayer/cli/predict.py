@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 
 from fairlayer.cli import interrupts
 from fairlayer.cli.terminal import note, say, show_table
-from fairlayer.errors import InputError
+from fairlayer.errors import InputError, StoreError
 from fairlayer.tables.table_io import (
     Source,
     check_format,
@@ -165,10 +166,15 @@ def predict(
 
         if chosen is Mode.STREAM:
             past = None if warm_start is None else _past(warm_start, estimator, schema)
-            decisions = estimator.stream(state, stream, warm_start=past)
-            if past is not None and decisions.certificate().samples:
-                note(f"Stream {stream!r} has made decisions already: --warm-start is for new streams, and was ignored.")
-            code = _by_stream(decisions, estimator.raw_outputs(rows.X), rows, batch_size, batch_id, write)
+            assert state is not None  # checked with the mode
+            with _leaving_nothing_undecided(state, stream):
+                decisions = estimator.stream(state, stream, warm_start=past)
+                if past is not None and decisions.certificate().samples:
+                    note(
+                        f"Stream {stream!r} has made decisions already: --warm-start is for new streams, and was "
+                        "ignored."
+                    )
+                code = _by_stream(decisions, estimator.raw_outputs(rows.X), rows, batch_size, batch_id, write)
         else:
             code = _by_model(estimator, rows, chosen, projection, write, schema.classes)
     note(f"Wrote {len(frame):,} {'row' if len(frame) == 1 else 'rows'} to {output}.{points_for_commas(source)}")
@@ -380,6 +386,24 @@ def _past(path: Path, estimator: Any, schema: Schema) -> tuple[Any, ...]:
     frame = read_frame(source)
     X = schema.inputs(frame)
     return estimator.raw_outputs(X), schema.groups(frame), X
+
+
+@contextmanager
+def _leaving_nothing_undecided(state: str, name: str) -> Iterator[None]:
+    """A stream that this command made goes with it, file and all, where it ends before anything was decided."""
+    from fairlayer.stream.sql import forget_undecided, stream_names
+
+    made = "://" not in state and not Path(state).exists()
+    if not made:
+        with suppress(StoreError):  # which the stream itself will report
+            made = name not in stream_names(state)
+    try:
+        yield
+    except BaseException:
+        if made:
+            with suppress(StoreError):  # what is left is an empty stream: the error that ended the command says more
+                forget_undecided(state, name)
+        raise
 
 
 def _by_stream(

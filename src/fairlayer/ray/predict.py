@@ -107,7 +107,7 @@ def _shifted(
         as_known = {_text(one): one for one in labels}
         groups[name] = np.array([as_known.get(one, one) for one in found.column(f"g{j}").to_pylist()], dtype=object)
     by_name = {name: found.column(f"f{j}").to_numpy(zero_copy_only=False) for j, name in enumerate(features)}
-    y = frozen.predict(found.column("z").to_numpy(), groups, by_name or None)
+    y = frozen.predict(np.array(found.column("z").to_numpy()), groups, by_name or None)
     return block.append_column(output, pa.array(y))
 
 

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,30 +17,28 @@ from fairlayer.binding.bounds import Box
 from fairlayer.binding.exact_sums import exact_sums
 from fairlayer.binding.process_group import Ranks
 from fairlayer.binding.row_plan import PresentRows
-from fairlayer.binding.rows import Rows
+from fairlayer.binding.rows import EACH, Rows
 from fairlayer.binding.system import System
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
-from fairlayer.solve.certify import scales, shortfalls
+from fairlayer.solve.careful import MOST_NUMBERS, Careful, solve_carefully
+from fairlayer.solve.certify import scales
 from fairlayer.solve.discrepancy import Discrepancy, check_domain, compiled_kind, has_loops, inner_limits, odds_against
 from fairlayer.solve.exact import exact_shortfalls, search_grid
 from fairlayer.solve.extremes import cell_extremes
 from fairlayer.solve.families import largest_excess
 from fairlayer.solve.feasibility import least_excess, widened
-from fairlayer.solve.interior import interior_multipliers
 from fairlayer.solve.loops import MOST_SUM, NOT_FINITE, OUTSIDE, TOO_LARGE, solve_loops
-from fairlayer.solve.newton import DONE, shifts, statistics
+from fairlayer.solve.newton import DONE, statistics
 from fairlayer.solve.result import Result
 from fairlayer.solve.smooth import ODDS
 from fairlayer.solve.tensors import solve_tensors
 
 _UNITS = {dtype: torch.finfo(dtype).eps / 2 for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)}
 _NO_START = np.zeros(0)
-_SMALLEST, _LARGEST = 1e-120, 1e120  # numbers beyond which squares of them are not to be had
 _ROUNDING = 1e-9  # of the numbers that a row is made of: nothing that says that it cannot hold
-_NEARLY = 1e-6  # relative: an excess beyond the least that is still worth having where no better is found
-_MOST_WEIGHTS = 1e6  # times the least weight
+_NEARLY = 5e-7  # of the distance: what aiming inside the rows may add to it
+_MOST_WEIGHTS = 1e12  # times the least weight, up to which all are served
 _MOST_SPREAD = 8  # rows by way of which one row makes the outputs of another move
-_MOST_EXACT = 100_000  # samples, up to which it is worth while to take every sum exactly
 
 
 Extremes = tuple[np.ndarray, np.ndarray]
@@ -77,51 +74,145 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
     unit = _UNITS[task.z.dtype]
     result = _attempt(task, task.system.rows, unit)
     if result.outcome == DONE and result.holds:
-        return result, 0.0
+        return _near(task, result), 0.0
     _refuse(task, result)
-    power = _power(task)
-    if power:
-        return _rescaled(task, power, relax)
     if result.outcome == DONE:
-        result = _settled(task, result)
-        if result.holds or result.nu.any():
-            return result, 0.0
-        # Nothing was moved, as it looked as if nothing had to be.
-        result = _attempt(task, task.system.rows, unit, np.zeros(len(result.nu)))
-        if result.outcome == DONE:
-            return _settled(task, result), 0.0
+        # Missed by so little that only rational arithmetic can tell?
+        result = _checked(task, result)
+        if not result.holds and not result.nu.any():
+            # Nothing was moved, as it looked as if nothing had to be.
+            again = _attempt(task, task.system.rows, unit, np.zeros(len(result.nu)))
+            result = _checked(task, again) if again.outcome == DONE else result
+        return _settled(task, result), 0.0
     rows, extremes = task.system.rows, cell_extremes(task.system, task.inside)
     scale = statistic_scale(rows, result.absolute, task.system.weight, extremes)
-    start = _interior(task, rows)
-    if start is not None:
-        again = _attempt(task, rows, unit, start)
-        result = again if again.outcome == DONE else _as_found(task, result, start)
-        of_family = np.maximum.reduceat(scale, rows.first[:-1])
-        if again.outcome == DONE or (result.missed <= _ROUNDING * of_family).all():
-            return _settled(task, result), 0.0
     excess, push = least_excess(rows, *extremes, scale)
-    if not np.isfinite(excess):
-        raise _unsolved(task)
-    contradiction = excess > _ROUNDING * scale[push != 0].max(initial=0.0)
-    if contradiction and not relax:
-        raise infeasible(task.system.view, rows, excess, push)
-    best, exceeded = None, excess * (1.0 + _NEARLY)
+    if excess > _ROUNDING * scale[push != 0].max(initial=0.0):
+        if not relax:
+            raise infeasible(task.system.view, rows, excess, push)
+        return _relaxed(task, result, excess, scale)
+    careful = _careful(task, task.system)
+    if careful is not None:
+        result = _taken(task, result, careful)
+    else:  # wider by what rounding may have taken from them, if that is the reason
+        result = _checked(task, _relaxed(task, result, excess, scale)[0])
+    return result if result.holds else _on_grid(task, result), 0.0
+
+
+def _near(task: Task, result: Result) -> Result:
+    """The result, or one that is nearer, where aiming inside the rows costs more than rounding the outputs does.
+
+    A family is aimed inside by what rounding moves the coarsest of its means. Where that is the mean of a light group,
+    heavy ones are moved with it.
+    """
+    if not len(task.system.weights) or task.discrepancy.name != "squared":
+        return result
+    rows = task.system.rows
+    price = np.add.reduceat(np.abs(result.nu), rows.first[:-1]) * np.where(rows.kind == EACH, 2.0, 1.0)
+    cost = float(price @ np.where(price > 0.0, -result.missed, 0.0))  # of the squared change
+    if not _beyond(task, result.value, math.sqrt(max(_distance(task, result.value) ** 2 - cost, 0.0))):
+        return result
+    careful = _careful(task, task.system)
+    if careful is None:
+        return result._replace(beyond=_distance(task, result.value) ** 2)
+    found = _taken(task, result, careful)
+    kept = _taken(task, result, careful._replace(value=result.value, missed=result.missed))
+    return found if found.holds and found.beyond < kept.beyond else kept
+
+
+def _distance(task: Task, value: Any) -> float:
+    """The distance of outputs from z, by weight."""
+    return _norm(task, as_numpy(value).astype(np.float64) - as_numpy(task.z).astype(np.float64))
+
+
+def _norm(task: Task, of_sample: np.ndarray) -> float:
+    largest = float(np.abs(of_sample).max(initial=0.0)) or 1.0  # whose square may be beyond the range of floats
+    squares = (of_sample / largest) ** 2
+    return largest * math.sqrt(task.system.weights @ squares if len(task.system.weights) else squares.sum())
+
+
+def _beyond(task: Task, value: Tensor, least: float) -> float:
+    """By how much the squared change of an output may exceed the least; 0 where the rounding of outputs is the reason.
+
+    least: the distance of the nearest, but for roundings.
+    """
+    distance = _distance(task, value)
+    rounding = _UNITS[task.z.dtype] * _norm(task, as_numpy(value).astype(np.float64))
+    if distance <= least * (1.0 + _NEARLY) + rounding:
+        return 0.0
+    return distance**2 - max(least - rounding, 0.0) ** 2
+
+
+def _checked(task: Task, result: Result) -> Result:
+    """The same, its shortfalls by rational arithmetic."""
+    if not np.isfinite(result.statistics).all():
+        raise InputError(
+            f"z would have to be moved beyond the range of {task.z.dtype}: scale z, targets and bounds down, or use "
+            "float64."
+        )
+    return result._replace(
+        missed=exact_shortfalls(as_numpy(result.value).astype(np.float64), task.system, result.missed)
+    )
+
+
+def _settled(task: Task, result: Result) -> Result:
+    """An output that misses rows, replaced by one that does not, or by that which misses them least of those tried."""
+    if result.holds:
+        return result
+    if (task.system.stated[1][result.missed > 0.0] > 0.0).any():  # to equal means only a grid can help
+        careful = _careful(task, task.system)
+        if careful is not None and careful.missed.max() < result.missed.max():
+            result = _taken(task, result, careful)
+    return result if result.holds else _on_grid(task, result)
+
+
+def _careful(task: Task, system: System) -> Careful | None:
+    """The same in twice the precision; None where that does not end, or is not to be had."""
+    if task.discrepancy.name != "squared" or len(task.z) * len(system.rows.offset) > MOST_NUMBERS:
+        return None
+    return solve_carefully(task.z, system, task.box)
+
+
+def _taken(task: Task, result: Result, careful: Careful) -> Result:
+    """The result with what was found in twice the precision."""
+    system, optimum = task.system, careful.optimum
+    cell = as_numpy(system.cell).astype(np.int64)
+    weight = system.weights if len(system.weights) else np.ones(len(cell))
+    slopes = np.bincount(cell, weights=weight * optimum.inside, minlength=len(system.weight))
+    result = result._replace(outcome=DONE, nu=optimum.nu, shift=optimum.shift, slopes=slopes)
+    return _with_value(task, result, careful.value, careful.missed, _distance(task, optimum.y.high))
+
+
+def _with_value(task: Task, result: Result, value: Tensor, missed: np.ndarray, least: float) -> Result:
+    """The result with another output. missed: by how much it misses its rows; least: the distance of the nearest."""
+    sums, error = np.empty(len(task.system.weight)), np.empty(len(task.system.weight))
+    cell = as_numpy(task.system.cell).astype(np.int32)
+    exact_sums(as_numpy(value).astype(np.float64), cell, task.system.weights, sums, error)
+    reached = statistics(task.system.rows, sums)
+    return result._replace(value=value, missed=missed, statistics=reached, beyond=_beyond(task, value, least))
+
+
+def _on_grid(task: Task, result: Result) -> Result:
+    """An output whose means are equal to the last digit, where that is asked for and can be found."""
+    found = search_grid(result.value, task.system, task.inside)
+    if found is not None:
+        missed = exact_shortfalls(as_numpy(found).astype(np.float64), task.system, result.missed)
+        if max(missed) < max(result.missed):
+            return _with_value(task, result, found, missed, _distance(task, result.value))
+    return result
+
+
+def _relaxed(task: Task, result: Result, excess: float, scale: np.ndarray) -> tuple[Result, float]:
+    """The output that violates rows least, and by how much it does."""
+    rows = task.system.rows
     for _, wide in widened(rows, excess, scale):
-        result = _attempt(task, wide, 0.0, np.zeros(len(scale)))
-        if result.outcome != DONE:
-            start = _interior(task, wide)
-            result = result if start is None else _attempt(task, wide, 0.0, start)
-            if start is not None and result.outcome != DONE:
-                near = _as_found(task, result, start)
-                beyond = float(largest_excess(rows, near.statistics))
-                if contradiction and beyond < exceeded:
-                    best, exceeded = near, beyond
-        if result.outcome == DONE:
-            if contradiction:
-                return result, max(float(largest_excess(rows, result.statistics)), excess)
-            return _settled(task, result), 0.0
-    if best is not None:
-        return best, max(exceeded, excess)
+        again = _attempt(task, wide, 0.0, np.zeros(len(scale)))
+        if again.outcome != DONE:
+            system = task.system._replace(rows=wide, stated=(wide.lower, wide.upper))
+            careful = _careful(task, system)
+            again = again if careful is None else _taken(task, result, careful)
+        if again.outcome == DONE:
+            return again, max(float(largest_excess(rows, again.statistics)), excess)
     raise _unsolved(task)
 
 
@@ -131,51 +222,9 @@ def _unsolved(task: Task) -> FairlayerError:
     if len(weight) and weight.max() > _MOST_WEIGHTS * weight.min():
         return FairlayerError(
             f"The solver did not converge: weights from {weight.min():.0e} to {weight.max():.0e} are further apart "
-            "than float64 can resolve under these constraints. Bring them closer together."
+            "than can be resolved under these constraints. Bring them within twelve decades of each other."
         )
     return FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
-
-
-def _interior(task: Task, rows: Rows) -> np.ndarray | None:
-    """Multipliers by another method, where the search over cell sums does not end; None where it has none either."""
-    if task.discrepancy.name != "squared":
-        return None
-    return interior_multipliers(as_numpy(task.z).astype(np.float64), task.system, rows, task.box)
-
-
-def _power(task: Task) -> int:
-    """The power of 2 that brings numbers too large or too small to be squared near 1; 0 for all others."""
-    if task.z.dtype != torch.float64 or task.discrepancy.name != "squared":
-        return 0
-    sides = [*task.system.stated, task.system.rows.offset, task.box.lo, task.box.hi, task.z.numpy()]
-    finite = (np.abs(side[np.isfinite(side)]).max(initial=0.0) for side in sides)
-    largest = float(max(finite))
-    return -math.frexp(largest)[1] if largest and not _SMALLEST < largest < _LARGEST else 0
-
-
-def _rescaled(task: Task, power: int, relax: bool) -> tuple[Result, float]:
-    """The same problem in other units, solved, and what was found in the old ones."""
-    system, box = task.system, task.box
-    rows = system.rows._replace(offset=np.ldexp(system.rows.offset, power))
-    lower, upper = (np.ldexp(side, power) for side in system.stated)
-    scaled = system._replace(
-        rows=rows.between(np.ldexp(rows.lower, power), np.ldexp(rows.upper, power)),
-        targets=None if system.targets is None else np.ldexp(system.targets, power),
-        stated=(lower, upper),
-    )
-    sides = replace(box, lo=np.ldexp(box.lo, power), hi=np.ldexp(box.hi, power))
-    sides = replace(sides, lowest=float(sides.lo.min()), highest=float(sides.hi.max()))
-    z = torch.from_numpy(np.ldexp(task.z.numpy(), power))
-    try:
-        result, excess = solve(task._replace(z=z, system=scaled, box=sides), relax)
-    except InfeasibleError as error:
-        back = [math.ldexp(limit, -power) for limit in error.smallest]
-        raise InfeasibleError(error.rows, math.ldexp(error.excess, -power), back) from None
-    value = np.ldexp(result.value.numpy(), -power)
-    parts = {name: np.ldexp(getattr(result, name), -power) for name in ("nu", "shift", "statistics", "absolute")}
-    missed = result.missed if excess else exact_shortfalls(value, system, np.ldexp(result.missed, -power))
-    result = result._replace(value=torch.from_numpy(value), missed=missed, **parts)
-    return result, math.ldexp(excess, -power)
 
 
 def infeasible(view: PresentRows, rows: Rows, excess: float, push: np.ndarray) -> InfeasibleError:
@@ -236,67 +285,6 @@ def _attempt(task: Task, rows: Rows, unit: float, start: np.ndarray = _NO_START)
     )
     value = torch.from_numpy(out)
     return Result(outcome, value if kind != ODDS else value.to(z.dtype), *rest)
-
-
-def _settled(task: Task, result: Result) -> Result:
-    """A result whose rows are known to hold, or known to be missed: by rational arithmetic, and a search."""
-    if not np.isfinite(result.statistics).all():
-        raise InputError(
-            f"z would have to be moved beyond the range of {task.z.dtype}: scale z, targets and bounds down, or use "
-            "float64."
-        )
-    missed = exact_shortfalls(as_numpy(result.value).astype(np.float64), task.system, result.missed)
-    if (missed <= 0.0).all():
-        return result._replace(missed=missed)
-    exactly = _exactly(task, missed)
-    if exactly is not None:
-        return exactly
-    found = search_grid(result.value, task.system, task.inside)
-    if found is not None:
-        exact = as_numpy(found).astype(np.float64)
-        better = exact_shortfalls(exact, task.system, missed)
-        if max(better) < max(missed):
-            sums, error = np.empty(len(task.system.weight)), np.empty(len(task.system.weight))
-            exact_sums(exact, as_numpy(task.system.cell).astype(np.int32), task.system.weights, sums, error)
-            return result._replace(value=found, missed=better, statistics=statistics(task.system.rows, sums))
-    return result._replace(missed=missed)
-
-
-def _as_found(task: Task, result: Result, nu: np.ndarray) -> Result:
-    """The output at multipliers found elsewhere, which the search cannot make any better."""
-    system, box = task.system, task.box
-    cell = as_numpy(system.cell).astype(np.int32)
-    shift = np.empty(len(system.weight))
-    shifts(system.rows, nu, shift)
-    raw = (as_numpy(task.z).astype(np.float64) - shift[cell]).astype(as_numpy(task.z).dtype)
-    value = np.clip(raw, box.lo, box.hi)
-    weight = system.weights if len(system.weights) else np.ones(len(value))
-    sums, error = np.empty(len(shift)), np.empty(len(shift))
-    exact_sums(value.astype(np.float64), cell, system.weights, sums, error)
-    missed = np.empty(len(system.rows.kind))
-    shortfalls(system.rows, sums, error, missed)
-    return result._replace(
-        outcome=DONE,
-        value=torch.from_numpy(value).to(dtype=task.z.dtype, device=task.z.device),
-        nu=nu,
-        shift=shift,
-        slopes=np.bincount(cell, weights=weight * (raw == value), minlength=len(shift)),
-        missed=missed,
-        statistics=statistics(system.rows, sums),
-    )
-
-
-def _exactly(task: Task, missed: np.ndarray) -> Result | None:
-    """The same solve with sums that are not rounded, where outputs all but cancel: if it keeps the rows."""
-    rows, system = task.system.rows, task.system
-    if len(task.z) > _MOST_EXACT or not missed.max() > 0.0 or not (system.stated[1] > 0.0).all():
-        return None
-    unit, start = _UNITS[task.z.dtype], np.zeros(len(rows.offset))
-    result = solve_tensors(task.z, system, task.box, unit, task.discrepancy, start, exactly=True)
-    if result.outcome != DONE or not np.isfinite(result.statistics).all():
-        return None
-    missed = exact_shortfalls(as_numpy(result.value).astype(np.float64), system, result.missed)
-    return result._replace(missed=missed) if (missed <= 0.0).all() else None
 
 
 def _refuse(task: Task, result: Result) -> None:

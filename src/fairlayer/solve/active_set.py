@@ -106,7 +106,9 @@ def solve_small(H, b, rows, tolerance, nu):
     """
     K = b.size
     ignored = np.zeros(rows.family.shape[1])
-    return _solve_small(H, b, rows, tolerance, nu, np.zeros((K + 1, K + 1)), np.zeros((6, K + 3)), ignored, np.zeros((6, K + 1)))
+    return _solve_small(
+        H, b, rows, tolerance, nu, np.zeros((K + 1, K + 1)), np.zeros((6, K + 3)), ignored, np.zeros((6, K + 1))
+    )
 
 
 @compiled(inner=True, borrows=True)

@@ -15,7 +15,6 @@ from fairlayer.compiled import compiled
 from fairlayer.solve.loops import pull_back, solve_loops
 from fairlayer.solve.newton import DONE
 
-
 _SHARE = 64  # problems, fewer than which are not worth a thread of their own
 
 

@@ -41,7 +41,7 @@ EVALUATE, DONE, INFEASIBLE, STALLED = 0, 1, 2, 3
 # A cell all of whose samples rest on a bound has slope zero, and a Newton step on it would be endless. Its slope is
 # taken to be `damping` times its weight: less after each full step, more after each cut one.
 _LEAST_DAMPING, _FIRST_DAMPING, _MOST_DAMPING = 1e-10, 1e-2, 1.0
-_MOST_EVALUATIONS = 2000
+_MOST_EVALUATIONS = 300  # 3 to 6 in practice; what takes more is solved in another way
 _NEAR = 1e5  # times the tolerance: slopes are rounding alone, and steps are taken without looking at them
 _FAR_APART = 1e4  # of the heaviest cell to the lightest
 _WIDE, _DENSE = 16, 4.0  # statistics, and how many of them there are to each that a cell counts towards
@@ -107,7 +107,7 @@ def _fill_gram(rows, slopes, line, H):
         for i in range(K):
             H[k, i] = 0.0
     # Where cells count towards many of the statistics, whole lines are added: many numbers at a time.
-    by_line = K >= _WIDE and K * G <= _DENSE * rows.statistic.size
+    by_line = K >= _WIDE and _DENSE * rows.statistic.size >= K * G
     for c in range(G):
         if slopes[c] == 0.0:
             continue
@@ -274,7 +274,9 @@ def _aim(H, b, rows, search, tolerance, target):
 def _next_direction(rows, search, q):
     """Accept the trial point; aim at the optimum of the quadratic model there."""
     K, G = q.size, search.cell.shape[1]
-    return _direction(rows, search, q, np.empty(K), np.empty(G), np.empty(K), np.empty(K), np.zeros(K), np.empty((K, K)))
+    return _direction(
+        rows, search, q, np.empty(K), np.empty(G), np.empty(K), np.empty(K), np.zeros(K), np.empty((K, K))
+    )
 
 
 @compiled(inner=True, borrows=True)

@@ -26,9 +26,7 @@ from fairlayer.solve.result import Result
 class TensorPasses:
     """Passes over the samples of a tensor."""
 
-    def __init__(self, z: Tensor, system: System, box: Box, discrepancy: Discrepancy, exactly: bool = False):
-        """exactly: take every sum without rounding, for outputs that all but cancel."""
-        self.exactly = exactly
+    def __init__(self, z: Tensor, system: System, box: Box, discrepancy: Discrepancy):
         self.device = z.device if has_float64(z.device) else torch.device("cpu")
         self.z, self.system, self.discrepancy = z, system, discrepancy
         self.exact = z.to(self.device).double()
@@ -39,11 +37,6 @@ class TensorPasses:
 
     def cell_sums(self, values: Tensor) -> np.ndarray:
         """Sum over each cell, by weight."""
-        if self.exactly:
-            total, error = np.empty(len(self.system.weight)), np.empty(len(self.system.weight))
-            index = self.cell.int().cpu().numpy()
-            exact_sums(values.contiguous().cpu().numpy(), index, self.system.weights, total, error)
-            return total
         weighted = values if self.weights is None else values * self.weights
         sums = torch.zeros(len(self.system.weight), dtype=torch.float64, device=self.device)
         return sums.index_add_(0, self.cell, weighted).cpu().numpy()
@@ -76,8 +69,6 @@ class TensorPasses:
             # An output that needs no change is rounded all the same where the response is not the identity.
             y = y.to(self.z.dtype).double()
             of_cell[S] = self.cell_sums(y)
-            if self.exactly:  # then only what is left of the sums is ever rounded
-                of_cell[ABSOLUTE], of_cell[SQUARE] = np.abs(of_cell[S]), of_cell[S] ** 2
             return
         dtype = self.z.dtype
         inside = torch.clamp(y.to(dtype), *inner_limits(self.discrepancy, dtype))
@@ -100,10 +91,9 @@ def solve_tensors(
     unit: float,
     discrepancy: Discrepancy,
     start: np.ndarray,
-    exactly: bool = False,
 ) -> Result:
-    """Project z, of shape (n,); unit and start as in `loops.solve_loops`, exactly as in `TensorPasses`."""
-    passes = TensorPasses(z, system, box, discrepancy, exactly)
+    """Project z, of shape (n,); unit and start as in `loops.solve_loops`."""
+    passes = TensorPasses(z, system, box, discrepancy)
     smallest, largest = torch.aminmax(passes.exact)
     if not bool(torch.isfinite(smallest) & torch.isfinite(largest)):
         return _unsolved(NOT_FINITE, system)

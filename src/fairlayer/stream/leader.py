@@ -14,6 +14,8 @@ is forgotten.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fairlayer.binding.bounds import Box
@@ -144,7 +146,7 @@ class Leader:
 
     margin = MARGIN
 
-    def __init__(self, book: CellIndex, account: CellSums, kind: int | None = SQUARED):
+    def __init__(self, book: CellIndex, account: CellSums, kind: Any = SQUARED):
         self.book = book
         self.account = account
         self.kind = kind  # of discrepancy

@@ -46,7 +46,7 @@ class Settings:
         return "classes" if self.simplex else self.policy
 
     @property
-    def kind(self) -> int | None:
+    def kind(self) -> Any:
         """The discrepancy, as compiled loops have it."""
         return KINDS[self.discrepancy] if self.simplex else compiled_kind(find_discrepancy(self.discrepancy))
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from fairlayer.errors import StoreError
@@ -49,6 +50,33 @@ def stored_streams(location: str, timeout: float = 10.0) -> tuple[str, dict[str,
 def stream_names(store: str | os.PathLike[str], timeout: float = 10.0) -> list[str]:
     """The names of all streams in a store: the path of a SQLite file, or a postgresql:// URL."""
     return list(stored_streams(str(store), timeout)[1])
+
+
+def forget_undecided(location: str, name: str, timeout: float = 10.0) -> None:
+    """Remove a stream that has decided nothing, and with it a file that holds no other: as if it had never been made.
+
+    What others wrote meanwhile stays: whoever decided first keeps the stream.
+    """
+    path = None if "://" in location else Path(location)
+    if path is not None and not path.exists():
+        return
+    database = open_database(location, timeout)
+    try:
+        with database.explained():
+            database.open()
+            with database.whole():
+                database.lock(name)
+                which = "FROM fairlayer_log WHERE stream = ? AND emitted IS NOT NULL"
+                if database.execute(f"SELECT 1 {which}", name).fetchone() is not None:
+                    return
+                for table, column in (("log", "stream"), ("pending", "stream"), ("streams", "name")):
+                    database.execute(f"DELETE FROM fairlayer_{table} WHERE {column} = ?", name)
+                if path is not None and database.execute("SELECT 1 FROM fairlayer_streams").fetchone() is None:
+                    for end in ("", "-wal", "-shm"):  # under the lock, so that nobody begins in it meanwhile
+                        with suppress(OSError):  # in use, where the system keeps such files
+                            path.with_name(path.name + end).unlink(missing_ok=True)
+    finally:
+        database.close()
 
 
 class SqlStore:

@@ -13,7 +13,10 @@ from fairlayer.stream.database import Database
 
 
 class SqliteDatabase(Database):
-    """A file. One that was deleted or replaced while it was open is noticed: SQLite would write on into nowhere."""
+    """A file. One that was deleted, replaced or cut short while it was open is noticed.
+
+    SQLite would write on into nowhere, or answer from what it remembers of pages that are gone.
+    """
 
     mark = "?"
     types: ClassVar[dict[str, str]] = {"blob": "BLOB", "real": "REAL"}
@@ -22,6 +25,7 @@ class SqliteDatabase(Database):
         super().__init__(location, timeout, read_only)
         self._path = Path(location).absolute()  # the working directory may change
         self._file: tuple[int, int] | None = None  # which file it is, once it has been opened
+        self._size = 0  # how long it has been seen
 
     @property
     def errors(self) -> type[Exception]:
@@ -45,26 +49,32 @@ class SqliteDatabase(Database):
         if not self.read_only:
             connection.execute("PRAGMA journal_mode = WAL")  # makes the file, where there is none
             connection.execute("PRAGMA synchronous = FULL")  # durable at every commit, not only consistent
-        self._file = self._identity()
+        self._file, self._size = self._look() or (None, 0)
         return connection
 
-    def _identity(self) -> tuple[int, int] | None:
-        """What tells the file at the path from all others; None where there is none."""
+    def _look(self) -> tuple[tuple[int, int], int] | None:
+        """What tells the file at the path from all others, and its size; None where there is none.
+
+        It is not opened for that: to close it again would let go of all locks that this process holds on it.
+        """
         try:
             status = self._path.stat()
         except OSError:
             return None
-        return status.st_dev, status.st_ino
+        return (status.st_dev, status.st_ino), status.st_size
 
     def check(self) -> None:
-        """Refuse to go on if the file is not there any more, or is another."""
-        there = self._identity()
-        if there is None or there != self._file:
+        """Refuse to go on if the file is not there any more, is another, or became shorter, which no stream does."""
+        there, size = self._look() or (None, 0)
+        if there is None or there != self._file or size < self._size:
             what = "was deleted or moved" if there is None else "was replaced by another file"
+            if there is not None and there == self._file:
+                what = f"was cut from {self._size:,} to {size:,} bytes"
             raise StoreError(
                 f"store {self.place!r} {what} while the stream was open: the batch was not counted. Put the file back, "
                 "or create the stream again to continue with what is there now."
             )
+        self._size = size
 
     def _begin(self) -> None:
         # A writer takes the write lock at once, so nothing read can be out of date.
