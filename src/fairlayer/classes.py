@@ -76,7 +76,10 @@ def check_probabilities(z: np.ndarray, kind: str, unit: float) -> None:
         remedy = "use 'squared', or clamp and rescale the row" if value == 0.0 else "pass softmax's output"
         asked = "positive for discrepancy='entropy'" if kind == "entropy" else "at least 0"
         raise InputError(f"z[{i}, {j}] is {value:g}: probabilities must be {asked}: {remedy}.")
-    raise InputError(f"z[{i}] adds up to {float(z[i].sum()):.9g}: with simplex=True every row must add up to 1.")
+    raise InputError(
+        f"z[{i}] adds up to {float(z[i].sum()):.9g}: with simplex=True every row must add up to 1: "
+        "divide it by its sum, or pass softmax's output."
+    )
 
 
 def project_classes(z: Tensor, system: System, discrepancy: Any) -> Solution:
@@ -149,6 +152,7 @@ class _OnSimplex(torch.autograd.Function):
     def forward(
         ctx: Any, z: Tensor, value: Tensor, problem: ClassProblem, found: Found, responses: np.ndarray
     ) -> Tensor:
+        ctx.save_for_backward(z)
         ctx.problem, ctx.found, ctx.responses = problem, found, responses
         return value
 
@@ -156,6 +160,7 @@ class _OnSimplex(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError("Double backward with simplex=True is not available: use create_graph=False.")
+        _ = ctx.saved_tensors  # which refuses a z that was overwritten
         given = np.ascontiguousarray(as_numpy(gradient.double()))
         out, (_, side, _, gram) = np.empty_like(given), ctx.found
         pull_back(*ctx.problem[:6], ctx.responses, gram, side, ctx.problem.family, given, out)

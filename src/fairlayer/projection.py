@@ -24,7 +24,7 @@ from fairlayer.binding.groups import SoftGroup, is_missing
 from fairlayer.binding.process_group import Group, Ranks, find_ranks
 from fairlayer.binding.row_plan import RowPlan
 from fairlayer.binding.system import System, bind, read_columns
-from fairlayer.classes import check_classes, project_classes
+from fairlayer.classes import check_classes, check_probabilities, project_classes
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.decisions.project import project_decisions, read_threshold
@@ -345,6 +345,9 @@ def _project_share(
 
     def read() -> Part:
         _check(z, rules, targets, options)
+        if options.simplex:
+            exact = np.ascontiguousarray(as_numpy(z.detach().double()))
+            check_probabilities(exact, options.discrepancy.name, torch.finfo(z.dtype).eps / 2)
         if rules.matrices:
             raise InputError("Affine has a matrix over the outputs of one process: use it with process_group=None.")
         if not has_loops(options.discrepancy):
@@ -412,7 +415,7 @@ def _project_share(
         return _nothing(z, system)
     task = Task(whole.part.z, system, whole.part.box, options.discrepancy, whole.part.compiled, ranks)
     result, excess = solve_ranks(task, whole, relax=options.infeasible == "relax")
-    facts = Facts(system.view, result.statistics, result.nu, result.missed, excess)
+    facts = Facts(system.view, result.statistics, result.nu, result.missed, excess, result.beyond)
     return Solution(attach_gradient(flat, task, result, excess).reshape(z.shape), facts)
 
 

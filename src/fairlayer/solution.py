@@ -191,6 +191,7 @@ class BatchFacts:
         self.rows = parts[0].rows if parts else ()
         self.vacuous = ()
         self.excess = max((part.excess for part in parts), default=0.0)
+        self.optimality_gap = sum(getattr(part, "optimality_gap", 0.0) for part in parts)
 
     @property
     def multipliers(self) -> np.ndarray:
@@ -216,6 +217,7 @@ class ColumnFacts:
         self.parts = parts
         self.column = column
         self.excess = max((part.excess for part in parts), default=0.0)
+        self.optimality_gap = sum(getattr(part, "optimality_gap", 0.0) for part in parts)
 
     @cached_property
     def rows(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import numpy as np
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.exact_sums import UNIT
+from fairlayer.binding.groups import is_missing
 from fairlayer.binding.system import bind
 from fairlayer.errors import InputError
 from fairlayer.frames import frame_columns
@@ -95,7 +96,7 @@ def project_sums(
 
     The rows hold in exact arithmetic for the outputs as the database computes them. Sums of floating-point numbers are
     off by no more than n 2^-53 times the sum of their absolute values, in whatever order they are taken: so much is
-    taken off the tolerances. Who takes sums exactly, as DECIMAL or as whole numbers, returns a column `error` besides,
+    taken off the tolerances. Whoever takes sums exactly, as DECIMAL or as whole numbers, returns a column `error` besides,
     a bound on what each total is off by.
     """
     labels, counts = _read_cells(cells)
@@ -205,7 +206,7 @@ def _check(rules: ConstraintSet) -> None:
 def _plain(value: Any) -> Any:
     """A label as Python has it; None where it is missing."""
     value = value.item() if isinstance(value, np.generic) else value
-    return None if value is None or value != value else value
+    return None if is_missing(value) else value
 
 
 def _label(value: Any) -> Any:

@@ -96,7 +96,7 @@ def audit(
     source = open_source(data, may_repeat=lambda _: True)  # a column that is not asked for does no harm
     attributes = options.read_attributes(protected, source)
     several = _several(prediction, source)
-    before = _several(raw, source) if several and raw is not None else ()
+    before = (_several(raw, source) or (raw,)) if several and raw is not None else ()
     asked = [*((name, "--prediction") for name in several or (prediction,)), (target, "--target")]
     for name, option in [*asked, *((name, "--raw") for name in before or (raw,)), (weight, "--weight")]:
         if name is not None:

@@ -35,7 +35,7 @@ class DatasetTable(Table):
                 f"{type(dataset).__name__}."
             )
         self.dataset = dataset
-        with plain_errors():
+        with own_errors():
             known = dataset.schema()
         if known is None:
             raise InputError("The dataset has no rows: there is nothing to compare.")
@@ -112,7 +112,7 @@ def map_blocks(dataset: Any, function: Callable[..., pa.Table], name: str, **kno
     """What a function of `tables.blocks` makes of every block of a dataset. name: what the progress bar says."""
     mapped = mapped_blocks(dataset, function, **known)
     mapped.set_name(f"fairlayer {name}")
-    with plain_errors():
+    with own_errors():
         yield from mapped.iter_batches(batch_size=None, batch_format="pyarrow")
 
 
@@ -128,7 +128,7 @@ def unpacked(parts: Iterator[pa.Table]) -> Iterator[Any]:
             yield pickle.loads(packed)  # noqa: S301  # our own workers made it
 
 
-class plain_errors:  # noqa: N801  # used like a function
+class own_errors:  # noqa: N801  # used like a function
     """Stand around what workers do: an error of ours that one of them met is raised as it is."""
 
     def __enter__(self) -> None:

@@ -33,7 +33,7 @@ def predict(
     """Serve a dataset, each row by itself, whoever else is in it; the dataset with columns more.
 
     model: the folder of a model that `fairlayer fit` wrote, which must be where every worker can read it. It adds the
-    columns `prediction`, `probability` (for classes) and `raw`, what the model said before it was made fair, as
+    columns `prediction`, `probability` (for classes; of three and more one for each) and `raw`, what the model said before it was made fair, as
     `fairlayer predict --mode frozen` does; prefix: put before these names.
 
     Or a `Frozen`, as `freeze` gives: score is the column of raw outputs, `output` the column to add, and protected what
@@ -55,7 +55,7 @@ def predict(
     schema = _served(folder)[1]
     for name in (*schema.features, *schema.attributes):
         table.require(name, "The model")
-    for name in ("prediction", "probability", "raw"):
+    for name in schema.added:
         if prefix + name in table.columns:
             raise InputError(f"The dataset has a column {prefix + name!r} already: pass another prefix.")
     return mapped_blocks(dataset, _predicted, folder=folder, prefix=prefix)

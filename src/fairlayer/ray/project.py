@@ -14,7 +14,7 @@ from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.system import System
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
-from fairlayer.ray.dataset import DatasetTable, map_blocks, mapped_blocks, plain_errors, unpacked
+from fairlayer.ray.dataset import DatasetTable, map_blocks, mapped_blocks, own_errors, unpacked
 from fairlayer.solution import Status
 from fairlayer.solve.files import BlockPasses, Shifts, project_passes
 from fairlayer.tables import blocks
@@ -42,7 +42,7 @@ class Projected:
     @property
     def satisfied(self) -> bool:
         """Whether every row that can be stated holds exactly."""
-        return self.status in (Status.OPTIMAL, Status.VACUOUS)
+        return self.status in (Status.OPTIMAL, Status.VACUOUS, Status.BOUNDED)
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -141,7 +141,7 @@ class Problem:
         drawn = {"codes": self.cells.size, "seed": seed, "share": share}
         kept = mapped_blocks(table.dataset.select_columns(schema.names), blocks.scores, **self.asked, **drawn)
         kept.set_name("fairlayer scores")
-        with plain_errors():
+        with own_errors():
             self.kept = kept.materialize()
 
     def bind(self, part: int | None = None) -> Bound:

@@ -95,7 +95,10 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
     if careful is not None:
         result = _taken(task, result, careful)
     else:  # wider by what rounding may have taken from them, if that is the reason
-        result = _checked(task, _relaxed(task, result, excess, scale)[0])
+        wide = _relaxed(task, result, excess, scale)[0]
+        result = _checked(
+            task, wide._replace(missed=np.full(len(wide.missed), np.inf))
+        )  # it kept wider rows than these
     return result if result.holds else _on_grid(task, result), 0.0
 
 
@@ -108,13 +111,16 @@ def _near(task: Task, result: Result) -> Result:
     if not len(task.system.weights) or task.discrepancy.name != "squared":
         return result
     rows = task.system.rows
-    price = np.add.reduceat(np.abs(result.nu), rows.first[:-1]) * np.where(rows.kind == EACH, 2.0, 1.0)
+    price = np.add.reduceat(np.abs(result.nu), rows.first[:-1]) * np.where(
+        rows.kind == EACH, 2.0, 2.0 / (1.0 + rows.ratio)
+    )
     cost = float(price @ np.where(price > 0.0, -result.missed, 0.0))  # of the squared change
-    if not _beyond(task, result.value, math.sqrt(max(_distance(task, result.value) ** 2 - cost, 0.0))):
+    beyond = _beyond(task, result.value, math.sqrt(max(_distance(task, result.value) ** 2 - cost, 0.0)))
+    if not beyond:
         return result
     careful = _careful(task, task.system)
     if careful is None:
-        return result._replace(beyond=_distance(task, result.value) ** 2)
+        return result._replace(beyond=beyond)
     found = _taken(task, result, careful)
     kept = _taken(task, result, careful._replace(value=result.value, missed=result.missed))
     return found if found.holds and found.beyond < kept.beyond else kept
@@ -198,7 +204,8 @@ def _on_grid(task: Task, result: Result) -> Result:
     if found is not None:
         missed = exact_shortfalls(as_numpy(found).astype(np.float64), task.system, result.missed)
         if max(missed) < max(result.missed):
-            return _with_value(task, result, found, missed, _distance(task, result.value))
+            least = math.sqrt(max(_distance(task, result.value) ** 2 - result.beyond, 0.0))
+            return _with_value(task, result, found, missed, least)
     return result
 
 
@@ -303,4 +310,4 @@ def _refuse(task: Task, result: Result) -> None:
         )
 
 
-__all__ = ["Task", "cell_extremes", "infeasible", "is_compiled", "solve", "statistic_scale"]
+__all__ = ["Task", "infeasible", "is_compiled", "solve", "statistic_scale"]

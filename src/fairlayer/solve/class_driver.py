@@ -1,6 +1,6 @@
 """The nearest fair class probabilities: aim a little inside the rows, write, certify, aim further inside where missed.
 
-Used for a batch by classes.py, and for a stream, whose rows have an offset, by stream/classes.py.
+Used for a batch by classes.py, and for a stream, whose rows have an offset, by stream/policies.py and stream/class_leader.py.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def nearest_classes(
         value, exact = rounded(out)
         sums, missed = certify(exact)
         if best is None or missed.max(initial=-np.inf) < best.missed.max(initial=-np.inf):
-            best = Nearest(value, Found(found.nu.copy(), *found[1:]), missed, sums, out, True)
+            kept = found if (missed <= 0.0).all() else Found(*(part.copy() for part in found))
+            best = Nearest(value, kept, missed, sums, out, True)
         if not K or (missed <= 0.0).all():
             break
         over = 0.5 * np.maximum(missed, 0.0)[problem.family]

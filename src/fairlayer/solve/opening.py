@@ -353,6 +353,8 @@ def _extents(part: Part) -> tuple[float, ...]:
     z, box = part.z, part.inside
     if not len(z):
         return 0.0, 0.0, 0.0, 0.0, math.inf, -math.inf
+    if z.ndim == 2:  # class probabilities, which were checked when they were read, and of which no sums are taken here
+        return 0.0, 1.0, 1.0, 1.0, box.lowest, box.highest
     exact = z.numpy() if part.compiled else z.double().cpu().numpy()
     least, greatest = float(exact.min()), float(exact.max())
     if not math.isfinite(least) or not math.isfinite(greatest):

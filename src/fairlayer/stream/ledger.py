@@ -164,7 +164,7 @@ class Ledger:
 
     def warm_up(self, raw: np.ndarray, groups: Any, features: Any = None) -> None:
         """Let the leader learn from past data, of shape (n,) or (n, d), which do not enter the ledger."""
-        width = raw[0].size if len(raw) else 1
+        width = raw.shape[1] if raw.ndim == 2 else 1
         cell = self.locate(len(raw), groups, features, None, width=width)
         self.leader.warm_up(raw.reshape(-1), cell)
         self.account.numbers["taught"] += len(raw)

@@ -47,7 +47,7 @@ class Settings:
 
     @property
     def kind(self) -> Any:
-        """The discrepancy, as compiled loops have it."""
+        """The discrepancy, as the compiled loops of smooth.py have it; of classes, as simplex_passes.py numbers it."""
         return KINDS[self.discrepancy] if self.simplex else compiled_kind(find_discrepancy(self.discrepancy))
 
     def check_outputs(self, outputs: np.ndarray) -> None:
@@ -62,8 +62,11 @@ class Settings:
     def check_columns(self, targets: np.ndarray | None) -> None:
         """Refuse several outputs per sample where there can be but one."""
         if self.way not in ("ledger", "classes"):
-            what = "decisions" if self.way == "decisions" else f"policy {self.policy!r}"
-            raise InputError(f"z has several columns, and a stream of {what} takes one output per sample.")
+            what = "of decisions" if self.way == "decisions" else f"with policy={self.policy!r}"
+            raise InputError(
+                f"z has several columns, and a stream {what} takes one output per sample: give each column a stream of "
+                "its own."
+            )
         if self.rules.needs_targets is None:
             return
         if targets is None:

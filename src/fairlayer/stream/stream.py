@@ -157,9 +157,8 @@ class Stream:
         )
         self._group = GroupCommit(self._whole, self._store.place)
         if location is not None and not read_only:
-            prepare(
-                settings.way, discrepancy=settings.discrepancy
-            )  # before the first transaction: nobody waits for a lock meanwhile
+            # Before the first transaction: nobody waits for a lock meanwhile.
+            prepare(settings.way, discrepancy=settings.discrepancy)
 
     # Deciding
 

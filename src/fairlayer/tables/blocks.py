@@ -22,9 +22,6 @@ from fairlayer.tables.table_io import connect
 with needs("fairlayer.ray", "ray", "pyarrow"):
     import pyarrow as pa
 
-with needs("fairlayer.ray", "ray", "pyarrow"):
-    import pyarrow as pa
-
 Parameters = Mapping[str, Any]
 _ROW = "fairlayer: number of the row"  # in its block
 
