@@ -96,8 +96,8 @@ def project_sums(
 
     The rows hold in exact arithmetic for the outputs as the database computes them. Sums of floating-point numbers are
     off by no more than n 2^-53 times the sum of their absolute values, in whatever order they are taken: so much is
-    taken off the tolerances. Whoever takes sums exactly, as DECIMAL or as whole numbers, returns a column `error` besides,
-    a bound on what each total is off by.
+    taken off the tolerances. Whoever takes sums exactly, as DECIMAL or as whole numbers, returns a column `error`
+    besides, a bound on what each total is off by.
     """
     labels, counts = _read_cells(cells)
     rules = ConstraintSet(constraints)

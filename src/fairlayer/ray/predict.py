@@ -33,8 +33,8 @@ def predict(
     """Serve a dataset, each row by itself, whoever else is in it; the dataset with columns more.
 
     model: the folder of a model that `fairlayer fit` wrote, which must be where every worker can read it. It adds the
-    columns `prediction`, `probability` (for classes; of three and more one for each) and `raw`, what the model said before it was made fair, as
-    `fairlayer predict --mode frozen` does; prefix: put before these names.
+    columns `prediction`, `probability` (for classes; of three and more one for each) and `raw`, what the model said
+    before it was made fair, as `fairlayer predict --mode frozen` does; prefix: put before these names.
 
     Or a `Frozen`, as `freeze` gives: score is the column of raw outputs, `output` the column to add, and protected what
     was passed to `freeze`, where it had cut points.
