@@ -224,7 +224,7 @@ def test_a_file_that_cannot_be_written(folder_mode):
         ((np.array([0.1, np.nan]), np.array([0, 1])), r"z\[1\] is nan"),
         ((np.array([np.inf, 0.0]), np.array([0, 1])), r"z\[0\] is inf"),
         ((np.array([0.1, 0.2]), np.array([0, 1, 1])), "3 entries for 2"),
-        ((np.zeros((2, 2)), np.array([0, 1])), "shape"),
+        ((np.zeros((2, 2)), np.array([0, 1])), "columns"),
         ((np.float64(0.5), np.array([0])), "shape"),
         ((np.array([1, 0]), np.array([0, 1])), "float32 or float64"),
         ((torch.zeros(2, dtype=torch.bfloat16), np.array([0, 1])), "bfloat16"),

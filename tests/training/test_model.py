@@ -40,9 +40,7 @@ def test_one_sample_and_no_layer():
     assert torch.equal(model(x), model.backbone(x).reshape(1))
 
 
-def test_shapes_that_are_not_one_output_per_sample_are_refused():
-    with pytest.raises(InputError, match=r"\(5, 2\)"):
-        FairModel(nn.Linear(3, 2))(torch.randn(5, 3))
+def test_a_network_that_gives_no_tensor_is_refused():
     with pytest.raises(InputError, match="tuple"):
         FairModel(nn.LSTM(3, 1))(torch.randn(5, 3))
 

@@ -90,7 +90,7 @@ def audit(
         _only_files(prediction=prediction, target=target, weight=weight)
         if rules.needs_targets is not None and targets is None:
             raise InputError(f"targets is missing: {rules.needs_targets} compares with them; pass targets=...")
-        if np.ndim(predictions) == 2 and np.shape(predictions)[1] > 1:
+        if _is_table(predictions):
             check_class_rules(rules)
             if threshold is not None or unconstrained is not None:
                 raise InputError("threshold and unconstrained are of one output per sample: leave them out.")
@@ -154,6 +154,13 @@ def _opened(predictions: Any, memory: str) -> Iterator[Table]:
     # Whatever is repeated goes by other names, so it cannot be asked for.
     with TableFile(open_source(Path(predictions), may_repeat=lambda _: True), memory) as table:
         yield table
+
+
+def _is_table(predictions: Any) -> bool:
+    """Whether there are several outputs per sample."""
+    if getattr(predictions, "is_nested", False):  # which has no shape, and is refused by name further on
+        return False
+    return np.ndim(predictions) == 2 and np.shape(predictions)[1] > 1
 
 
 def _title(predictions: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -118,9 +117,18 @@ def _text(one: Any) -> str:
     return str(int(one)) if isinstance(one, float) and one.is_integer() else str(one)
 
 
-@lru_cache(maxsize=4)
+_MODELS: dict[str, tuple[Any, Any]] = {}  # by folder: a worker reads each once
+
+
 def _served(folder: str) -> tuple[Any, Any]:
     """The model of a folder, to predict each row by itself, and what the columns of its table mean."""
+    if folder not in _MODELS:
+        _MODELS[folder] = _load(folder)
+    return _MODELS[folder]
+
+
+def _load(folder: str) -> tuple[Any, Any]:
+    """The same, read."""
     from fairlayer.estimators import folder as folders
     from fairlayer.tables.schema import Schema
 

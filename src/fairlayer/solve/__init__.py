@@ -165,7 +165,9 @@ def _settled(task: Task, result: Result) -> Result:
     """An output that misses rows, replaced by one that does not, or by that which misses them least of those tried."""
     if result.holds:
         return result
-    if (task.system.stated[1][result.missed > 0.0] > 0.0).any():  # to equal means only a grid can help
+    lower, upper = task.system.stated
+    room = upper - np.where(task.system.rows.kind == EACH, lower, 0.0)
+    if (room[result.missed > 0.0] > 0.0).all():  # where there is none, only a grid can help
         careful = _careful(task, task.system)
         if careful is not None and careful.missed.max() < result.missed.max():
             result = _taken(task, result, careful)

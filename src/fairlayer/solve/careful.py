@@ -28,6 +28,7 @@ from fairlayer.solve.twofold import add, times
 MOST_NUMBERS = 2_000_000  # samples times statistics, up to which so much care is affordable
 _MOST_SOLVES = 8
 _INSIDE = 0.5  # of the room between two bounds, the most that the aim moves inside
+_DUST = 1e-12  # of the largest output: the distance to a bound at which an output rests on it
 _COARSE = 0.25  # of what the coarsest cell is worth: those that are held with it
 
 
@@ -103,6 +104,10 @@ class _Rounding:
         self.point, self.dtype, self.lo, self.hi = point, dtype, lo, hi
         self.cell, self.cells = as_numpy(system.cell).astype(np.int64), len(system.weight)
         self.weight = system.weights if len(system.weights) else np.ones(len(self.cell))
+        # An interior point stops short of the bounds; whoever is held by one is put there.
+        nearer = np.where(point.y.high - lo <= hi - point.y.high, lo, hi)
+        held = ~point.inside & (np.abs(point.y.high - nearer) <= _DUST * np.abs(point.y.high).max(initial=0.0))
+        self.high, self.low = np.where(held, nearer, point.y.high), np.where(held, 0.0, point.y.low)
         info = torch.finfo(dtype)
         digit = self.weight * np.maximum(np.abs(point.y.high), info.tiny) * info.eps
         self.order = np.argsort(-digit, kind="stable")
@@ -117,9 +122,9 @@ class _Rounding:
         """Each rounded to the nearest; or, to `share`, each with what the coarser ones of its cell left over."""
         point, info, out = self.point, torch.finfo(self.dtype), np.empty(len(self.cell))
         free = point.inside if share else np.zeros(len(out), dtype=bool)
-        y, scale = point.y, (info.eps, info.tiny)
+        scale = info.eps, info.tiny
         _round_in_order(
-            y.high, y.low, self.cell, self.weight, free, self.order, self.lo, self.hi, *scale, self.cells, out
+            self.high, self.low, self.cell, self.weight, free, self.order, self.lo, self.hi, *scale, self.cells, out
         )
         return torch.from_numpy(out).to(self.dtype)
 

@@ -41,7 +41,7 @@ EVALUATE, DONE, INFEASIBLE, STALLED = 0, 1, 2, 3
 # A cell all of whose samples rest on a bound has slope zero, and a Newton step on it would be endless. Its slope is
 # taken to be `damping` times its weight: less after each full step, more after each cut one.
 _LEAST_DAMPING, _FIRST_DAMPING, _MOST_DAMPING = 1e-10, 1e-2, 1.0
-_MOST_EVALUATIONS = 300  # 3 to 6 in practice; what takes more is solved in another way
+_MOST_EVALUATIONS = 1000  # 3 to 6 in practice; what takes more is solved in another way
 _NEAR = 1e5  # times the tolerance: slopes are rounding alone, and steps are taken without looking at them
 _FAR_APART = 1e4  # of the heaviest cell to the lightest
 _WIDE, _DENSE = 16, 4.0  # statistics, and how many of them there are to each that a cell counts towards
