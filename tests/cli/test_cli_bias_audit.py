@@ -21,6 +21,7 @@ def test_the_tables_are_written(run, tmp_path) -> None:
     ours = data[data["sex"] == label]
     assert int(rows["sex", label]["selected"]) == (ours["score"] >= 0.5).sum()
     assert run(*asked, "-o", tmp_path / "table.html").exit_code == 0
+    assert "selection rate" in run(*asked[:-4], "--rate", "0.9", *asked[-2:]).stdout
     assert "<table>" in (tmp_path / "table.html").read_text()
 
 

@@ -11,6 +11,7 @@ import pytest
 from fairlayer import MeanParity
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.gaps import measure
+from fairlayer.tables.doubts import tells
 
 NAMES = ["high", "low", "middle"]
 COLUMNS = [f"probability_{name}" for name in NAMES]
@@ -106,3 +107,10 @@ def test_what_is_refused(run, graded, tmp_path):
     result = run("audit", tmp_path / "o.csv", *asked)
     assert result.exit_code == 2
     assert "one prediction" in result.stderr
+
+
+def test_a_column_is_no_copy_of_a_target_of_several_classes():
+    kinds = pd.Series(["a", "b", "c"] * 40, name="kind")
+    assert tells(kinds, np.arange(120) % 3.0)
+    assert not tells(kinds, np.arange(120) % 4.0)
+    assert not tells(kinds, np.zeros(120))

@@ -33,6 +33,7 @@ CASES = {
     "tolerance no number": (["fit", "DATA", *replaced(FIT, "--parity", "small"), "-o", "OUT"], "'small'"),
     "tolerance below 0": (["fit", "DATA", *replaced(FIT, "--parity", "-1"), "-o", "OUT"], "--parity: the tolerance"),
     "tolerance nan": (["fit", "DATA", *replaced(FIT, "--parity", "nan"), "-o", "OUT"], "--parity: the tolerance"),
+    "rate above 1": (["fit", "DATA", *FIT, "--rate", "2", "-o", "OUT"], "Write 0.02 for 2 percent"),
     "odds no number": (["fit", "DATA", *FIT, "--odds", "x", "-o", "OUT"], "--odds: the tolerance 'x'"),
     "odds cuts": (["fit", "DATA", *FIT, "--odds", "0.1:a,b", "-o", "OUT"], "not cut points"),
     "column of target": (["fit", "DATA", *replaced(FIT, "--target", "aproved"), "-o", "OUT"], "mean 'approved'?"),

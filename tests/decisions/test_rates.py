@@ -292,3 +292,13 @@ def test_the_surrogate_holds_the_rates_of_sigmoids():
     assert min(abs(drift[a] - drift[b]) for a, b in ("xy", "yz", "xz")) < 1e-12
     assert gradient.norm() <= upstream.norm() * (1 + 1e-12)
     assert (gradient != 0).all()
+
+
+def test_an_answer_that_branch_and_bound_denies_is_found():
+    # HiGHS calls this programme infeasible after its presolve, although a yes for everybody satisfies it.
+    z = "444244464444624446426424244"
+    a, b = "012020021211202020121000201", "011111111100101010101001001"
+    groups = {"a": [int(label) for label in a], "b": [int(label) for label in b]}
+    scores = np.array([int(digit) / 8 for digit in z], dtype=np.float16)
+    solution = project(scores, groups, RateParity(0.0), bounds=(0, 1))
+    assert solution.satisfied

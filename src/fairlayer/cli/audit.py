@@ -134,7 +134,8 @@ def audit(
             seed=seed,
         )
     if form == "ll144":
-        _write_bias_audit(result, output, threshold is not None or None)
+        decides = threshold is not None or any(one.quantity == "decision" for one in constraints)
+        _write_bias_audit(result, output, decides or None)
         return 0 if result.satisfied else 1
     return _tell(result, data, output, card, told)
 

@@ -66,7 +66,7 @@ class ServingName(StrEnum):
 @options.constrained
 def fit(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file with one row per sample.")],
-    target: Annotated[str, typer.Option(metavar="COLUMN", help="What to predict: two classes, or numbers.")],
+    target: Annotated[str, typer.Option(metavar="COLUMN", help="What to predict: classes, or numbers.")],
     protected: options.Protected,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="The model folder to write; it is replaced.")

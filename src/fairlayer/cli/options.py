@@ -333,6 +333,8 @@ class Wanted:
 
         add(MeanParity, self.parity, "--parity")
         add(RatioParity, self.ratio, "--ratio")
+        if any(number >= 1.0 for _, number in _tolerances(self.rate, names, "--rate")):
+            raise InputError(f"--rate: rates never differ by more than 1; got {self.rate}. Write 0.02 for 2 percent.")
         add(RateParity, self.rate, "--rate", **decided)
         add(lambda r, **more: RateParity(ratio=r, **more), self.rate_ratio, "--rate-ratio", **decided)
         if self.odds is not None:

@@ -55,9 +55,11 @@ def overlapping_counts(
         low, high = np.maximum(np.floor(place) - reach, model.low), np.minimum(np.ceil(place) + reach, model.high)
         found, _ = model.whole(low, high, place, _FEW_BRANCHES)
         if found is None and (low <= model.low).all() and (high >= model.high).all():
-            break
+            if not model.presolve:
+                break
+            model.presolve = False  # which now and then calls a programme infeasible that is not
         reach *= 4
-    if not costs.whole:  # whose programme aims inside the rows, where these lie on them
+    if not costs.whole or found is None:  # a programme of weights aims inside the rows, where these lie on them
         found = min((one for one in (found, *model.alike()) if one is not None), key=model.cost_of, default=None)
     if found is None:
         return _NONE, np.inf, np.inf
@@ -147,6 +149,7 @@ class _Model:
         self.high = np.array([float(b - a - 1 - np.argmax(finite[a:b][::-1])) for a, b in ends])
         self.dearest = float(costs.cost[finite].max(initial=0.0))
         self.unit = _SIZE / max(self.dearest, 1e-300)
+        self.presolve = True
 
     def cost_of(self, count: np.ndarray) -> float:
         """What numbers of yeses cost."""
@@ -303,7 +306,7 @@ class _Model:
                 constraints=scipy.optimize.LinearConstraint(matrix, np.full(len(limit), -np.inf), limit),
                 bounds=scipy.optimize.Bounds(np.concatenate([low, fixed]), np.concatenate([high, np.full(U, np.inf)])),
                 integrality=np.concatenate([np.ones(U), np.zeros(U)]),
-                options={"mip_rel_gap": 0.0, "node_limit": branches},
+                options={"mip_rel_gap": 0.0, "node_limit": branches, "presolve": self.presolve},
             )
             if answer.status != _SOLVE_ERROR or answer.x is not None:  # so it also calls an end by branches
                 break

@@ -66,7 +66,7 @@ def tells(column: Any, answer: np.ndarray) -> bool:
         return abs(float(np.corrcoef(x, y)[0, 1])) > 1.0 - 1e-9
     labels = text_labels(column)
     kinds, code = np.unique(labels.astype(str), return_inverse=True)
-    if len(labels) < ENOUGH_ROWS or len(kinds) < 2 or len(kinds) > 0.1 * len(labels):
+    if answer.min() == answer.max() or len(labels) < ENOUGH_ROWS or len(kinds) < 2 or len(kinds) > 0.1 * len(labels):
         return False
     least, most = np.full(len(kinds), np.inf), np.full(len(kinds), -np.inf)
     np.minimum.at(least, code, answer)

@@ -182,7 +182,7 @@ def infer(
     left_out = dict.fromkeys(ignore, "as --ignore asks")
     if hide_protected:
         left_out |= dict.fromkeys(sorted(protected - set(keep) - set(ignore)), "as --hide-protected asks")
-    answer = target_values(frame[target], task, positive)
+    answer = target_values(frame[target], task, positive, classes)
     kinds: dict[str, list[str]] = {"numbers": [], "categories": []}
     doubtful: dict[str, str] = {}
     for name in source.columns:
