@@ -132,7 +132,7 @@ def optimum(z: np.ndarray, groups: np.ndarray, promise: dict[str, float]) -> tup
     costs = cell_costs(distance, yes, unit, part.member.shape[1])
     best = best_counts(costs, part, comparisons)
     decided, begin = np.zeros(len(z), dtype=bool), 0
-    for size, count in zip(costs.size.tolist(), best.count.tolist(), strict=True):
+    for size, count in zip(costs.size.tolist(), best.yeses.tolist(), strict=True):
         decided[costs.order[begin : begin + count]] = True
         begin += size
     return np.where(decided != yes, distance, 0.0), 1.0 - best.least / best.cost
