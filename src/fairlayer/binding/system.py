@@ -22,6 +22,7 @@ from fairlayer.binding.families import Family, Grid, GridColumn, list_families
 from fairlayer.binding.groups import Column, SoftGroup, read_groups
 from fairlayer.binding.row_plan import PresentRows, RowPlan
 from fairlayer.binding.rows import EACH, Rows, cell_totals
+from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
 
@@ -167,7 +168,7 @@ def _part_families(
     for position, constraint in enumerate(rules.constraints):
         by_grouping = []
         for grouping in groupings[position]:
-            looked_at = {("group", name) for name in grouping} | {condition.key for condition in constraint.conditions}
+            looked_at = {*_looked_at(constraint, grouping)}
             at = next(at for at, (grid, _) in enumerate(grids) if looked_at <= {*grid})
             own = []
             for family in list_families(constraint, position, (grouping,), grids[at][0]):  # type: ignore[arg-type]
@@ -179,14 +180,16 @@ def _part_families(
     return families, int(begin[-1])
 
 
+def _looked_at(constraint: Constraint, grouping: tuple[Name, ...]) -> list[Key]:
+    """The columns that tell the groups of a grouping apart, within every condition."""
+    return [*(("group", name) for name in grouping), *(condition.key for condition in constraint.conditions)]
+
+
 @lru_cache(maxsize=256)
 def _uses(rules: ConstraintSet, groupings: Groupings, keys: tuple[Key, ...]) -> Uses:
     """The columns that each grouping of each constraint looks at, by position."""
     return tuple(
-        tuple(
-            keys.index(key)
-            for key in (*(("group", name) for name in grouping), *(c.key for c in constraint.conditions))
-        )
+        tuple(keys.index(key) for key in _looked_at(constraint, grouping))
         for constraint, own in zip(rules.constraints, groupings, strict=True)
         for grouping in own
     )
