@@ -83,7 +83,7 @@ def _held_at(rows, f, side):
     return rows.family[UPPER, f] / rows.family[COEFFICIENT, f] if side > 0 else 0.0
 
 
-@compiled(inner=True)
+@compiled(inner=True, later="bool")
 def solve_sides(H, rows, family, side, want, nu, middle):
     """Multipliers of the statistics held on a side: H nu + (share of the middle) = want there, and families add up.
 
@@ -177,7 +177,7 @@ def family_of(rows):
     return family
 
 
-@compiled(inner=True)
+@compiled(inner=True, later="bool")
 def guess_sides(H, b, rows, tolerance, start, nu):
     """Fill `nu` with the solution of the small programme; False where no guess proved right.
 
