@@ -28,6 +28,7 @@ from numba.core import cgutils, event, sigutils
 from numba.core.imputils import user_function
 from numba.core.registry import CPUDispatcher
 from numba.core.typing import make_concrete_template
+from numba.extending import intrinsic
 
 _PACKAGE = Path(__file__).parent
 _IMPORT = re.compile(r"^from fairlayer\.([\w.]+) import", re.MULTILINE)
@@ -242,6 +243,18 @@ def compile_all() -> None:
 def _load(module: str, name: str, arguments: tuple[Any, ...]) -> None:
     """Have a function ready for its caller, which was found on disk."""
     getattr(import_module(module), name).load(arguments)
+
+
+@intrinsic
+def same_bits(_: Any, number: Any) -> Any:
+    """The whole number of the same bits as a float, or the float of the same bits as a whole number."""
+    pairs = {types.float32: types.int32, types.float64: types.int64}
+    other = {**pairs, **{whole: part for part, whole in pairs.items()}}[number]
+
+    def lowered(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.bitcast(values[0], context.get_value_type(signature.return_type))
+
+    return other(number), lowered
 
 
 def compiled(

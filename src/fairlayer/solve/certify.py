@@ -121,7 +121,7 @@ def shortfalls(rows, S, error, missed):
             missed[f] = greatest - least - rows.family[UPPER, f] + 2.0 * UNIT * (abs(greatest) + abs(least))
 
 
-@compiled(inner=True)
+@compiled(inner=True, later="bool")
 def in_doubt(rows, S, error, missed):
     """Whether every row that may be missed may also hold, were the sums known without error.
 

@@ -105,31 +105,29 @@ def _search(solve):
     return request
 
 
-@compiled(inner=True, borrows=True)
-def _judge(solve):
-    """What to do about an output that was written and checked."""
+@compiled(inner=True, borrows=True, later="int")
+def _repair(solve):
+    """What to do about an output that was written and may miss rows."""
     number, statistic, missed = solve.search.number, solve.search.statistic, solve.family[MISSED]
-    request = FINISHED
-    if number[_UNIT] != 0.0 and number[_LAST] == 0.0 and not all_hold(missed):
-        worst = -np.inf
-        for f in range(missed.size):
-            worst = max(worst, missed[f])
-        if worst < number[_LEAST_MISSED]:
-            number[_LEAST_MISSED] = worst
-            for k in range(statistic.shape[1]):
-                statistic[_BEST, k] = statistic[TRIAL, k]
-        eager = number[_REPAIRS] >= _EAGER
-        if number[_REPAIRS] < MOST_REPAIRS and widen_margins(
-            solve.rows, solve.family[MARGIN], missed, statistic[TOLERANCE], eager
-        ):
-            number[_REPAIRS] += 1
-            _aim(solve)
-            restart(solve.search)
-            request = SUMS
-        elif worst > number[_LEAST_MISSED]:
-            number[_LAST] = 1.0
-            place_at(solve.rows, solve.search, statistic[_BEST])
-            request = WRITE
+    request, worst = FINISHED, -np.inf
+    for f in range(missed.size):
+        worst = max(worst, missed[f])
+    if worst < number[_LEAST_MISSED]:
+        number[_LEAST_MISSED] = worst
+        for k in range(statistic.shape[1]):
+            statistic[_BEST, k] = statistic[TRIAL, k]
+    eager = number[_REPAIRS] >= _EAGER
+    if number[_REPAIRS] < MOST_REPAIRS and widen_margins(
+        solve.rows, solve.family[MARGIN], missed, statistic[TOLERANCE], eager
+    ):
+        number[_REPAIRS] += 1
+        _aim(solve)
+        restart(solve.search)
+        request = SUMS
+    elif worst > number[_LEAST_MISSED]:
+        number[_LAST] = 1.0
+        place_at(solve.rows, solve.search, statistic[_BEST])
+        request = WRITE
     return request
 
 
@@ -165,14 +163,13 @@ def proceed(solve):
             first_margins(rows, cell[ABSOLUTE], number[_UNIT], statistic[TOLERANCE], solve.family[MARGIN])
             _aim(solve)
             request, searches = SUMS, not placed
-    elif (
-        request == WRITE
-        and not all_hold(solve.family[MISSED])
-        and in_doubt(rows, cell[S], cell[ERROR], solve.family[MISSED])
-    ):
-        request = EXACT
     elif not searches:
-        request = _judge(solve)
+        written, request = request, FINISHED
+        if not all_hold(solve.family[MISSED]):
+            if written == WRITE and in_doubt(rows, cell[S], cell[ERROR], solve.family[MISSED]):
+                request = EXACT
+            elif number[_UNIT] != 0.0 and number[_LAST] == 0.0:
+                request = _repair(solve)
     if searches:
         request = _search(solve)
     number[_REQUEST] = request

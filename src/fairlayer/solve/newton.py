@@ -181,7 +181,7 @@ def _residual(rows, search, q):
     return worst
 
 
-@compiled(borrows=True)
+@compiled(borrows=True, later="bool")
 def proves_contradiction(rows, nu, least, most):
     """Whether multipliers prove that no output within its bounds satisfies the rows (Farkas).
 
@@ -230,7 +230,7 @@ def _far_apart(weight):
     return most > _FAR_APART * least
 
 
-@compiled(inner=True)
+@compiled(inner=True, later="float")
 def _left_over(H, b, rows, search, nu):
     """By how much multipliers miss the optimum of the quadratic model: the residual that it would have there."""
     q = b.copy()
@@ -396,7 +396,7 @@ def _advance(rows, search, q):
     return outcome
 
 
-@compiled(inner=True, borrows=True)
+@compiled(inner=True, borrows=True, later="float")
 def _cut(rows, search, q):
     """Where in the bracket to look next, as a share of it, if the step was too long; -1 if it was not.
 
@@ -460,6 +460,18 @@ def factor_rows(H, pairs):
     return L, used[:filled]
 
 
+@compiled(inner=True, later="bool")
+def _solve_many(H, rows, pairs, q, v):
+    """The same as `solve_active`, for many statistics by their sides; False where that does not go."""
+    side = np.zeros(v.size, dtype=np.int64)
+    for j in range(pairs.shape[1]):
+        if pairs[P, j] != 0.0:
+            side[int(pairs[PLUS, j])] = 1
+        if pairs[M, j] != 0.0:
+            side[int(pairs[MINUS, j])] = -1
+    return solve_sides(H, rows, family_of(rows), side, q, v, np.zeros(rows.family.shape[1]))
+
+
 @compiled
 def solve_active(rows, nu, slopes, sums):
     """Multipliers v, one per statistic, with A D A' v = A sums over the active rows A, and zero elsewhere."""
@@ -476,13 +488,7 @@ def solve_active(rows, nu, slopes, sums):
     for j in range(pairs.shape[1]):
         some_free = some_free or pairs[FREE, j] != 0.0
     if K > FEW and not some_free:
-        side = np.zeros(K, dtype=np.int64)
-        for j in range(pairs.shape[1]):
-            if pairs[P, j] != 0.0:
-                side[int(pairs[PLUS, j])] = 1
-            if pairs[M, j] != 0.0:
-                side[int(pairs[MINUS, j])] = -1
-        if solve_sides(H, rows, family_of(rows), side, q, v, np.zeros(rows.family.shape[1])):
+        if _solve_many(H, rows, pairs, q, v):
             return v
         for k in range(K):
             v[k] = 0.0

@@ -83,7 +83,7 @@ def _held_at(rows, f, side):
     return rows.family[UPPER, f] / rows.family[COEFFICIENT, f] if side > 0 else 0.0
 
 
-@compiled(inner=True, later="bool")
+@compiled(inner=True)
 def solve_sides(H, rows, family, side, want, nu, middle):
     """Multipliers of the statistics held on a side: H nu + (share of the middle) = want there, and families add up.
 

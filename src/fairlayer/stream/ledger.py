@@ -55,7 +55,7 @@ class Ledger:
         tolerances: tuple[float, ...],
         bounds: Any,
         levels: Mapping[Name, Sequence[Label]] | None = None,
-        kind: int | None = SQUARED,
+        kind: int = SQUARED,
         simplex: bool = False,
     ):
         """kind: of discrepancy, as compiled loops have it; simplex: outputs are probabilities of several classes."""
