@@ -64,8 +64,8 @@ class _Notice(event.Listener):
 
     def on_start(self, event: Any) -> None:
         """At the first function that was not found on disk."""
-        function = event.data["dispatcher"].py_func
-        if not _Notice.said and function.__module__.startswith("fairlayer.") and sys.stderr.isatty():
+        home = event.data["dispatcher"].py_func.__module__ or ""  # others compile functions without one
+        if not _Notice.said and home.startswith("fairlayer.") and sys.stderr.isatty():
             _Notice.said = True
             print("fairlayer: compiling for this machine, once; this takes up to half a minute.", file=sys.stderr)
 

@@ -59,7 +59,7 @@ def backward(L, size, x):
         x[a] = total / L[a, a]
 
 
-@compiled(inline=True)
+@compiled(small=True, borrows=True)
 def _append_factor(L, size, column, corner):
     """Grow the Cholesky factor by one row; `column` holds the new row already solved against L."""
     for a in range(size):

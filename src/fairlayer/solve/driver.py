@@ -1,7 +1,8 @@
 """The solve, once for all who take sums: aim, ask for sums, write, certify, widen.
 
 A pass over the samples is asked for, not made: whoever holds the samples (compiled loops, tensors on a device, a file)
-answers four requests, filling rows of `search.cell`, and calls `proceed` after each until it is FINISHED.
+answers four requests, filling rows of `search.cell`, and calls `next_request` after each until it is FINISHED; from
+Python, which takes records of arrays apart and puts them together, by way of `begin` and `proceed`.
 
     MEASURE   sums S of the outputs as they are (within their bounds), of their slopes D, ABSOLUTE values and SQUAREs
     SUMS      sums S of the outputs and D of the slopes at the SHIFT
@@ -58,8 +59,8 @@ class Solve(NamedTuple):
     search: Search
 
 
-@compiled
-def begin(rows, count, weight, least, most, reach, start, unit):
+@compiled(inner=True)
+def new_solve(rows, count, weight, least, most, reach, start, unit):
     """A solve that asks for its first pass.
 
     count, weight: (G,) samples of each cell, and its weight, times the usual slope of a sample; least, most: (G,) what
@@ -131,8 +132,8 @@ def _repair(solve):
     return request
 
 
-@compiled(borrows=True)
-def proceed(solve):
+@compiled(inner=True, borrows=True)
+def next_request(solve):
     """Take the answer to the last request; return the next, or FINISHED."""
     rows, number, cell, statistic = solve.rows, solve.search.number, solve.search.cell, solve.search.statistic
     request, searches = int(number[_REQUEST]), number[_REQUEST] == SUMS
@@ -174,3 +175,15 @@ def proceed(solve):
         request = _search(solve)
     number[_REQUEST] = request
     return request
+
+
+@compiled
+def begin(rows, count, weight, least, most, reach, start, unit):
+    """`new_solve`, from Python."""
+    return new_solve(rows, count, weight, least, most, reach, start, unit)
+
+
+@compiled
+def proceed(solve):
+    """`next_request`, from Python."""
+    return next_request(solve)

@@ -13,8 +13,7 @@ import numpy as np
 
 from fairlayer.binding.exact_sums import TINY, UNIT, exact_sums
 from fairlayer.compiled import compiled, same_bits
-from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, proceed
-from fairlayer.solve.driver import begin as begin_solve
+from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, new_solve, next_request
 from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, statistics
 from fairlayer.solve.smooth import KL, SQUARED, correct, extent, smooth_pull_back, smooth_sums, smooth_write
 
@@ -66,7 +65,7 @@ class Samples(NamedTuple):
     single: bool  # outputs are rounded to float32, whatever the dtype of z
 
 
-@compiled
+@compiled(inner=True)
 def gather(z, cell, weight, lo, hi, count, single):
     """Samples of which `count` are in each cell."""
     start = np.zeros(count.size + 1, dtype=np.int64)
@@ -89,8 +88,11 @@ def gather(z, cell, weight, lo, hi, count, single):
 
 
 @compiled(inner=True, later="None")
-def _range_scattered(samples, low, high, least, most):
-    """Add up the least and the most that each cell's sum can be, of bounds of their own."""
+def _range_scattered(samples, low, high, least_most):
+    """The least and the most that each cell's sum can be, of bounds of their own within two."""
+    least, most = least_most[0], least_most[1]
+    for c in range(least.size):
+        least[c] = most[c] = 0.0
     for i in range(samples.z.size):
         w = _weight(samples.weight, i)
         if w > 0.0:  # what has no weight adds nothing, even where its bound is infinite
@@ -101,9 +103,7 @@ def _range_scattered(samples, low, high, least, most):
 @compiled(inner=True)
 def start_solve(kind, samples, rows, count, cell_weight, start, unit):
     """A solve of these samples."""
-    lo, hi = samples.lo, samples.hi
-    least, most = np.zeros(cell_weight.size), np.zeros(cell_weight.size)
-    low, high = np.inf, -np.inf
+    lo, hi, low, high = samples.lo, samples.hi, np.inf, -np.inf
     for i in range(lo.size):
         low = min(low, float(lo[i]))
     for i in range(hi.size):
@@ -111,29 +111,41 @@ def start_solve(kind, samples, rows, count, cell_weight, start, unit):
     if kind != SQUARED:  # what a response cannot be, a bound need not forbid
         low = max(low, 0.0)
         high = high if kind == KL else min(high, 1.0)
+    least_most = _ranges(cell_weight, low, high)
     if lo.size > 1 or hi.size > 1:
-        _range_scattered(samples, low, high, least, most)
-    else:
-        for c in range(cell_weight.size):
-            if cell_weight[c] > 0.0:
-                least[c], most[c] = cell_weight[c] * low, cell_weight[c] * high
-    total = 0.0
-    for c in range(cell_weight.size):
-        total += cell_weight[c]
-    largest, reach, fits = largest_magnitude(samples.z), np.inf, True
+        _range_scattered(samples, low, high, least_most)
+    largest, found, fits = largest_magnitude(samples.z), np.ones(2), True
     if kind != SQUARED:
-        found = np.empty(2)
         fits = extent(kind, samples.z, found)
-        reach, cell_weight = found[0], found[1] * cell_weight
-    elif low > -np.inf and high < np.inf:
-        reach = 2.0 * max(largest - low, high + largest, 0.0)
-    solve = begin_solve(rows, count, cell_weight, least, most, reach, start, unit)
+    else:
+        found[0] = 2.0 * max(largest - low, high + largest, 0.0)
+    return _start(rows, count, cell_weight, least_most, largest, found, fits, start, unit)
+
+
+@compiled(inner=True)
+def _ranges(weight, low, high):
+    """(2, G) the least and the most that each cell's sum can be between two bounds."""
+    least_most = np.zeros((2, weight.size))
+    for c in range(weight.size):
+        if weight[c] > 0.0:
+            least_most[0, c], least_most[1, c] = weight[c] * low, weight[c] * high
+    return least_most
+
+
+@compiled(inner=True)
+def _start(rows, count, weight, least_most, largest, found, fits, start, unit):
+    """A solve, or why there is none. found: how far a shift may go at once, and the mean slope before any."""
+    total, slope = 0.0, found[1]
+    for c in range(weight.size):
+        total += weight[c]
+    solve = new_solve(rows, count, slope * weight, least_most[0], least_most[1], found[0], start, unit)
+    number = solve.search.number
     if not np.isfinite(largest):
-        solve.search.number[OUTCOME] = NOT_FINITE
+        number[OUTCOME] = NOT_FINITE
     elif not fits:
-        solve.search.number[OUTCOME] = OUTSIDE
+        number[OUTCOME] = OUTSIDE
     elif not largest * max(total, 1.0) <= MOST_SUM:
-        solve.search.number[OUTCOME] = TOO_LARGE
+        number[OUTCOME] = TOO_LARGE
     return solve
 
 
@@ -192,7 +204,7 @@ def _measure_scattered(samples, S, D, absolute, square):
         square[c] += w * w * y * y
 
 
-@compiled
+@compiled(inner=True)
 def measure(kind, samples, S, D, absolute, square):
     """Cell sums of the outputs as they are, of slopes, absolute values and squares."""
     if kind != SQUARED:  # whose outputs are positive
@@ -251,7 +263,7 @@ def _write_scattered(samples, shift, out, S, D, error):
         error[c] += w * abs(y)
 
 
-@compiled
+@compiled(inner=True)
 def write(kind, samples, shift, out, S, D, error):
     """Write the output in its own dtype; cell sums of what was written, with an error bound, and of the slopes."""
     if kind != SQUARED:
@@ -301,7 +313,7 @@ def solve_loops(kind, z, cell, weight, count, cell_weight, lo, hi, rows, start, 
             _add_exactly(out, cell, weight, of_cell[S], of_cell[ERROR])
         else:
             write(kind, samples, of_cell[SHIFT], out, of_cell[S], of_cell[D], of_cell[ERROR])
-        request = proceed(solve)
+        request = next_request(solve)
     return (
         int(solve.search.number[OUTCOME]),
         solve.search.statistic[TRIAL],

@@ -422,7 +422,7 @@ def _cut(rows, search, q):
     return min(max(share, 0.01), 0.99)
 
 
-@compiled(borrows=True)
+@compiled(inner=True, borrows=True)
 def place_at(rows, search, nu):
     """Put the search at given multipliers, found elsewhere."""
     for k in range(nu.size):
