@@ -78,7 +78,7 @@ event.register("numba:compile", _Notice())
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Without collection of garbage: each would go through all that torch has loaded, for the little that is to be had."""
+    """Without collection of garbage, which goes through all that torch has loaded, again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -110,10 +110,25 @@ class _Linked(CPUDispatcher):
 
     def add_overload(self, cres: Any) -> None:
         """Note what was compiled or loaded."""
+        if not self.targetoptions["_nrt"]:
+            self._check_borrowed(cres)
         if self.targetoptions.get("no_cpython_wrapper"):
             self.overloads[tuple(cres.signature.args)] = cres  # there is nothing that the interpreter could call
         else:
             super().add_overload(cres)
+
+    def _check_borrowed(self, cres: Any) -> None:
+        """See that what only borrows is given no array to keep: nobody would give it back."""
+        returned = [(self.py_func.__name__, cres.signature.return_type)]
+        if cres.type_annotation is not None and not isinstance(cres.type_annotation, str):  # compiled just now
+            known = cres.type_annotation
+            for call, signature in known.calltypes.items():
+                called = known.typemap[call.func.name] if getattr(call, "op", None) == "call" else None
+                if isinstance(called, types.Dispatcher):
+                    returned.append((called.dispatcher.py_func.__name__, signature.return_type))
+        for name, kind in returned:
+            if self.targetctx.data_model_manager[kind].contains_nrt_meminfo():
+                raise TypeError(f"{name} returns an array, but {self.py_func.__name__} only borrows arrays.")
 
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
         """A call from Python for which nothing is compiled yet."""
@@ -166,10 +181,10 @@ class _Apart(_Linked):
 
 
 class _Later(_Apart):
-    """A compiled function that is compiled when a compiled caller reaches it, not with its caller: what it returns is said.
+    """A function that is compiled when a compiled caller reaches it, not with its caller.
 
-    A caller has an empty place for the address. Where it finds it empty, it asks for the address, by a call into the
-    interpreter.
+    A caller has a place for its address. Where it finds it empty, it asks for the address, by a call into the
+    interpreter. What the function returns has to be said, as the caller is compiled without it.
     """
 
     # By symbol: what was not reached yet, and the calls by which callers ask.
@@ -194,12 +209,12 @@ class _Later(_Apart):
         symbol = self.symbol(arguments)
         if symbol in self.asked:
             return
-        self.asked[symbol] = _ASK(partial(self._answer, arguments))
+        self.asked[symbol] = _ASK(partial(self.answer, arguments))
         add_symbol(f"{symbol}.ask", ctypes.cast(self.asked[symbol], ctypes.c_void_p).value)
         self.waiting[symbol] = (self, arguments)
         self.tell((self, arguments), arguments, partial(self._call, symbol, arguments))
 
-    def _answer(self, arguments: tuple[Any, ...]) -> int:
+    def answer(self, arguments: tuple[Any, ...]) -> int:
         """Compile it, and say where it is."""
         self.compile(arguments)
         self.waiting.pop(self.symbol(arguments), None)
@@ -233,11 +248,11 @@ _ASK = ctypes.CFUNCTYPE(ctypes.c_void_p)
 _RETURNS = {"bool": types.boolean, "int": types.int64, "float": types.float64, "None": types.none}
 
 
-def compile_all() -> None:
-    """Compile or load what callers have not reached yet, so that nothing compiles in calls like those that were made."""
-    while _Later.waiting:
-        function, arguments = next(iter(_Later.waiting.values()))
-        function._answer(arguments)
+def compile_all(but: str) -> None:
+    """Compile or load what callers did not reach yet, but for what is of one module: later calls find it all ready."""
+    while ahead := [one for one in _Later.waiting.values() if one[0].py_func.__module__ != but]:
+        for function, arguments in ahead:
+            function.answer(arguments)
 
 
 def _load(module: str, name: str, arguments: tuple[Any, ...]) -> None:
@@ -281,9 +296,7 @@ def compiled(
     lines.
     """
     if function is None:
-        return partial(
-            compiled, reorder=reorder, inline=inline, inner=inner, small=small, borrows=borrows, later=later
-        )
+        return partial(compiled, reorder=reorder, inline=inline, inner=inner, small=small, borrows=borrows, later=later)
     if inline:
         return numba.njit(inline="always", error_model="numpy")(function)
     options: Any = {

@@ -31,7 +31,7 @@ def largest_magnitude(z):
     most = same_bits(z.dtype.type(0))
     for i in range(z.size):
         most = max(most, same_bits(abs(z[i])))
-    return float(same_bits(most))
+    return np.float64(same_bits(most))
 
 
 @compiled(inline=True)
