@@ -293,7 +293,17 @@ def _project_one(
         targets = _read_targets(targets, n)
     if weights is not None:
         weights = _read_weights(weights, n)
-    system = bind(rules, n, groups=groups, targets=targets, features=features, weights=weights, levels=options.levels)
+    in_parts = not (rules.about_decisions or isinstance(options.discrepancy, Conic))
+    system = bind(
+        rules,
+        n,
+        groups=groups,
+        targets=targets,
+        features=features,
+        weights=weights,
+        levels=options.levels,
+        in_parts=in_parts,
+    )
     _refuse_absent(system, options)
     if n == 0:
         return _nothing(z, system)

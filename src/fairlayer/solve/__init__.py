@@ -75,6 +75,7 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
     result = _attempt(task, task.system.rows, unit)
     if result.outcome == DONE and result.holds:
         return _near(task, result), 0.0
+    task = task._replace(system=task.system.flat())
     _refuse(task, result)
     if result.outcome == DONE:
         # Missed by so little that only rational arithmetic can tell?
@@ -118,6 +119,7 @@ def _near(task: Task, result: Result) -> Result:
     beyond = _beyond(task, result.value, math.sqrt(max(_distance(task, result.value) ** 2 - cost, 0.0)))
     if not beyond:
         return result
+    task = task._replace(system=task.system.flat())
     careful = _careful(task, task.system)
     if careful is None:
         return result._replace(beyond=beyond)

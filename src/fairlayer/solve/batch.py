@@ -67,7 +67,9 @@ def _new_rows(m, n):
         first[k] = k
     for k in range(m):
         present[k] = True
-    return Rows(start, statistic, np.empty(n * m), np.zeros(m), present, first, np.empty((4, m)))
+    return Rows(
+        start, statistic, np.empty(n * m), np.zeros(m), present, first, np.empty((4, m)), np.empty((0, 0), np.int32)
+    )
 
 
 @compiled(inner=True)

@@ -11,17 +11,17 @@ from __future__ import annotations
 import numpy as np
 
 from fairlayer.binding.exact_sums import UNIT
-from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, RATIO, UPPER
+from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, RATIO, UPPER, over_parts
 from fairlayer.compiled import compiled
 
 
 @compiled
 def scales(rows, of_cell):
     """(K,) sum over cells of |M| times a number of each: how large the numbers are that a statistic is made of."""
-    scale = np.abs(rows.offset)
-    for c in range(of_cell.size):
-        for e in range(rows.start[c], rows.start[c + 1]):
-            scale[rows.statistic[e]] += abs(rows.value[e]) * of_cell[c]
+    scale, of_part = np.abs(rows.offset), over_parts(rows.part, rows.start.size - 1, of_cell)
+    for p in range(of_part.size):
+        for e in range(rows.start[p], rows.start[p + 1]):
+            scale[rows.statistic[e]] += abs(rows.value[e]) * of_part[p]
     return scale
 
 
@@ -32,10 +32,10 @@ def newton_tolerance(rows, absolute, count, tolerance):
     absolute: (G,) cell sums of |y|; count: (G,) samples per cell.
     """
     scale = scales(rows, absolute)
-    samples = np.zeros(scale.size)
-    for c in range(count.size):
-        for e in range(rows.start[c], rows.start[c + 1]):
-            samples[rows.statistic[e]] += count[c]
+    samples, of_part = np.zeros(scale.size), over_parts(rows.part, rows.start.size - 1, count)
+    for p in range(of_part.size):
+        for e in range(rows.start[p], rows.start[p + 1]):
+            samples[rows.statistic[e]] += of_part[p]
     for f in range(rows.family.shape[1]):
         bound = 0.0
         if np.isfinite(rows.family[UPPER, f]):
@@ -72,6 +72,34 @@ def first_margins(rows, absolute, unit, tolerance, margins):
         margins[f] = min(margin, 0.25 * room(rows, f, largest))
 
 
+@compiled(inline=True)
+def _add(high, low, at, part):
+    """high + low += part, in twice the precision."""
+    total = high[at] + part
+    back = total - high[at]
+    low[at] += (high[at] - (total - back)) + (part - back)
+    high[at] = total
+
+
+@compiled(inner=True)
+def _bounded_parts(rows, S, error):
+    """Sums over the cells of each part, and bounds on their errors."""
+    if rows.part.size == 0:
+        return S, error
+    parts = rows.start.size - 1
+    high, low, size, off = np.zeros(parts), np.zeros(parts), np.zeros(parts), np.zeros(parts)
+    for j in range(rows.part.shape[0]):
+        for c in range(S.size):
+            p = rows.part[j, c]
+            _add(high, low, p, S[c])
+            size[p] += abs(S[c])
+            off[p] += error[c]
+    for p in range(parts):  # what is left of the sum is rounded less than its terms are, the sum itself once
+        high[p] += low[p]
+        off[p] = (off[p] + UNIT * (size[p] + 2.0 * abs(high[p]))) * (1.0 + 1e-9)
+    return high, off
+
+
 @compiled(inner=True)
 def bounded_statistics(rows, S, error, doubt):
     """q = M'S - offset in twice the precision, and into `doubt` a bound on its error. error: of each cell sum."""
@@ -79,16 +107,14 @@ def bounded_statistics(rows, S, error, doubt):
     high, low = -rows.offset, np.zeros(K)
     for k in range(K):
         doubt[k] = UNIT * abs(rows.offset[k])
-    for c in range(S.size):
-        for e in range(rows.start[c], rows.start[c + 1]):
+    sums, off = _bounded_parts(rows, S, error)
+    for p in range(sums.size):
+        for e in range(rows.start[p], rows.start[p + 1]):
             k = rows.statistic[e]
-            part = rows.value[e] * S[c]
-            total = high[k] + part
-            back = total - high[k]
-            low[k] += (high[k] - (total - back)) + (part - back)
-            high[k] = total
+            part = rows.value[e] * sums[p]
+            _add(high, low, k, part)
             # The entry of M is rounded twice, and so is the product; what is left of the sum, hardly at all.
-            doubt[k] += abs(rows.value[e]) * error[c] + 4.0 * UNIT * abs(part)
+            doubt[k] += abs(rows.value[e]) * off[p] + 4.0 * UNIT * abs(part)
     for k in range(K):
         high[k] += low[k]
         doubt[k] = (doubt[k] + 2.0 * UNIT * abs(high[k])) * (1.0 + 1e-9)

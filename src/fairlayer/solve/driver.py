@@ -94,7 +94,7 @@ def _aim(solve):
 def _search(solve):
     """One step of the method: ask for sums again, or have the output written."""
     rows = solve.rows
-    aim = Rows(rows.start, rows.statistic, rows.value, rows.offset, rows.present, rows.first, solve.aim)
+    aim = Rows(rows.start, rows.statistic, rows.value, rows.offset, rows.present, rows.first, solve.aim, rows.part)
     outcome = advance(aim, solve.search)
     number, request = solve.search.number, SUMS
     if outcome != EVALUATE:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlayer.binding.exact_sums import UNIT
-from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, UPPER
+from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, UPPER, over_parts
 from fairlayer.compiled import compiled
 from fairlayer.solve.active_set import CONFLICT, SOLVED, backward, forward, solve_small
 from fairlayer.solve.families import (
@@ -73,20 +73,34 @@ class Search(NamedTuple):
 @compiled
 def statistics(rows, sums):
     """q = M'S - offset, one number per statistic."""
-    q = -rows.offset
-    for c in range(sums.size):
-        for e in range(rows.start[c], rows.start[c + 1]):
-            q[rows.statistic[e]] += rows.value[e] * sums[c]
+    q, of_part = -rows.offset, over_parts(rows.part, rows.start.size - 1, sums)
+    for p in range(of_part.size):
+        for e in range(rows.start[p], rows.start[p + 1]):
+            q[rows.statistic[e]] += rows.value[e] * of_part[p]
     return q
 
 
-@compiled(borrows=True)
+@compiled(inner=True, borrows=True)
+def _part_shifts(rows, nu, shift):
+    for p in range(shift.size):
+        total = 0.0
+        for e in range(rows.start[p], rows.start[p + 1]):
+            total += rows.value[e] * nu[rows.statistic[e]]
+        shift[p] = total
+
+
+@compiled
 def shifts(rows, nu, shift):
     """shift = M nu, one number per cell."""
+    if rows.part.size == 0:
+        _part_shifts(rows, nu, shift)
+        return
+    own = np.empty(rows.start.size - 1)
+    _part_shifts(rows, nu, own)
     for c in range(shift.size):
         total = 0.0
-        for e in range(rows.start[c], rows.start[c + 1]):
-            total += rows.value[e] * nu[rows.statistic[e]]
+        for j in range(rows.part.shape[0]):
+            total += own[rows.part[j, c]]
         shift[c] = total
 
 
@@ -99,9 +113,37 @@ def gram(rows, slopes):
     return H
 
 
-@compiled(inner=True, borrows=True)
+@compiled(inner=True)
 def _fill_gram(rows, slopes, line, H):
-    """The same into H. line: (K,) zeros, and so again at the end."""
+    """The same into H. line: (K,) zeros, and so again at the end.
+
+    Where cells have several parts, the statistics of each are first added up over what the cells of another have: so
+    a cell is met once for every entry of its parts, not for every two.
+    """
+    K, parts, several = rows.offset.size, rows.start.size - 1, rows.part.shape[0]
+    _fill_part_gram(rows, over_parts(rows.part, parts, slopes), line, H)
+    if several < 2:
+        return
+    beside = np.zeros((parts, K))
+    for c in range(slopes.size):
+        for j in range(several - 1):
+            own = beside[rows.part[j, c]]
+            for i in range(j + 1, several):
+                p = rows.part[i, c]
+                for e in range(rows.start[p], rows.start[p + 1]):
+                    own[rows.statistic[e]] += rows.value[e] * slopes[c]
+    for p in range(parts):
+        for e in range(rows.start[p], rows.start[p + 1]):
+            k = rows.statistic[e]
+            for i in range(K):
+                if beside[p, i] != 0.0:  # no statistic belongs to two parts of a cell
+                    H[k, i] += rows.value[e] * beside[p, i]
+                    H[i, k] = H[k, i]
+
+
+@compiled(inner=True, borrows=True)
+def _fill_part_gram(rows, slopes, line, H):
+    """As much of it as is due to every part by itself. slopes: (parts,)."""
     K, G = rows.offset.size, slopes.size
     for k in range(K):
         for i in range(K):
@@ -181,7 +223,7 @@ def _residual(rows, search, q):
     return worst
 
 
-@compiled(borrows=True, later="bool")
+@compiled(later="bool")
 def proves_contradiction(rows, nu, least, most):
     """Whether multipliers prove that no output within its bounds satisfies the rows (Farkas).
 
@@ -194,12 +236,20 @@ def proves_contradiction(rows, nu, least, most):
                 cost = (held_at(rows, f, nu[k] > 0.0, 0.0) + rows.offset[k]) * nu[k]
                 total -= cost
                 size += abs(cost) + abs(rows.offset[k] * nu[k])
-    for c in range(least.size):
-        s, reference = 0.0, 0.0
-        for e in range(rows.start[c], rows.start[c + 1]):
+    push, effort = np.zeros(rows.start.size - 1), np.zeros(rows.start.size - 1)
+    for p in range(push.size):
+        for e in range(rows.start[p], rows.start[p + 1]):
             part = rows.value[e] * nu[rows.statistic[e]]
-            s += part
-            reference += abs(part)
+            push[p] += part
+            effort[p] += abs(part)
+    for c in range(least.size):
+        if rows.part.size == 0:
+            s, reference = push[c], effort[c]
+        else:
+            s, reference = 0.0, 0.0
+            for j in range(rows.part.shape[0]):
+                s += push[rows.part[j, c]]
+                reference += effort[rows.part[j, c]]
         if abs(s) > 1e-12 * reference:
             extreme = s * least[c] if s > 0.0 else s * most[c]
             total += extreme
@@ -351,21 +401,29 @@ def advance(rows, search):
 
     On INFEASIBLE, the trial point is the contradiction.
     """
-    return _advance(rows, search, np.empty(rows.offset.size))
+    parts, of_cell = rows.start.size - 1, search.cell
+    total, size = np.zeros(parts), np.zeros(parts)
+    for c in range(of_cell.shape[1]):  # outputs may have grown, or be small differences of large numbers
+        S_c, size_c = of_cell[S, c], abs(of_cell[S, c]) + of_cell[D, c] * abs(of_cell[SHIFT, c])
+        if rows.part.size == 0:
+            total[c], size[c] = S_c, size_c
+        for j in range(rows.part.shape[0]):
+            p = rows.part[j, c]
+            total[p], size[p] = total[p] + S_c, max(size[p], size_c)
+    return _advance(rows, search, total, size, np.empty(rows.offset.size))
 
 
 @compiled(inner=True, borrows=True)
-def _advance(rows, search, q):
-    """The same, the statistics in memory that is given."""
+def _advance(rows, search, total, size, q):
+    """The same. total, size: of each part, the sum and the size of the numbers it is made of; q: memory."""
     number, cell, tolerance = search.number, search.cell, search.statistic[TOLERANCE]
     for k in range(q.size):
         q[k] = -rows.offset[k]
-    for c in range(cell.shape[1]):  # outputs may have grown, or be small differences of large numbers
-        total, size = cell[S, c], abs(cell[S, c]) + cell[D, c] * abs(cell[SHIFT, c])
-        for e in range(rows.start[c], rows.start[c + 1]):
+    for p in range(total.size):
+        for e in range(rows.start[p], rows.start[p + 1]):
             k = rows.statistic[e]
-            q[k] += rows.value[e] * total
-            tolerance[k] = max(tolerance[k], 8.0 * UNIT * abs(rows.value[e]) * size)
+            q[k] += rows.value[e] * total[p]
+            tolerance[k] = max(tolerance[k], 8.0 * UNIT * abs(rows.value[e]) * size[p])
     number[_EVALUATIONS] += 1
     residual = _residual(rows, search, q)
     number[_RESIDUAL] = residual
@@ -476,10 +534,10 @@ def _solve_many(H, rows, pairs, q, v):
 def solve_active(rows, nu, slopes, sums):
     """Multipliers v, one per statistic, with A D A' v = A sums over the active rows A, and zero elsewhere."""
     K = rows.offset.size
-    v, q = np.zeros(K), np.zeros(K)
-    for c in range(sums.size):
-        for e in range(rows.start[c], rows.start[c + 1]):
-            q[rows.statistic[e]] += rows.value[e] * sums[c]
+    v, q, of_part = np.zeros(K), np.zeros(K), over_parts(rows.part, rows.start.size - 1, sums)
+    for p in range(of_part.size):
+        for e in range(rows.start[p], rows.start[p + 1]):
+            q[rows.statistic[e]] += rows.value[e] * of_part[p]
     pairs = active_rows(rows, nu)
     if pairs.shape[1] == 0:
         return v

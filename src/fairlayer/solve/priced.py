@@ -79,7 +79,7 @@ def _widened(rows, excess):
     for f in range(family.shape[1]):
         family[LOWER, f] -= excess
         family[UPPER, f] += excess
-    return Rows(rows.start, rows.statistic, rows.value, rows.offset, rows.present, rows.first, family)
+    return Rows(rows.start, rows.statistic, rows.value, rows.offset, rows.present, rows.first, family, rows.part)
 
 
 @compiled
