@@ -28,6 +28,7 @@ from fairlayer.solve.newton import (
     LEAST,
     MOST,
     NUMBERS,
+    PATIENCE,
     REACH,
     TOLERANCE,
     TRIAL,
@@ -41,6 +42,7 @@ from fairlayer.solve.newton import (
 
 FINISHED, MEASURE, SUMS, WRITE, EXACT = 0, 1, 2, 3, 4
 MOST_REPAIRS = 12
+_PATIENCE = 60  # evaluations without progress, after which a problem is solved in another way
 _EAGER = 2  # repairs after which the aim moves inside by more than was missed, and everywhere
 
 # Places in Search.number, behind those of the search.
@@ -74,6 +76,7 @@ def begin(rows, count, weight, least, most, reach, start, unit):
         cell[COUNT, c], cell[WEIGHT, c], cell[LEAST, c], cell[MOST, c] = count[c], weight[c], least[c], most[c]
     number = np.zeros(NUMBERS)
     number[REACH], number[_UNIT] = reach, unit
+    number[PATIENCE] = _PATIENCE if unit > 0.0 else np.inf  # who may exceed the rows has tried all else
     number[_REQUEST], number[OUTCOME], number[_LEAST_MISSED] = MEASURE, DONE, np.inf
     search = Search(np.zeros((5, K)), cell, number)
     if start.size > 0:

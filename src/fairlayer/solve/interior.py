@@ -156,13 +156,13 @@ class _Method:
         offset, largest = offset[self.kept], largest[self.kept]
         stated = np.concatenate([side[np.isfinite(side)] for side in system.stated])
         size = max(np.abs(part).max(initial=0.0) for part in (self.still, offset.high, stated))
-        self.unit, self.heaviest = _power(size), _power(weight[self.free].max(initial=0.0))
+        self.unit, self.heaviest = power_to_one(size), power_to_one(weight[self.free].max(initial=0.0))
         self.w = Twofold(weight[self.free] * self.heaviest)
         self.M = means.value[entries] * (1.0 / self.heaviest)
         self.offset = offset * self.unit
         self.z, self.lo, self.hi = (side[self.free] * self.unit for side in (z, lo, hi))
         # Multipliers in units of shifts: those of a group of weight W, times 1 / W. By powers of 2.
-        self.W = np.array([_power(one) for one in largest / self.heaviest])
+        self.W = np.array([power_to_one(one) for one in largest / self.heaviest])
         self.shares = self.M * self.W[self.statistic]
         limits = (side * self.unit for side in system.stated)
         self._sides(rows, family[self.kept], margin[self.kept] * self.unit, *limits)
@@ -379,6 +379,6 @@ class _Model:
         return _Point(y, middle, x[method.same], s, m, y.where(method.low), v_low, (-y).where(method.high), v_high)
 
 
-def _power(size: float) -> float:
+def power_to_one(size: float) -> float:
     """The power of 2 that brings a number near 1; 1 where there is none."""
     return float(np.ldexp(1.0, min(-int(np.frexp(size)[1]), 1000))) if 0.0 < size < np.inf else 1.0
