@@ -22,13 +22,13 @@ from fairlayer.binding.rows import EACH
 from fairlayer.binding.system import System
 from fairlayer.compiled import compiled
 from fairlayer.solve.exact import exact_shortfalls
-from fairlayer.solve.interior import ENOUGH, Interior, entry_cells, exact_means, interior_point
+from fairlayer.solve.interior import Interior, entry_cells, exact_means, interior_point
 from fairlayer.solve.twofold import add, times
 
 MOST_NUMBERS = 2_000_000  # samples times statistics, up to which so much care is affordable
 _MOST_SOLVES = 8
 _INSIDE = 0.5  # of the room between two bounds, the most that the aim moves inside
-_DUST = 1e-12  # of the largest output: the distance to a bound at which an output rests on it
+_DUST = 1e-12  # of the largest number: the distance to a bound at which an output rests on it
 _COARSE = 0.25  # of what the coarsest cell is worth: those that are held with it
 
 
@@ -53,10 +53,10 @@ def solve_carefully(z: Tensor, system: System, box: Box) -> Careful | None:
     found, optimum, wider = None, None, 1.0
     for _ in range(_MOST_SOLVES):
         point = interior_point(given, system, means, margin, lo, hi)
-        if not point.residual <= ENOUGH:
+        if not point.holds:
             break
         optimum = point if optimum is None else optimum
-        rounding = _Rounding(point, z.dtype, system, lo, hi)
+        rounding = _Rounding(point, given, z.dtype, system, lo, hi)
         for share in (False, True):
             value = rounding.output(share)
             if not bool(torch.isfinite(value).all()):
@@ -99,14 +99,17 @@ def _room(system: System) -> np.ndarray:
 class _Rounding:
     """Outputs, to be rounded to their dtype."""
 
-    def __init__(self, point: Interior, dtype: torch.dtype, system: System, lo: np.ndarray, hi: np.ndarray):
+    def __init__(
+        self, point: Interior, z: np.ndarray, dtype: torch.dtype, system: System, lo: np.ndarray, hi: np.ndarray
+    ):
         self.dtype, self.lo, self.hi = dtype, lo, hi
         self.cell, self.cells = as_numpy(system.cell).astype(np.int64), len(system.weight)
         self.weight = system.weights if len(system.weights) else np.ones(len(self.cell))
         # An interior point stops short of the bounds; whoever is held by one is put there, and all others are rounded.
         nearer = np.where(point.y.high - lo <= hi - point.y.high, lo, hi)
         apart = np.abs(point.y.high - nearer)
-        held = ~point.inside & (apart <= _DUST * np.abs(point.y.high).max(initial=0.0))
+        size = max(np.abs(side).max(initial=0.0) for side in (point.y.high, np.clip(z, lo, hi)))
+        held = ~point.inside & (apart <= _DUST * size)
         self.moves = ~held & (lo < hi) & (self.weight > 0.0)
         self.y, self.aim = point.y, np.where(held, nearer, point.y.high)
         info = torch.finfo(dtype)

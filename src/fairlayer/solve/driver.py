@@ -76,7 +76,7 @@ def begin(rows, count, weight, least, most, reach, start, unit):
         cell[COUNT, c], cell[WEIGHT, c], cell[LEAST, c], cell[MOST, c] = count[c], weight[c], least[c], most[c]
     number = np.zeros(NUMBERS)
     number[REACH], number[_UNIT] = reach, unit
-    number[PATIENCE] = _PATIENCE if unit > 0.0 else np.inf  # who may exceed the rows has tried all else
+    number[PATIENCE] = _PATIENCE
     number[_REQUEST], number[OUTCOME], number[_LEAST_MISSED] = MEASURE, DONE, np.inf
     search = Search(np.zeros((5, K)), cell, number)
     if start.size > 0:
