@@ -36,7 +36,6 @@ from fairlayer.solve.tensors import solve_tensors
 
 _UNITS = {dtype: torch.finfo(dtype).eps / 2 for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)}
 _NO_START = np.zeros(0)
-_ROUNDING = 1e-9  # of the numbers that a row is made of: nothing that says that it cannot hold
 _NEARLY = 5e-7  # of the distance: what aiming inside the rows may add to it
 _MOST_WEIGHTS = 1e12  # times the least weight, up to which all are served
 _MOST_SPREAD = 8  # rows by way of which one row makes the outputs of another move
@@ -88,7 +87,7 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
     rows, extremes = task.system.rows, cell_extremes(task.system, task.inside)
     scale = statistic_scale(rows, result.absolute, task.system.weight, extremes)
     excess, push = least_excess(rows, *extremes, scale)
-    if excess > _ROUNDING * scale[push != 0].max(initial=0.0):
+    if excess:
         if not relax:
             raise infeasible(task.system.view, rows, excess, push)
         return _relaxed(task, result, excess, scale)
@@ -155,7 +154,7 @@ def _beyond(task: Task, nu: np.ndarray, value: Tensor) -> float:
     distance, least = distances(z, y, task.system, task.box, nu)
     if _is_least(task, distance, least, _norm(task, y)):
         return 0.0
-    return (distance - least) * (distance + least) * (1.0 + _ROUNDING)
+    return (distance - least) * (distance + least) * (1.0 + 1e-9)
 
 
 def _checked(task: Task, result: Result) -> Result:
