@@ -28,6 +28,7 @@ _MOST_IDLE = 20  # steps without progress
 _SHORT, _CENTRAL = 0.1, 0.1  # a step cut shorter than this share gives way to one that brings products this near
 _SMALL, _ENOUGH = 1e-29, 1e-12  # what is left, relative, at which to stop, and above which it is not the optimum
 _EQUAL = 1e-25  # of the largest number: by how much equal rows may miss and still hold
+_FAR, _FURTHEST = 1e50, 1e100  # beyond bounds, in units of what they leave: where further out makes no difference
 _REGULAR = 1e-24  # of a group's weight: what makes equal rows definite; the next step takes it back
 
 
@@ -168,6 +169,7 @@ class _Method:
         self.M = means.value[entries] * (1.0 / self.heaviest)
         self.offset = offset * self.unit
         self.z, self.lo, self.hi = (side[self.free] * self.unit for side in (z, lo, hi))
+        self.z = _nearer(self.z, self.lo, self.hi)
         # Multipliers in units of shifts: those of a group of weight W, times 1 / W. By powers of 2.
         self.W = np.array([power_to_one(one) for one in largest / self.heaviest])
         self.shares = self.M * self.W[self.statistic]
@@ -385,6 +387,15 @@ class _Model:
         v_low = ((aim_low - at.v_low * y) / at.s_low).where(method.low)
         v_high = ((aim_high + at.v_high * y) / at.s_high).where(method.high)
         return _Point(y, middle, x[method.same], s, m, y.where(method.low), v_low, (-y).where(method.high), v_high)
+
+
+def _nearer(z: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
+    """z far beyond its bounds brought to where squares are numbers: in order, and in proportion at the end."""
+    within = np.clip(z, lo, hi)
+    far = np.minimum(np.abs(z - within), 1e300)
+    if far.max(initial=0.0) <= _FURTHEST:
+        return z
+    return np.where(far > _FAR, within + np.sign(z) * np.maximum(far * (_FURTHEST / far.max()), _FAR), z)
 
 
 def power_to_one(size: float) -> float:
