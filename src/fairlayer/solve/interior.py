@@ -395,7 +395,7 @@ def _nearer(z: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
     far = np.minimum(np.abs(z - within), 1e300)
     if far.max(initial=0.0) <= _FURTHEST:
         return z
-    return np.where(far > _FAR, within + np.sign(z) * np.maximum(far * (_FURTHEST / far.max()), _FAR), z)
+    return np.where(far > _FAR, within + np.sign(z - within) * np.maximum(far * (_FURTHEST / far.max()), _FAR), z)
 
 
 def power_to_one(size: float) -> float:
