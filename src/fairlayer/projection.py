@@ -22,7 +22,6 @@ from fairlayer.binding.cells import assign_cells
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import SoftGroup, is_missing
 from fairlayer.binding.process_group import Group, Ranks, find_ranks
-from fairlayer.binding.row_plan import RowPlan
 from fairlayer.binding.system import System, bind, read_columns
 from fairlayer.classes import check_classes, check_probabilities, project_classes
 from fairlayer.constraints.constraint import Constraint
@@ -42,7 +41,7 @@ from fairlayer.gradient import (
     stacked,
 )
 from fairlayer.margin import settle
-from fairlayer.solution import BatchFacts, ColumnFacts, ConicFacts, Facts, Solution
+from fairlayer.solution import BatchFacts, ColumnFacts, ConicFacts, Facts, ProblemFacts, Solution
 from fairlayer.solve import Task, is_compiled, solve
 from fairlayer.solve.conic import Conic
 from fairlayer.solve.discrepancy import Discrepancy, check_interval, find_discrepancy, has_loops
@@ -509,20 +508,15 @@ def _project_each(z: Tensor, rules: ConstraintSet, options: ProjectOptions, weig
         return _project_one(z[b], problem, options, weights=weights)
 
     if plain:
-        matrices = stacked(rules.matrices, box, weights, options.discrepancy)
-        value, ends = project_batch(z, matrices)
+        value, ends = project_batch(z, stacked(rules.matrices, box, weights))
         # Whoever needs a closer look gets it: a contradiction, or a tolerance finer than the dtype.
-        doubtful = np.flatnonzero(ends.outcome != DONE).tolist()
-        plan = RowPlan([], z.shape[1], {p: c.problem(0) for p, c in rules.matrix_at.items()})
-        view = plan.view(np.ones(len(plan.residual), dtype=bool))
-        facts = [Facts(view, *end) for end in zip(ends.value, ends.nu, ends.missed, strict=True)]
-        if doubtful:
-            closer = {b: alone(b) for b in doubtful}
+        doubtful = (ends.outcome != DONE).nonzero()[0].tolist()
+        closer = {b: alone(b) for b in doubtful}
+        if closer:
             values = torch.stack([solution.value for solution in closer.values()])
             value = value.index_copy(0, torch.tensor(doubtful), values)
-            for b, solution in closer.items():
-                facts[b] = solution.facts  # type: ignore[assignment]
-        return Solution(value, BatchFacts(facts))
+        facts = {b: solution.facts for b, solution in closer.items()}
+        return Solution(value, BatchFacts(ProblemFacts(rules.matrix_at, (ends.value, ends.nu, ends.missed), facts)))
     solutions = [alone(b) for b in range(len(z))]
     value = torch.stack([solution.value for solution in solutions]) if solutions else z.clone()
     return Solution(value, BatchFacts([solution.facts for solution in solutions]))  # type: ignore[misc]
