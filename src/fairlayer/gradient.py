@@ -272,21 +272,20 @@ def _to_bound(gradient: Tensor, bound: Tensor | None) -> Tensor | None:
 
 def stacked(constraints: Sequence[Affine], box: Box, weights: np.ndarray | None) -> Matrices:
     """The rows of several constraints, of every problem of a batch."""
-    A, lower, upper = (
-        _together([as_numpy(getattr(c, name)) for c in constraints], single)
-        for name, single in (("A", 2), ("lower", 1), ("upper", 1))
-    )
+    A = _together([c.A for c in constraints], 2)
+    lower, upper = _together([c.lower for c in constraints], 1), _together([c.upper for c in constraints], 1)
     return Matrices(A, lower, upper, np.empty(0) if weights is None else weights, box.lo, box.hi)
 
 
-def _together(parts: list[np.ndarray], single: int) -> np.ndarray:
+def _together(parts: list[Any], single: int) -> np.ndarray:
     """Arrays of every problem, one below the other; once where all problems have the same. single: their dimensions."""
-    each = [part if part.ndim > single else part[None] for part in parts]
-    each = [part[:1] if part.strides[0] == 0 else part for part in each]
+    each = [as_numpy(part) for part in parts]
+    each = [part[None] if part.ndim == single else part[:1] if part.strides[0] == 0 else part for part in each]
     if len(each) > 1:
         problems = max(map(len, each))
         each = [np.concatenate([np.broadcast_to(part, (problems, *part.shape[1:])) for part in each], axis=1)]
-    return np.require(each[0], np.float64, ["C", "W"])  # the only kind of array that loops are compiled for
+    (whole,) = each
+    return whole if whole.flags.carray else np.array(whole, order="C")  # loops are compiled for nothing else
 
 
 def project_batch(z: Tensor, matrices: Matrices) -> tuple[Tensor, Ends]:

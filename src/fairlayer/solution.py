@@ -187,8 +187,8 @@ class RecordedFacts:
 class ProblemFacts(Sequence[Facts]):
     """Facts of every problem of a batch that was solved in one call, each made when it is asked for."""
 
-    def __init__(self, matrices: Mapping[int, Affine], ends: tuple[np.ndarray, ...], closer: Mapping[int, Any]):
-        """matrices: by position; ends: statistics, multipliers and shortfalls; closer: of those solved alone."""
+    def __init__(self, matrices: Mapping[int, Affine], ends: np.ndarray, closer: Mapping[int, Any]):
+        """matrices: by position; ends: (3, B, m) values, multipliers and shortfalls; closer: of those solved alone."""
         self.matrices = matrices
         self.ends = ends
         self.closer = closer
@@ -201,12 +201,12 @@ class ProblemFacts(Sequence[Facts]):
         return plan.view(np.ones(len(plan.residual), dtype=bool))
 
     def __len__(self) -> int:
-        return len(self.ends[0])
+        return self.ends.shape[1]
 
     def __getitem__(self, b: Any) -> Any:
         if not 0 <= b < len(self):
             raise IndexError(b)
-        return self.closer[b] if b in self.closer else Facts(self.view, *(end[b] for end in self.ends))
+        return self.closer[b] if b in self.closer else Facts(self.view, *self.ends[:, b])
 
 
 class BatchFacts:

@@ -42,7 +42,10 @@ _SHARE = 64  # problems, fewer than which are not worth a thread of their own
 
 def by_threads(problems: int, work: Callable[..., None], *arguments: Any) -> None:
     """Have compiled work on problems, work(first, last, ...), done by as many threads as torch uses."""
-    threads = max(1, min(torch.get_num_threads(), problems // _SHARE))
+    threads = min(torch.get_num_threads(), problems // _SHARE)
+    if threads <= 1:
+        work(0, problems, *arguments)
+        return
     ends = [problems * share // threads for share in range(threads + 1)]
     # Threads of one call: a pool would be lost in processes that are forked later.
     others = [Thread(target=work, args=(*part, *arguments)) for part in pairwise(ends[1:])]
@@ -67,10 +70,8 @@ class Matrices(NamedTuple):
 class Ends(NamedTuple):
     """The ends of the solves."""
 
-    outcome: np.ndarray  # (B,)
-    nu: np.ndarray  # (B, m) multipliers of the rows
-    missed: np.ndarray  # (B, m)
-    value: np.ndarray  # (B, m) of the rows
+    done: np.ndarray  # (B,) whether the output was found, and certainly satisfies the rows
+    row: np.ndarray  # (3, B, m) of each: its value, its multiplier, and by how much it may be missed
     free: np.ndarray  # (B, n) whether an output rests on no bound
 
 
@@ -120,7 +121,7 @@ def _alone(n):
 
 def new_ends(B: int, m: int, n: int) -> Ends:
     """Room for the ends of B solves with m rows over n outputs."""
-    return Ends(np.empty(B, dtype=np.int64), *np.empty((3, B, m)), np.empty((B, n), dtype=np.bool_))
+    return Ends(np.empty(B, dtype=np.bool_), np.empty((3, B, m)), np.empty((B, n), dtype=np.bool_))
 
 
 @compiled
@@ -130,7 +131,7 @@ def solve_batch(first, last, z, matrices, unit, out, ends):
     rows, (cell, count), room = _new_rows(m, n), _alone(n), new_room(m, n)
     weight, lo, hi, rounded, nothing = matrices.weight, matrices.lo, matrices.hi, out.dtype.type, np.empty(0)
     cell_weight = weight if weight.size > 0 else count
-    output, row = room.output, room.row
+    output, row, of_row = room.output, room.row, ends.row
     for c in range(n):
         output[LO, c], output[HI, c] = lo[min(c, lo.size - 1)], hi[min(c, hi.size - 1)]
         output[SHARE, c] = 1.0 / cell_weight[c]
@@ -147,17 +148,17 @@ def solve_batch(first, last, z, matrices, unit, out, ends):
                 output[Y, c] = y
                 ends.free[b, c] = y == raw
         if found and rows_hold(A, lower, upper, room):
-            ends.outcome[b] = DONE
+            ends.done[b] = True
             for k in range(m):
-                ends.nu[b, k], ends.missed[b, k], ends.value[b, k] = row[NU, k], row[MISSED, k], row[VALUE, k]
+                of_row[0, b, k], of_row[1, b, k], of_row[2, b, k] = row[VALUE, k], row[NU, k], row[MISSED, k]
             continue
         _fill(rows, A, lower, upper, cell_weight)
         outcome, nu, _, slopes, missed, value, _ = solve_loops(
             SQUARED, z[b], cell, weight, count, cell_weight, lo, hi, rows, nothing, unit, False, out[b]
         )
-        ends.outcome[b] = -1 if outcome == DONE and not all_hold(missed) else outcome
+        ends.done[b] = outcome == DONE and all_hold(missed)
         for k in range(m):
-            ends.nu[b, k], ends.missed[b, k], ends.value[b, k] = nu[k], missed[k], value[k]
+            of_row[0, b, k], of_row[1, b, k], of_row[2, b, k] = value[k], nu[k], missed[k]
         for c in range(n):
             ends.free[b, c] = slopes[c] > 0.0
 
@@ -183,7 +184,7 @@ def pull_back_batch(first, last, gradient, matrices, ends, out):
         size = 0
         for k in range(m):
             row[NU, k] = 0.0
-            if ends.nu[b, k] != 0.0 or lower[k] == upper[k]:
+            if ends.row[1, b, k] != 0.0 or lower[k] == upper[k]:
                 room.held[size], row[RIGHT, size] = k, row[VALUE, k]
                 size += 1
         for a in range(solve_held(size, room)):
