@@ -221,6 +221,8 @@ def _project(
         return _project_share(z, options.ranks, rules, options, groups, targets, features, weights)
     _check(z, rules, targets, options)
     if z.ndim == 1:
+        if rules.only_matrices and all(constraint.problems is None for constraint in rules.matrices):
+            return _project_each(z[None], rules, options, weights).problem(0)
         return _project_one(z, rules, options, groups, targets, features, weights)
     # One column is a batch of problems only where each has one output.
     if rules.only_matrices and (z.shape[1] != 1 or rules.matrices[0].A.shape[-1] == 1):
@@ -229,7 +231,7 @@ def _project(
         return _project_simplex(z, rules, options, groups, targets, features, weights)
     if z.shape[1] != 1:
         return _project_columns(z, rules, options, groups, targets, features, weights)
-    solution = _project_one(z.reshape(-1), rules, options, groups, targets, features, weights)
+    solution = _project(z.reshape(-1), rules, options, groups, targets, features, weights)
     solution.value = solution.value.reshape(z.shape)
     return solution
 
@@ -500,7 +502,7 @@ def _project_each(z: Tensor, rules: ConstraintSet, options: ProjectOptions, weig
         return _project_one(z[b], problem, options, weights=weights)
 
     together = is_compiled(z, options.discrepancy) and options.discrepancy.piecewise_linear and options.path != "tensor"
-    if together and B > 0 and not box.wants_gradient and not rules.wants_gradient:
+    if together and z.numel() > 0 and not box.wants_gradient and not rules.wants_gradient:
         value, ends = project_batch(z, stacked(rules.matrices, box, weights))
         closer = {}
         if (

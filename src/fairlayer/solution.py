@@ -296,6 +296,10 @@ class Solution:
         self.facts = facts
         self.margin = margin
 
+    def problem(self, b: int) -> Solution:
+        """Of a batch of independent problems, one alone."""
+        return Solution(self.value[b], self.facts.parts[b])  # type: ignore[union-attr]
+
     @cached_property
     def gaps(self) -> Any:
         """Value of each row, signed, in float64: a difference of group means, for instance."""

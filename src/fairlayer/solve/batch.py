@@ -35,6 +35,7 @@ from fairlayer.solve.dense import (
 )
 from fairlayer.solve.loops import solve_loops
 from fairlayer.solve.newton import DONE
+from fairlayer.solve.sides import FEW
 from fairlayer.solve.smooth import SQUARED
 
 _SHARE = 64  # problems, fewer than which are not worth a thread of their own
@@ -139,7 +140,7 @@ def solve_batch(first, last, z, matrices, unit, out, ends):
         A, lower, upper = _problem(matrices, b)
         for c in range(n):
             output[Z, c] = z[b, c]
-        found = find_output(A, lower, upper, unit, room)
+        found = m <= FEW and find_output(A, lower, upper, unit, room)
         if found:
             for c in range(n):
                 raw = float(rounded(output[Z, c] - output[SHIFT, c]))
