@@ -22,7 +22,6 @@ from fairlayer.binding.cells import assign_cells
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import SoftGroup, is_missing
 from fairlayer.binding.process_group import Group, Ranks, find_ranks
-from fairlayer.binding.row_plan import RowPlan
 from fairlayer.binding.system import System, bind, read_columns
 from fairlayer.classes import check_classes, check_probabilities, project_classes
 from fairlayer.constraints.constraint import Constraint
@@ -42,12 +41,11 @@ from fairlayer.gradient import (
     stacked,
 )
 from fairlayer.margin import settle
-from fairlayer.solution import BatchFacts, ColumnFacts, ConicFacts, Facts, Solution
+from fairlayer.solution import BatchFacts, ColumnFacts, ConicFacts, Facts, ProblemFacts, Solution
 from fairlayer.solve import Task, is_compiled, solve
 from fairlayer.solve.conic import Conic
 from fairlayer.solve.discrepancy import Discrepancy, check_interval, find_discrepancy, has_loops
 from fairlayer.solve.gathering import gather
-from fairlayer.solve.newton import DONE
 from fairlayer.solve.opening import Part, Whole, open_batch, per_sample, shared_settings
 from fairlayer.solve.ranks import solve_ranks
 
@@ -223,6 +221,8 @@ def _project(
         return _project_share(z, options.ranks, rules, options, groups, targets, features, weights)
     _check(z, rules, targets, options)
     if z.ndim == 1:
+        if rules.only_matrices and all(constraint.problems is None for constraint in rules.matrices):
+            return _project_each(z[None], rules, options, weights).problem(0)
         return _project_one(z, rules, options, groups, targets, features, weights)
     # One column is a batch of problems only where each has one output.
     if rules.only_matrices and (z.shape[1] != 1 or rules.matrices[0].A.shape[-1] == 1):
@@ -231,7 +231,7 @@ def _project(
         return _project_simplex(z, rules, options, groups, targets, features, weights)
     if z.shape[1] != 1:
         return _project_columns(z, rules, options, groups, targets, features, weights)
-    solution = _project_one(z.reshape(-1), rules, options, groups, targets, features, weights)
+    solution = _project(z.reshape(-1), rules, options, groups, targets, features, weights)
     solution.value = solution.value.reshape(z.shape)
     return solution
 
@@ -495,44 +495,34 @@ def _read_weights(weights: Any, n: int) -> np.ndarray:
 
 def _project_each(z: Tensor, rules: ConstraintSet, options: ProjectOptions, weights: Any) -> Solution:
     """Project a batch of independent problems, z of shape (B, n)."""
+    B, n = z.shape
     for constraint in rules.matrices:
-        if constraint.problems not in (None, len(z)):
-            raise InputError(f"A holds {constraint.problems} problems, z holds {len(z)}: their numbers must agree.")
-        if constraint.A.shape[-1] != z.shape[1]:
-            raise InputError(f"A has shape {constraint.A.shape}, which does not fit {z.shape[1]} outputs.")
-    box = read_bounds(options.bounds, z.shape[1], _DTYPES[z.dtype])
+        if constraint.problems not in (None, B):
+            raise InputError(f"A holds {constraint.problems} problems, z holds {B}: their numbers must agree.")
+        if constraint.A.shape[-1] != n:
+            raise InputError(f"A has shape {constraint.A.shape}, which does not fit {n} outputs.")
+    box = read_bounds(options.bounds, n, _DTYPES[z.dtype])
     if weights is not None:
-        weights = _read_weights(weights, z.shape[1])
+        weights = _read_weights(weights, n)
         if not (weights > 0).all():
             raise InputError("weights has zeros: Affine rows need a positive weight for every output.")
-    sides = [side for constraint in rules.matrices for side in (constraint.lower, constraint.upper)]
-    plain = is_compiled(z, options.discrepancy) and options.path != "tensor" and not box.wants_gradient
-    plain = (
-        plain
-        and options.discrepancy.piecewise_linear
-        and len(z) > 0
-        and not any(isinstance(side, Tensor) and side.requires_grad for side in sides)
-    )
 
     def alone(b: int) -> Solution:
         problem = ConstraintSet([constraint.problem(b) for constraint in rules.matrices])
         return _project_one(z[b], problem, options, weights=weights)
 
-    if plain:
-        matrices = stacked(rules.matrices, box, weights, options.discrepancy)
-        value, ends = project_batch(z, matrices)
-        # Whoever needs a closer look gets it: a contradiction, or a tolerance finer than the dtype.
-        doubtful = np.flatnonzero(ends.outcome != DONE).tolist()
-        plan = RowPlan([], z.shape[1], {p: c.problem(0) for p, c in rules.matrix_at.items()})
-        view = plan.view(np.ones(len(plan.residual), dtype=bool))
-        facts = [Facts(view, *end) for end in zip(ends.value, ends.nu, ends.missed, strict=True)]
-        if doubtful:
-            closer = {b: alone(b) for b in doubtful}
-            values = torch.stack([solution.value for solution in closer.values()])
-            value = value.index_copy(0, torch.tensor(doubtful), values)
-            for b, solution in closer.items():
-                facts[b] = solution.facts  # type: ignore[assignment]
-        return Solution(value, BatchFacts(facts))
-    solutions = [alone(b) for b in range(len(z))]
+    together = is_compiled(z, options.discrepancy) and options.discrepancy.piecewise_linear and options.path != "tensor"
+    if together and z.numel() > 0 and not box.wants_gradient and not rules.wants_gradient:
+        value, ends = project_batch(z, stacked(rules.matrices, box, weights))
+        closer = {}
+        if (
+            not ends.done.all()
+        ):  # whoever needs a closer look gets it: a contradiction, a tolerance finer than the dtype
+            doubtful = np.flatnonzero(~ends.done)
+            solutions = [alone(b) for b in doubtful.tolist()]
+            value = value.index_copy(0, torch.from_numpy(doubtful), torch.stack([each.value for each in solutions]))
+            closer = {b: each.facts for b, each in zip(doubtful.tolist(), solutions, strict=True)}
+        return Solution(value, BatchFacts(ProblemFacts(rules.matrix_at, ends.row, closer)))
+    solutions = [alone(b) for b in range(B)]
     value = torch.stack([solution.value for solution in solutions]) if solutions else z.clone()
     return Solution(value, BatchFacts([solution.facts for solution in solutions]))  # type: ignore[misc]
