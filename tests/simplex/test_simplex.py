@@ -235,7 +235,7 @@ def test_a_search_that_settles_on_the_wrong_rows_goes_on():
 
 @every_kind
 def test_all_classes_may_be_at_their_bounds_at_once(kind, monkeypatch):
-    """Gaps of classes add up to 0: two at the bound and two at its opposite are no contradiction, whatever the margin."""
+    """Gaps of classes add up to 0: two at the bound and two at its opposite do not contradict each other."""
     from fairlayer.solve import class_driver
     from fairlayer.solve.simplex import SOLVED, solve_simplex
 
