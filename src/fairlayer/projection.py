@@ -48,7 +48,8 @@ from fairlayer.solve.conic import Conic
 from fairlayer.solve.discrepancy import Discrepancy, check_interval, find_discrepancy, has_loops
 from fairlayer.solve.gathering import gather
 from fairlayer.solve.newton import DONE
-from fairlayer.solve.opening import Part, Whole, open_batch, per_sample, shared_settings
+from fairlayer.solve.opening import Whole, open_batch
+from fairlayer.solve.part import Part, per_sample, shared_settings
 from fairlayer.solve.ranks import solve_ranks
 
 Absent = Literal["vacuous", "raise"]
@@ -425,8 +426,7 @@ def _project_gathered(z: Tensor, ranks: Ranks, options: ProjectOptions, whole: W
     _refuse_absent(batch.system, options)
     if not sum(whole.counts):
         return _nothing(z, batch.system)
-    everyones = torch.from_numpy(np.ascontiguousarray(batch.z)).to(dtype=z.dtype, device=z.device)
-    everyones.requires_grad_(z.requires_grad and torch.is_grad_enabled())
+    everyones = batch.z.requires_grad_(z.requires_grad and torch.is_grad_enabled())
     solution = _project_bound(everyones, batch.system, whole.rules, batch.box, options, whole.part.compiled)
     flat = z if options.simplex else z.reshape(-1)
     together = WholeBatch(everyones, solution.value, batch, ranks, whole.counts)

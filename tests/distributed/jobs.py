@@ -22,7 +22,7 @@ from fairlayer.binding import process_group
 def counted() -> Any:
     """Counts collectives."""
     found = {"collectives": 0}
-    names = ("all_to_all_single", "all_reduce", "all_gather_object", "broadcast_object_list")
+    names = ("all_gather_into_tensor", "all_reduce", "all_gather_object", "broadcast_object_list")
     real = {name: getattr(dist, name) for name in names}
 
     def counting(name: str) -> Any:
@@ -121,7 +121,7 @@ def die(group: Any, own: dict[str, Any]) -> Any:
     fate, seconds = arguments.pop("fate", None), arguments.pop("seconds")
     group = dist.new_group(timeout=datetime.timedelta(seconds=seconds))
     if fate in ("dies", "hangs"):
-        real = dist.all_to_all_single
+        real = dist.all_gather_into_tensor
         calls = []
 
         def end(*args: Any, **options: Any) -> Any:
@@ -130,7 +130,7 @@ def die(group: Any, own: dict[str, Any]) -> Any:
                 os._exit(1) if fate == "dies" else time.sleep(60)
             return real(*args, **options)
 
-        dist.all_to_all_single = end
+        dist.all_gather_into_tensor = end
     started = time.monotonic()
     try:
         project_share(group, arguments)
