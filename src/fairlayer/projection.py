@@ -284,12 +284,7 @@ def _project_one(
     box = read_bounds(options.bounds, n, _DTYPES[z.dtype])
     rules.check_bounds(box.lowest)
     check_interval(box, options.discrepancy)
-    compiled = is_compiled(z, options.discrepancy) and options.path != "tensor"
-    if options.path == "compiled" and not compiled:
-        raise InputError(
-            "path='compiled' takes float32 or float64 on the CPU, and a discrepancy by its name; z is "
-            f"{z.dtype} on {z.device}, discrepancy {options.discrepancy.name!r}."
-        )
+    compiled = _takes_loops(z, options)
     if targets is not None:
         targets = _read_targets(targets, n)
     if weights is not None:
@@ -299,6 +294,17 @@ def _project_one(
     if n == 0:
         return _nothing(z, system)
     return _project_bound(z, system, rules, box, options, compiled)
+
+
+def _takes_loops(z: Tensor, options: ProjectOptions) -> bool:
+    """Whether compiled loops take this problem, as the path asks."""
+    compiled = is_compiled(z, options.discrepancy) and options.path != "tensor"
+    if options.path == "compiled" and not compiled:
+        raise InputError(
+            "path='compiled' takes float32 or float64 on the CPU, and a discrepancy by its name; z is "
+            f"{z.dtype} on {z.device}, discrepancy {options.discrepancy.name!r}."
+        )
+    return compiled
 
 
 def _project_bound(
@@ -365,7 +371,7 @@ def _project_share(
         soft = {key: column for key, column in columns.items() if isinstance(column, SoftGroup)}
         firm = {key: column for key, column in columns.items() if key not in soft}
         gathers = options.simplex or rules.about_decisions or bool(soft)
-        compiled = is_compiled(z, options.discrepancy) and options.path != "tensor"
+        compiled = _takes_loops(z, options)
         box = read_bounds(options.bounds, n, dtype)
         rules.check_bounds(box.lowest)
         check_interval(box, options.discrepancy)
