@@ -43,7 +43,9 @@ def gather(ranks: Ranks, whole: Whole) -> Gathered:
     """All samples of a batch, sorted by all that is known of them."""
     rows = whole.held.rows
     if rows is None:
-        rows = exchange_rows(ranks, whole.part.as_rows(whole.cell), whole.counts, whole.mine)
+        own = np.empty((len(whole.part.z), whole.part.width))
+        whole.part.put_rows(whole.cell, own)
+        rows = exchange_rows(ranks, own, whole.counts, whole.mine)
     order = np.lexsort(rows.T[::-1])
     part, cell = whole.part.with_rows(rows[order])
     return Gathered(_bound(whole, part, cell), part.box, part.z, order, whole.mine)

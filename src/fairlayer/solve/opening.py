@@ -143,8 +143,7 @@ def _first_words(ranks: Ranks, part: Part) -> tuple[np.ndarray, _Draft | None]:
         return words, None
     held, layout, size = _placed(part, place), _Layout(part), _size(guess.levels)
     if guess.few and len(part.z) * part.width <= len(body):
-        rows = part.as_rows(held.cell)
-        body[: rows.size] = rows.reshape(-1).view(np.int64)
+        part.put_rows(held.cell, _rows_in(body, len(part.z), part.width))
         head[_ROWS] = 1
     elif size * layout.width <= len(body):
         sizes = sizes_of(part.discrepancy, extents[_LARGEST - _LEAST], extents[_HEAVIEST - _LEAST])
@@ -173,9 +172,9 @@ def _agreed(
 
     every = heads.view(np.float64).tolist()
     some = [numbers for numbers, count in zip(every, counts, strict=True) if count]
-    least, lowest = (min((numbers[at] for numbers in some), default=0.0) for at in (_LEAST, _LOWEST))
-    greatest, highest = (max((numbers[at] for numbers in some), default=0.0) for at in (_GREATEST, _HIGHEST))
-    largest, heaviest = (max(numbers[at] for numbers in every) for at in (_LARGEST, _HEAVIEST))
+    by_place = list(zip(*some, strict=True)) or [(0.0,)] * _HEADER
+    least, lowest = min(by_place[_LEAST]), min(by_place[_LOWEST])
+    greatest, highest, largest, heaviest = (max(by_place[at]) for at in (_GREATEST, _HIGHEST, _LARGEST, _HEAVIEST))
     bottoms = (_FIRST_BOTTOM, _FIRST_BOTTOM)
     sizes = sizes_of(part.discrepancy, largest, heaviest)
     moderate = all(1.0 / _MODERATE <= (size or 1.0) <= _MODERATE for size in sizes)
@@ -192,7 +191,7 @@ def _agreed(
     cell = held.cell
     as_guessed = draft is not None and draft.levels == levels and len(set(heads[:, _GUESS].tolist())) == 1
     if as_guessed and heads[:, _ROWS].all():
-        rows = _listed(sent, counts, part.width)
+        rows = np.concatenate([_rows_in(words, n, part.width) for words, n in zip(sent, counts, strict=True)])
         held = Held(*part.with_rows(rows), rows)
         body = layout.fill(held, size, sizes, bottoms)
     elif as_guessed and moderate and not heads[:, _ROWS].any():
@@ -227,10 +226,9 @@ def _agreed(
     )
 
 
-def _listed(sent: np.ndarray, counts: list[int], width: int) -> np.ndarray:
-    """(n, width) the rows of all ranks, one below the other."""
-    bodies = zip(sent, counts, strict=True)
-    return np.concatenate([words[: n * width].view(np.float64).reshape(n, width) for words, n in bodies])
+def _rows_in(body: np.ndarray, n: int, width: int) -> np.ndarray:
+    """The words of a rank that are rows of its samples."""
+    return body[: n * width].view(np.float64).reshape(n, width)
 
 
 def _placed(part: Part, place: np.ndarray) -> Held:

@@ -89,39 +89,42 @@ class Part(NamedTuple):
         beside = (self.weights is not None) + self.has_residuals + sum(self.sides)
         return 1 + beside + columns + sum(soft.probabilities.shape[1] for soft in self.soft.values())
 
-    def as_rows(self, cell: Any) -> np.ndarray:
-        """(n, width) float64: all that is known of each sample. cell: of each, as the whole batch numbers them."""
+    def put_rows(self, cell: Any, rows: np.ndarray) -> None:
+        """Fill (n, width) float64 with all that is known of each sample. cell: of each, as numbered in the whole batch."""
         columns = [as_numpy(cell)]
         if self.weights is not None:
             columns.append(self.weights)
         if self.has_residuals:
             columns.append(as_numbers(self.targets))
         columns += [side for side, per in zip((self.box.lo, self.box.hi), self.sides, strict=True) if per]
-        blocks = [as_numpy(self.z), *(soft.probabilities for soft in self.soft.values())]
-        return np.column_stack([*columns, *blocks]).astype(np.float64, copy=False)
+        z = as_numpy(self.z)
+        columns += [z] if z.ndim == 1 else [*z.T]
+        for soft in self.soft.values():
+            columns += [*soft.probabilities.T]
+        for j, column in enumerate(columns):
+            rows[:, j] = column
 
     def with_rows(self, rows: np.ndarray) -> tuple[Part, np.ndarray]:
         """The same with the samples of these rows, and the cell of each."""
-        at = 0
-
-        def take(width: int) -> np.ndarray:
-            nonlocal at
-            at += width
-            return rows[:, at - width : at]
-
-        cell = take(1)[:, 0].astype(np.int32)
-        weights = None if self.weights is None else np.ascontiguousarray(take(1)[:, 0])
-        targets = np.ascontiguousarray(take(1)[:, 0]) if self.has_residuals else None
-        lo, hi = (
-            take(1)[:, 0].astype(side.dtype) if per else side
-            for side, per in zip((self.box.lo, self.box.hi), self.sides, strict=True)
-        )
-        box = replace(
-            self.box, lo=lo, hi=hi, lowest=float(lo.min(initial=np.inf)), highest=float(hi.max(initial=-np.inf))
-        )
-        block = take(1)[:, 0] if self.z.ndim == 1 else take(self.z.shape[1])
-        z = torch.from_numpy(np.ascontiguousarray(block)).to(dtype=self.z.dtype, device=self.z.device)
-        soft = {key: copy.copy(column) for key, column in self.soft.items()}
-        for column in soft.values():
-            column.probabilities = take(column.probabilities.shape[1])
-        return self._replace(z=z, box=box, weights=weights, targets=targets, soft=soft), cell
+        columns = iter(rows.T)
+        cell = next(columns).astype(np.int32)
+        weights = None if self.weights is None else next(columns).copy()
+        targets = next(columns).copy() if self.has_residuals else None
+        box = self.box
+        if any(self.sides):
+            lo, hi = (
+                next(columns).astype(side.dtype) if per else side
+                for side, per in zip((box.lo, box.hi), self.sides, strict=True)
+            )
+            lowest, highest = float(lo.min(initial=np.inf)), float(hi.max(initial=-np.inf))
+            box = replace(box, lo=lo, hi=hi, lowest=lowest, highest=highest)
+        if self.z.ndim == 1:
+            z = next(columns).copy()
+        else:
+            z = np.stack([next(columns) for _ in range(self.z.shape[1])], axis=1)
+        soft = {}
+        for key, group in self.soft.items():
+            soft[key] = copy.copy(group)
+            soft[key].probabilities = np.stack([next(columns) for _ in group.labels], axis=1)
+        tensor = torch.from_numpy(z).to(dtype=self.z.dtype, device=self.z.device)
+        return self._replace(z=tensor, box=box, weights=weights, targets=targets, soft=soft), cell

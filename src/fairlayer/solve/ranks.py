@@ -69,7 +69,7 @@ class RankPasses:
             if self.weights is not None:  # without weights they are exact as they are
                 self._exact(of_cell)
             return
-        if request != MEASURE and not np.array_equal(of_cell[SHIFT], self.at):
+        if request != MEASURE and not (of_cell[SHIFT] == self.at).all():
             self._take(of_cell[SHIFT])
         outputs, slopes = (OUTPUTS, OUTPUT_SLOPES) if request == SUMS else (WRITTEN, SLOPES)
         of_cell[S], of_cell[D] = self.taken[outputs], self.taken[slopes]
