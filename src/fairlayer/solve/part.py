@@ -90,7 +90,7 @@ class Part(NamedTuple):
         return 1 + beside + columns + sum(soft.probabilities.shape[1] for soft in self.soft.values())
 
     def put_rows(self, cell: Any, rows: np.ndarray) -> None:
-        """Fill (n, width) float64 with all that is known of each sample. cell: of each, as numbered in the whole batch."""
+        """Fill (n, width) float64 with all that is known of each sample. cell: of each, in the whole batch."""
         columns = [as_numpy(cell)]
         if self.weights is not None:
             columns.append(self.weights)
