@@ -46,7 +46,8 @@ from fairlayer.solve import Task, is_compiled, solve
 from fairlayer.solve.conic import Conic
 from fairlayer.solve.discrepancy import Discrepancy, check_interval, find_discrepancy, has_loops
 from fairlayer.solve.gathering import gather
-from fairlayer.solve.opening import Part, Whole, open_batch, per_sample, shared_settings
+from fairlayer.solve.opening import Whole, open_batch
+from fairlayer.solve.part import Part, per_sample, shared_settings
 from fairlayer.solve.ranks import solve_ranks
 
 Absent = Literal["vacuous", "raise"]
@@ -283,12 +284,7 @@ def _project_one(
     box = read_bounds(options.bounds, n, _DTYPES[z.dtype])
     rules.check_bounds(box.lowest)
     check_interval(box, options.discrepancy)
-    compiled = is_compiled(z, options.discrepancy) and options.path != "tensor"
-    if options.path == "compiled" and not compiled:
-        raise InputError(
-            "path='compiled' takes float32 or float64 on the CPU, and a discrepancy by its name; z is "
-            f"{z.dtype} on {z.device}, discrepancy {options.discrepancy.name!r}."
-        )
+    compiled = _takes_loops(z, options)
     if targets is not None:
         targets = _read_targets(targets, n)
     if weights is not None:
@@ -308,6 +304,17 @@ def _project_one(
     if n == 0:
         return _nothing(z, system)
     return _project_bound(z, system, rules, box, options, compiled)
+
+
+def _takes_loops(z: Tensor, options: ProjectOptions) -> bool:
+    """Whether compiled loops take this problem, as the path asks."""
+    compiled = is_compiled(z, options.discrepancy) and options.path != "tensor"
+    if options.path == "compiled" and not compiled:
+        raise InputError(
+            "path='compiled' takes float32 or float64 on the CPU, and a discrepancy by its name; z is "
+            f"{z.dtype} on {z.device}, discrepancy {options.discrepancy.name!r}."
+        )
+    return compiled
 
 
 def _project_bound(
@@ -374,7 +381,7 @@ def _project_share(
         soft = {key: column for key, column in columns.items() if isinstance(column, SoftGroup)}
         firm = {key: column for key, column in columns.items() if key not in soft}
         gathers = options.simplex or rules.about_decisions or bool(soft)
-        compiled = is_compiled(z, options.discrepancy) and options.path != "tensor"
+        compiled = _takes_loops(z, options)
         box = read_bounds(options.bounds, n, dtype)
         rules.check_bounds(box.lowest)
         check_interval(box, options.discrepancy)
@@ -435,8 +442,7 @@ def _project_gathered(z: Tensor, ranks: Ranks, options: ProjectOptions, whole: W
     _refuse_absent(batch.system, options)
     if not sum(whole.counts):
         return _nothing(z, batch.system)
-    everyones = torch.from_numpy(np.ascontiguousarray(batch.z)).to(dtype=z.dtype, device=z.device)
-    everyones.requires_grad_(z.requires_grad and torch.is_grad_enabled())
+    everyones = batch.z.requires_grad_(z.requires_grad and torch.is_grad_enabled())
     solution = _project_bound(everyones, batch.system, whole.rules, batch.box, options, whole.part.compiled)
     flat = z if options.simplex else z.reshape(-1)
     together = WholeBatch(everyones, solution.value, batch, ranks, whole.counts)
