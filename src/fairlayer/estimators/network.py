@@ -13,10 +13,8 @@ from torch import Tensor, nn
 
 from fairlayer.errors import InputError
 from fairlayer.estimators.encoder import Encoder
-from fairlayer.estimators.sample import Sample
 from fairlayer.model import FairModel
-from fairlayer.training import batches, fit
-from fairlayer.training.batches import take
+from fairlayer.training import Batch, batches, fit
 from fairlayer.training.loop import Fitted
 
 FEWEST_TO_VALIDATE = 30
@@ -96,7 +94,7 @@ class NetworkScores:
 
 def train(
     settings: Any,
-    sample: Sample,
+    sample: Batch,
     layer: nn.Module | None,
     wrap: Callable[[nn.Module], nn.Module],
     loss: Any,
@@ -109,24 +107,16 @@ def train(
     output of the inner network into the units of the targets. loss: of outputs and targets, one number per sample.
     outputs: of the network, for each sample.
     """
-    encoder = Encoder.fit(sample.X)
-    inputs = encoder.transform(sample.X).astype(np.float32)
-    n = len(sample.targets)
+    encoder = Encoder.fit(sample.x)
+    inputs, n = encoder.transform(sample.x).astype(np.float32), len(sample.targets)
+    sample = sample._replace(x=inputs, targets=sample.targets.astype(np.float32))
     order = np.random.default_rng(seed).permutation(n)
     held = round(settings.validation_fraction * n)
     held = held if held >= FEWEST_TO_VALIDATE else 0
     size = int(np.clip(n // 20, 32, 512)) if settings.batch_size == "auto" else settings.batch_size
 
     def loader(rows: np.ndarray, **options: Any) -> Any:
-        return batches(
-            inputs[rows],
-            sample.targets[rows].astype(np.float32),
-            take(sample.groups, rows),
-            take(sample.features, rows),
-            take(sample.weights, rows),
-            seed=seed,
-            **options,
-        )
+        return batches(*sample.rows(rows), seed=seed, **options)
 
     small = settings.module is None and max(settings.hidden, default=0) <= WIDEST_FOR_ONE_THREAD
     training = loader(np.sort(order[held:]), batch_size=size, shuffle=True, stratify=sample.groups is not None)
