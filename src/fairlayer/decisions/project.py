@@ -22,7 +22,7 @@ from fairlayer.decisions.counts import Comparison, Part, best_counts, least_allo
 from fairlayer.decisions.scores import Turns, count_ties, decide, read_turns, threshold_in, write_scores
 from fairlayer.decisions.surrogate import HeldRow, follow
 from fairlayer.errors import InfeasibleError, InputError
-from fairlayer.solution import DecisionFacts, Solution
+from fairlayer.solution import Facts, Solution
 
 _MOST_REPAIRS = 4
 _STEPS = 24  # of a bisection
@@ -72,7 +72,7 @@ def project_decisions(
         value = follow(z, value, problem.held(answer.decided, rates), system.weights, at, temperature)
     elif not torch.is_grad_enabled():
         value = value.detach()
-    return Solution(value, DecisionFacts(system.view, rates, missed, answer.excess, answer.gap, ties))
+    return Solution(value, Facts(system.view, rates, np.zeros(len(rates)), missed, answer.excess, answer.gap, ties))
 
 
 def fit_thresholds(z: Tensor, system: System, rules: ConstraintSet, box: Box) -> np.ndarray:

@@ -17,7 +17,7 @@ from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import Column
 from fairlayer.binding.row_plan import PresentRows, RowPlan
 from fairlayer.constraints.plain_data import Label, Name
-from fairlayer.solution import Status, StreamFacts
+from fairlayer.solution import Facts, Status
 from fairlayer.solve.class_rows import column_cells
 from fairlayer.solve.smooth import SQUARED
 from fairlayer.stream.agreement import note_raw
@@ -220,7 +220,7 @@ class Ledger:
         self.account.largest = [max(pair) for pair in zip(before, now, strict=True)]
         return view, q, now
 
-    def facts(self, outcome: Outcome, waiting: bool) -> StreamFacts:
+    def facts(self, outcome: Outcome, waiting: bool) -> Facts:
         """What is known after a batch; waiting: for targets that some constraint needs."""
         view, q, now = self.measure()
         status = outcome.status
@@ -233,7 +233,7 @@ class Ledger:
                 status = Status.EXCEEDED if self.quantity.threshold is None else Status.GRANULAR
             else:
                 status = Status.VACUOUS if view.vacuous else Status.OPTIMAL
-        return StreamFacts(view, q, outcome.nu, status, outcome.excess)
+        return Facts(view, q, outcome.nu, np.zeros(0), outcome.excess, status=status)
 
     def shares(self) -> dict[str, list[float]]:
         """What Lemma 3.1 needs, by row."""
