@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fairlayer.binding.bounds import Box
-from fairlayer.binding.row_plan import PresentRows, RowPlan
+from fairlayer.binding.row_plan import PresentRows
 from fairlayer.binding.rows import Rows
 from fairlayer.binding.system import bind
 from fairlayer.projection import project
@@ -30,7 +30,6 @@ from fairlayer.stream.quantity import check_sides, decided_scores
 
 if TYPE_CHECKING:
     from fairlayer.stream.ledger import Ledger
-    from fairlayer.stream.settings import Settings
     from fairlayer.stream.threshold_leader import ThresholdLeader
 
 
@@ -55,11 +54,11 @@ class Outcome(NamedTuple):
     overruled: int = 0  # decisions that are not the leader's
 
 
-def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
+def keep_ledger(ledger: Ledger, batch: Incoming) -> Outcome:
     """The leader's shift, then the nearest outputs that keep every pooled row, and the batch's own if asked to."""
-    account, plan, raw, box = ledger.account, ledger.book.plan, batch.raw, batch.box
+    settings, account, plan, raw, box = ledger.settings, ledger.account, ledger.book.plan, batch.raw, batch.box
     inside = box.within(*inner_limits(find_discrepancy(settings.discrepancy), torch.from_numpy(raw[:0]).dtype))
-    rows, local, count = _rows(ledger, settings, batch)
+    rows, local, count = _rows(ledger, batch)
     led = shifted(settings.kind, raw, batch.cell, ledger.leader.shift())
     sides = tuple(side.astype(np.float64) for side in (box.lo, box.hi))
     single, out = raw.dtype == np.float32, np.empty(len(raw))
@@ -95,10 +94,10 @@ def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
 _NONE = np.zeros(0)
 
 
-def keep_classes(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
+def keep_classes(ledger: Ledger, batch: Incoming) -> Outcome:
     """The same for class probabilities: the nearest on the simplex that keep every pooled row of every class."""
-    classes, raw, size = ledger.book.width, batch.raw, len(ledger.book.plan.residual)
-    rows, local, _ = _rows(ledger, settings, batch)
+    settings, classes, raw, size = ledger.settings, ledger.book.width, batch.raw, len(ledger.book.plan.residual)
+    rows, local, _ = _rows(ledger, batch)
     z, led = raw.astype(np.float64).reshape(-1, classes), np.empty((len(raw) // classes, classes))
     write(settings.kind, z, batch.cell[::classes] // classes, ledger.leader.shift().reshape(-1, classes), led)
     ahead = by_class(rows, classes, 1 + settings.each_batch, np.ones(len(rows.start) - 1, dtype=bool))
@@ -124,40 +123,32 @@ def keep_classes(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome
     return Outcome(value.reshape(-1) if solved else constant, np.zeros(size), Status.ROUNDED)
 
 
-def _rows(ledger: Ledger, settings: Settings, batch: Incoming) -> tuple[Rows, np.ndarray, np.ndarray]:
+def _rows(ledger: Ledger, batch: Incoming) -> tuple[Rows, np.ndarray, np.ndarray]:
     """The pooled rows after a batch, and its own if asked for; the cell of each output among those of the batch, and
     how many outputs each has."""
-    account, plan = ledger.account, ledger.book.plan
+    settings, account, plan = ledger.settings, ledger.account, ledger.book.plan
     lower, upper, _, _ = settings.rules.limits(plan)
     cells, local, count = localised(batch.cell, len(account))
     known = batch.targets if plan.any_residual and batch.targets is not None else _NONE
-    entries = (plan.start, plan.statistic, plan.share)
-    so_far = history(*entries, plan.residual, account.cells["sums"], account.cells["error"])
+    entries = (plan.start, plan.statistic, plan.share, plan.residual)
     family, targets = np.stack([plan.kind, plan.ratio, lower, upper]), target_sums(known, local, len(cells))
-    rows = Rows(*_parts(plan, *pooled_rows(
-        *entries, plan.residual, so_far, cells, count, targets, plan.first, family
-    )))  # fmt: skip
-    if settings.each_batch:
-        rows = _with_batch_rows(rows, plan, cells, count, targets, family)
-    return rows, local, count
+
+    def after(so_far: np.ndarray) -> Rows:
+        start, statistic, value, offset, present, own = pooled_rows(
+            *entries, so_far, cells, count, targets, plan.first, family
+        )
+        return Rows(start, statistic, value, offset, present, plan.first, own)
+
+    rows = after(history(*entries, account.cells["sums"], account.cells["error"]))
+    return _both(rows, after(np.zeros((4, len(plan.residual))))) if settings.each_batch else rows, local, count
 
 
-def _parts(plan: RowPlan, start: Any, statistic: Any, value: Any, offset: Any, present: Any, family: Any) -> tuple:
-    return start, statistic, value, offset, present, plan.first, family
-
-
-def _with_batch_rows(
-    rows: Rows, plan: RowPlan, cells: np.ndarray, count: np.ndarray, targets: np.ndarray, family: np.ndarray
-) -> Rows:
-    """`rows`, followed by those of the batch alone: the same comparisons, of means within it."""
-    alone = pooled_rows(
-        plan.start, plan.statistic, plan.share, plan.residual, np.zeros((4, len(plan.residual))), cells, count, targets,
-        plan.first, family,
-    )  # fmt: skip
-    batch, K = Rows(*_parts(plan, *alone)), len(plan.residual)
-    widths = np.diff(rows.start)
+def _both(rows: Rows, batch: Rows) -> Rows:
+    """The pooled rows, followed by those of the batch alone: the same comparisons, of means within it."""
+    K = len(rows.offset)
     # The entries of a cell stand together: first those of the pooled rows, then those of its own.
-    order = np.argsort(np.concatenate([np.repeat(np.arange(len(cells)), widths)] * 2), kind="stable")
+    cell = np.repeat(np.arange(len(rows.start) - 1), np.diff(rows.start))
+    order = np.argsort(np.concatenate([cell, cell]), kind="stable")
     return Rows(
         2 * rows.start,
         np.concatenate([rows.statistic, batch.statistic + K])[order],
@@ -188,7 +179,7 @@ def _excess(value: np.ndarray, local: np.ndarray, rows: Rows) -> float:
     return float(missed.max(initial=-np.inf))
 
 
-def keep_decisions(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
+def keep_decisions(ledger: Ledger, batch: Incoming) -> Outcome:
     """The leader's decisions, one after another, each turned round where the pooled rates could not be kept with it."""
     account, plan, raw = ledger.account, ledger.book.plan, batch.raw
     leader: ThresholdLeader = ledger.leader  # type: ignore[assignment]
@@ -205,9 +196,9 @@ def keep_decisions(ledger: Ledger, settings: Settings, batch: Incoming) -> Outco
     return Outcome(value, np.zeros(len(plan.residual)), Status.OPTIMAL, overruled=overruled)
 
 
-def primal_dual(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
+def primal_dual(ledger: Ledger, batch: Incoming) -> Outcome:
     """Algorithm 1: project large batches; let small ones pay for their largest gap, and adapt the price."""
-    numbers, n, pooled = ledger.account.numbers, len(batch.raw), ledger.view(batch.cell)
+    settings, numbers, n, pooled = ledger.settings, ledger.account.numbers, len(batch.raw), ledger.view(batch.cell)
     data = {"groups": batch.groups, "targets": batch.targets, "features": batch.features}
     data["levels"] = ledger.book.labels_met()  # so that a row of the batch is named as its pooled one
     if n >= settings.b_tau:

@@ -233,11 +233,11 @@ class Stream:
             before = self.ledger.record(touched)
             box = read_bounds(self.settings.bounds, len(raw), raw.dtype)
             batch = Incoming(raw, cell, box, groups, features, known)
-            outcome = POLICIES[self.settings.way](self.ledger, self.settings, batch)
+            outcome = POLICIES[self.settings.way](self.ledger, batch)
             changed, change = self.ledger.enter(raw, outcome, cell, known)
             facts = self.ledger.facts(outcome, waiting)
             if self.settings.policy == "ledger":
-                self.ledger.maybe_resolve(batch.box)
+                self.ledger.leader.maybe_resolve(batch.box)
             binding = np.flatnonzero(facts.multipliers).tolist()
             payload: dict[str, Any] = {
                 "kind": "batch",
@@ -318,12 +318,12 @@ class Stream:
     def certificate(self) -> Certificate:
         """What can be said of the stream so far, as plain data; `str` makes it readable."""
         with self._whole() as transaction:
-            return certify(self.name, self.settings, self.ledger, transaction.head())
+            return certify(self.name, self.ledger, transaction.head())
 
     def timeline(self) -> Timeline:
         """How the stream came to be what it is: gaps, groups and changes over time, computed again from the log."""
         with self._whole():
-            return trace(self.settings, self._read_ledger(self.ledger.to_bytes()), self._store.entries())
+            return trace(self._read_ledger(self.ledger.to_bytes()), self._store.entries())
 
     def entries(self) -> Iterator[Entry]:
         """The log, entry by entry, as it is stored."""
@@ -398,9 +398,7 @@ class Stream:
         return self._store
 
     def _read_ledger(self, block: bytes | None) -> Ledger:
-        settings = self.settings
-        of = (settings.rules, settings.tolerances, settings.bounds, self.levels, settings.kind, settings.simplex)
-        ledger = Ledger(*of)
+        ledger = Ledger(self.settings, self.levels)
         if block is not None:
             ledger.load_bytes(block)
         return ledger
