@@ -244,17 +244,22 @@ class FairEstimator(BaseEstimator, ABC):
         layer = projection_of(self.layer_)
         if layer is None:
             return
-        data = {"targets": sample.targets, "features": sample.features, "weights": sample.weights}
         stated: dict[str, Any] = {"confidence": None}
         if self.serving == "blind":
             stated = {"confidence": self.confidence or STATED, "tighten": self.confidence is not None}
-            data["proxies"] = self.group_model_(sample.x)
         try:
-            self.frozen_ = freeze(layer, self._raw(sample.x), sample.groups, **stated, **data)
+            self.frozen_ = self._frozen(layer, sample, stated)
         except InputError as error:
             if self.serving != "batch" or layer.rules.needs_targets:
                 raise
             self.unfrozen_ = str(error)
+
+    def _frozen(self, layer: FairLayer, sample: Batch, options: dict[str, Any]) -> Any:
+        """What a sample says of the shifts; options: those of `freeze`."""
+        X, targets, groups, features, weights = sample
+        data = {"targets": targets, "features": features, "weights": weights}
+        proxies = self.group_model_(X) if self.serving == "blind" else None
+        return freeze(layer, self._scores(X), groups, proxies=proxies, **data, **options)
 
     def _layer(self, groups: Any) -> Any:
         """What outputs go through; nothing without sensitive features."""
@@ -300,12 +305,9 @@ class FairEstimator(BaseEstimator, ABC):
         if groups is None:
             groups = self._groups_in(X)
         features = columns_of(X) if _needs_features(layer) else None
-        targets = None if y is None else self._targets(y)
-        if self._is_blind():
-            options["proxies"] = self.group_model_(X)
-        self.frozen_ = freeze(
-            layer, self._raw(X), groups, targets=targets, features=features, confidence=confidence, **options
-        )
+        self._is_blind()  # or refused
+        sample = Batch(X, None if y is None else self._targets(y), groups, features, options.pop("weights", None))
+        self.frozen_ = self._frozen(layer, sample, {"confidence": confidence, **options})
         return self
 
     # Predicting
@@ -320,7 +322,7 @@ class FairEstimator(BaseEstimator, ABC):
         serving = "frozen" if groups is None and self.sensitive_columns is None else self.serving
         if projection is not None and groups is None:
             groups = self.group_model_(X) if blind else self._groups_in(X)
-        raw = self._raw(X)
+        raw = self._scores(X)
         if projection is None:  # the network itself was trained towards the constraints, or there are none
             free = self.layer_ is None or self.bounds_ is None
             return Outputs(raw, raw if free else np.clip(raw, *self.bounds_))
@@ -332,7 +334,7 @@ class FairEstimator(BaseEstimator, ABC):
         """What the model itself says, before anything makes it fair: probabilities for a classifier."""
         check_is_fitted(self, "layer_")
         X, _ = self._read(X, None)
-        return self._raw(X)
+        return self._scores(X)
 
     def stream(self, store: Any = None, name: str = "default", **options: Any) -> Stream:
         """A stream of decisions under the model's constraints: `stream.update(model.raw_outputs(X), groups)`.
@@ -349,10 +351,6 @@ class FairEstimator(BaseEstimator, ABC):
             )
         options = {"discrepancy": layer.discrepancy, "simplex": layer.simplex, **options}
         return Stream(layer.rules.constraints, self.bounds_, store=store, name=name, **options)
-
-    def _raw(self, X: Any) -> np.ndarray:
-        """The model's own outputs."""
-        return self._scores(X)
 
     def _is_blind(self) -> bool:
         """Whether predictions look at X alone. `fit` decides that: the shifts for one are not those for the other."""

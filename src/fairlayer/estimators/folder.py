@@ -26,7 +26,7 @@ from fairlayer.constraints.plain_data import from_plain, to_plain
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.estimators.blind import GroupModel
 from fairlayer.estimators.encoder import Encoder
-from fairlayer.estimators.estimator import FairEstimator
+from fairlayer.estimators.estimator import METHODS, FairEstimator
 from fairlayer.estimators.network import NetworkScores, Rescaled, network
 from fairlayer.estimators.safe import pack, unpack
 from fairlayer.estimators.wrapped import EstimatorScores
@@ -38,11 +38,9 @@ from fairlayer.layer import FairLayer
 from fairlayer.model import FairModel
 from fairlayer.sklearn import FairClassifier, FairRegressor
 from fairlayer.solve.discrepancy import known_name
-from fairlayer.training import AugmentedLagrangian, Penalty, Projection, Unconstrained
 
 FORMAT = 1  # of the folder; raised when an older release could not read it
 TENSORS, FACTS, INNER, GROUPS = "model.safetensors", "model.json", "estimator.skops", "groups.skops"
-_METHODS = {"layer": FairLayer, "projection": Projection, "penalty": Penalty, "lagrangian": AugmentedLagrangian}
 _ESTIMATORS: dict[str, type[FairEstimator]] = {"FairClassifier": FairClassifier, "FairRegressor": FairRegressor}
 _SETTINGS = (
     *("serving", "confidence", "hidden", "learning_rate", "batch_size", "max_epochs", "patience", "max_minutes"),
@@ -197,7 +195,9 @@ def _describe(estimator: FairEstimator) -> dict[str, Any]:
         "constraints": [] if layer is None else [_constraint_data(c) for c in layer.rules.constraints],
         "layer": None if projection is None else _layer_data(projection),
         "bounds": None if estimator.bounds_ is None else to_plain(list(estimator.bounds_)),
-        **_describe_source(estimator),
+        # Where raw outputs come from: a network of our own, or what another estimator says.
+        "encoder": estimator.preprocessing_.to_data() if estimator.estimator is None else None,
+        "column": getattr(estimator._scores, "column", None),
         "columns": to_plain(getattr(estimator, "feature_names_in_", None)),
         "inputs": getattr(estimator, "n_features_in_", None),
         "sensitive_columns": to_plain(named if named is None or isinstance(named, str) else list(named)),
@@ -217,13 +217,6 @@ def _describe(estimator: FairEstimator) -> dict[str, Any]:
         content["classes"] = to_plain(estimator.classes_)
         content["thresholds"] = [estimator.threshold, estimator.threshold_]
     return content
-
-
-def _describe_source(estimator: FairEstimator) -> dict[str, Any]:
-    """Where raw outputs come from: a network of our own, or what another estimator says."""
-    if estimator.estimator is None:
-        return {"encoder": estimator.preprocessing_.to_data(), "column": None}
-    return {"encoder": None, "column": getattr(estimator._scores, "column", None)}
 
 
 def _tensors(estimator: FairEstimator) -> dict[str, Any]:
@@ -246,8 +239,7 @@ def _rebuild(content: dict[str, Any], tensors: dict[str, Any], inner: Any) -> An
     estimator: Any = kind(constraints or None, method=content["method"] or "unconstrained", estimator=inner, **settings)
     estimator.layer_ = None
     if content["method"] is not None:
-        make: Any = _METHODS.get(content["method"], Unconstrained)
-        estimator.layer_ = make(constraints, bounds, **_layer_options(content["layer"]))
+        estimator.layer_ = METHODS[content["method"]](constraints, bounds, **_layer_options(content["layer"]))
     estimator.bounds_ = bounds
     estimator.groups_ = from_plain(content["groups"])
     estimator.groups_in_X_ = content["groups_in_X"]
@@ -292,7 +284,8 @@ def _rebuild_network(estimator: Any, content: dict[str, Any], tensors: dict[str,
 
 def _method(layer: Any) -> str:
     """By what the estimator goes when it predicts; methods that only train count as what is left: nothing."""
-    return next((name for name, kind in _METHODS.items() if isinstance(layer, kind)), "unconstrained")
+    kinds: dict[str, Any] = METHODS
+    return next((name for name, kind in kinds.items() if isinstance(layer, kind)), "unconstrained")
 
 
 def _layer_data(layer: FairLayer) -> dict[str, Any]:

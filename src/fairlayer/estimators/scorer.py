@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, update_wrapper
 from typing import Any
 
 from fairlayer.extras import needs
@@ -56,4 +56,5 @@ class _Informed:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._model, name)
         asked = name in ("predict", "predict_proba", "decision_function")
-        return partial(found, sensitive_features=self._sensitive_features) if asked else found
+        known = partial(found, sensitive_features=self._sensitive_features)
+        return update_wrapper(known, found) if asked else found
