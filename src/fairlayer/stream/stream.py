@@ -21,11 +21,11 @@ from fairlayer.stream.group import GroupCommit, Work, carry_out_alone
 from fairlayer.stream.ledger import Ledger
 from fairlayer.stream.log import Entry, Verification, make_entry, verify_log
 from fairlayer.stream.memory import MemoryStore
-from fairlayer.stream.policies import POLICIES, Incoming
+from fairlayer.stream.policies import POLICIES
 from fairlayer.stream.reading import read_ids, read_location, read_past, read_positive, read_targets, read_text
 from fairlayer.stream.ready import prepare
 from fairlayer.stream.replay import fingerprint, kept_for_replay, replay
-from fairlayer.stream.settings import Settings, read_settings
+from fairlayer.stream.settings import Settings
 from fairlayer.stream.sql import SqlStore, open_database, stored_streams
 from fairlayer.stream.store import Head, Pending, Store, Transaction, differences, readable
 from fairlayer.stream.timeline import Timeline, trace
@@ -75,7 +75,7 @@ class Stream:
         timeout: float = 10.0,
         levels: Mapping[Name, Sequence[Label]] | None = None,
     ):
-        settings = read_settings(constraints, bounds, policy, b_tau, eta, each_batch, discrepancy, simplex)
+        settings = Settings(constraints, bounds, policy, b_tau, eta, each_batch, discrepancy, simplex)
         if warm_start is not None and policy != "ledger":
             raise InputError(f"warm_start needs policy='ledger'; got {policy!r}, which learns nothing from past data.")
         if not isinstance(name, str):
@@ -196,11 +196,11 @@ class Stream:
     def _decide(self, arrived: Arrival, transaction: Transaction) -> Solution:
         """Decide a batch, as part of a transaction."""
         raw, known, keys, label = arrived.raw, arrived.known, arrived.ids, arrived.batch_id
-        groups, features, n = arrived.groups, arrived.features, arrived.n
+        n = arrived.n
         entry = None if label is None else transaction.find(label)
         if entry is None and arrived.waiting:
             _refuse_waiting(transaction, keys)
-        cell = self.ledger.locate(n, groups, features, arrived.targets, entry is None, arrived.width)
+        cell = self.ledger.locate(n, arrived.groups, arrived.features, arrived.targets, entry is None, arrived.width)
         if entry is not None:
             return replay(entry, n, fingerprint(raw, cell, known, keys), arrived.like)
         if n == 0:
@@ -209,12 +209,11 @@ class Stream:
         touched = np.flatnonzero(np.bincount(cell))
         before = self.ledger.record(touched)
         box = read_bounds(self.settings.bounds, len(raw), raw.dtype)
-        batch = Incoming(raw, cell, box, groups, features, known)
-        outcome = POLICIES[self.settings.way](self.ledger, batch)
+        outcome = POLICIES[self.settings.way](self.ledger, arrived, cell, box)
         changed, change = self.ledger.enter(raw, outcome, cell, known)
         facts = self.ledger.facts(outcome, arrived.waiting)
         if self.settings.policy == "ledger":
-            self.ledger.leader.maybe_resolve(batch.box)
+            self.ledger.leader.maybe_resolve(box)
         binding = np.flatnonzero(facts.multipliers).tolist()
         payload: dict[str, Any] = {
             "kind": "batch",
