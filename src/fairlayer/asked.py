@@ -16,7 +16,7 @@ from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import is_missing
 from fairlayer.binding.process_group import Ranks
 from fairlayer.binding.system import System, bind
-from fairlayer.classes import check_classes
+from fairlayer.classes import check_class_kind, check_class_rules, check_class_shape
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.decisions.project import read_threshold
 from fairlayer.errors import AbsentGroupError, InputError
@@ -83,7 +83,9 @@ class Asked(NamedTuple):
                 raise InputError(
                     "simplex=True knows neither bounds, nor a surrogate, nor path='tensor': leave them out."
                 )
-            check_classes(z, rules, self.discrepancy)
+            check_class_shape(z)
+            check_class_kind(self.discrepancy.name)
+            check_class_rules(rules)
         if rules.needs_targets and self.targets is None:
             raise InputError(f"targets is missing: {rules.needs_targets} compares outputs with them.")
         if rules.about_decisions:

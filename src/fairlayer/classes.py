@@ -57,13 +57,6 @@ def check_class_shape(z: Any) -> None:
         )
 
 
-def check_classes(z: Any, rules: ConstraintSet, discrepancy: Any) -> None:
-    """Refuse what cannot be projected on the simplex, whatever the numbers are."""
-    check_class_shape(z)
-    check_class_kind(discrepancy.name)
-    check_class_rules(rules)
-
-
 def check_probabilities(z: np.ndarray, kind: str, unit: float) -> None:
     """Refuse rows that are not on the simplex. z: (n, d) float64; unit: relative rounding error of its own dtype."""
     i, j = first_fault(z, kind == "entropy", max(_OFF, 2.0 * z.shape[1] * unit))

@@ -14,7 +14,7 @@ import numpy as np
 
 from fairlayer.decisions.cost import Best, Costs
 from fairlayer.decisions.overlapping import overlapping_counts
-from fairlayer.decisions.sweep import closest, sweep
+from fairlayer.decisions.sweep import sweep
 
 
 class Comparison(NamedTuple):
@@ -59,14 +59,6 @@ def best_counts(costs: Costs, part: Part, comparisons: Sequence[Comparison]) -> 
         # A unit of a single comparison is a group of it.
         return sweep(costs, stated[0].allowed, stated[0].ratio)
     return overlapping_counts(costs, part.member, [one.allowed for one in stated], [one.ratio for one in stated])
-
-
-def least_allowed(costs: Costs, part: Part, comparisons: Sequence[Comparison]) -> Fraction | None:
-    """The least difference of rates, or the greatest ratio, that some numbers of yeses keep; None for overlapping
-    comparisons."""
-    if len(part.comparisons) > 1:
-        return None
-    return closest(costs, comparisons[part.comparisons[0]].ratio)
 
 
 def thresholds(scores: np.ndarray, costs: Costs, count: np.ndarray) -> np.ndarray:

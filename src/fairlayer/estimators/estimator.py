@@ -223,7 +223,7 @@ class FairEstimator(BaseEstimator, ABC):
 
     def _train(self, sample: Batch) -> None:
         """Raw outputs from the network."""
-        scores, fitted = train(self, sample, self.layer_, self._wrap, self._loss, self._seed(), self._outputs())
+        scores, fitted = train(self, sample, self._seed())
         self._scores: NetworkScores | EstimatorScores = scores
         self.preprocessing_, self.model_ = scores.encoder, scores.model
         self.history_ = fitted.history

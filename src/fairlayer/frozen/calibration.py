@@ -61,8 +61,7 @@ def read_calibration(
     _, used = layer.rules.groupings(tuple(attributes))
     read = {name: _labels_of(attributes[name]) for name in used}
     columns, labels = ({name: pair[part] for name, pair in read.items()} for part in (0, 1))
-    flat = (None if one is None else as_numpy(one).reshape(-1) for one in (targets, weights))
-    known, counted = flat
+    known, counted = (None if one is None else as_numpy(one).reshape(-1) for one in (targets, weights))
     return Calibration(z, columns, labels, known, features, counted)
 
 
