@@ -20,7 +20,7 @@ from fairlayer.constraints import Constraint
 from fairlayer.decisions.project import exact_rates, project_decisions, read_threshold
 from fairlayer.errors import InputError
 from fairlayer.extras import needs
-from fairlayer.solution import DecisionFacts, Facts
+from fairlayer.solution import Facts
 from fairlayer.solve.files import Change, Chunk, ChunkPasses, Chunks, Shifts, certify_chunks, project_passes
 from fairlayer.tables.scored_rows import ScoredRows
 
@@ -117,9 +117,9 @@ class ByDecisions(Moves):
         """By counts."""
         y, cell = _whole(chunks)
         rates, missed = exact_rates(y >= self.threshold, self._bound_to(cell))
-        return DecisionFacts(
-            self.system.view, rates, missed, self.facts.excess, self.facts.optimality_gap, self.facts.ties
-        )
+        found = self.facts
+        nobody = np.zeros(len(rates))  # has a multiplier
+        return Facts(self.system.view, rates, nobody, missed, found.excess, found.optimality_gap, found.ties)
 
 
 def _whole(chunks: Chunks) -> Chunk:
