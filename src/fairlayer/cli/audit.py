@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from fairlayer.cli import options
 from fairlayer.cli.terminal import note, say
@@ -19,66 +17,21 @@ if TYPE_CHECKING:
     from fairlayer.tables.attribute import Attribute
 
 
-@options.constrained
 def audit(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file of any size.")],
-    prediction: Annotated[
-        str,
-        typer.Option(
-            metavar="COLUMN",
-            help="The column of predictions: scores, or 0 and 1. Several columns, separated by commas, are the "
-            "probabilities of as many classes: each is judged, and so are the shares of the likeliest class.",
-        ),
-    ],
-    protected: options.Protected,
+    data: Path,
+    prediction: str,
+    protected: list[str],
     wanted: options.Wanted,
-    target: options.Target = None,
-    raw: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="The column of predictions before they were made fair, to see who was changed; of several classes, as "
-            "many columns as there are predictions.",
-        ),
-    ] = None,
-    weight: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column that says how much each row counts.")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Where to write the report, a page of its own such as report.html; report.json is written beside it.",
-        ),
-    ] = None,
-    card: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write a model card in Markdown.")] = None,
-    facts: options.Facts = None,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="FORM",
-            help="What to write: report, or ll144 for the tables of a bias audit as New York City's Local Law 144 "
-            "describes them, to the terminal and to a .csv or .html file named by -o.",
-        ),
-    ] = "report",
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            metavar="P",
-            help="Predictions of P or more are decisions 1. The default is 0.5; where targets or predictions are "
-            "amounts rather than probabilities, there are no decisions.",
-        ),
-    ] = None,
-    confidence: Annotated[float, typer.Option(metavar="P", help="The confidence of every interval by itself.")] = 0.95,
-    seed: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=0, help="Seed of the rows that are drawn for the trade-off, where a file has very many."
-        ),
-    ] = 0,
+    target: str | None = None,
+    raw: str | None = None,
+    weight: str | None = None,
+    output: Path | None = None,
+    card: Path | None = None,
+    facts: Path | None = None,
+    format: str = "report",  # noqa: A002
+    threshold: float | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
 ) -> int:
     """Judge predictions, group by group.
 
@@ -86,11 +39,27 @@ def audit(
     exit code is about the rows of the file: 0 if they keep every constraint, 1 if not.
 
     `fairlayer audit out.csv --prediction probability --protected sex --parity 0.02 -o report.html`
+
+    DATA: A CSV or Parquet file of any size.
+    --prediction COLUMN: The column of predictions: scores, or 0 and 1. Several columns, separated by commas, are the
+    probabilities of as many classes: each is judged, and so are the shares of the likeliest class.
+    --raw COLUMN: The column of predictions before they were made fair, to see who was changed; of several classes, as
+    many columns as there are predictions.
+    --weight COLUMN: The column that says how much each row counts.
+    --output, -o FILE: Where to write the report, a page of its own such as report.html; report.json is written beside
+    it.
+    --card FILE: Where to write a model card in Markdown.
+    --format FORM: What to write: report, or ll144 for the tables of a bias audit as New York City's Local Law 144
+    describes them, to the terminal and to a .csv or .html file named by -o.
+    --threshold P: Predictions of P or more are decisions 1. The default is 0.5; where targets or predictions are
+    amounts rather than probabilities, there are no decisions.
+    --confidence P: The confidence of every interval by itself.
+    --seed N >= 0: Seed of the rows that are drawn for the trade-off, where a file has very many.
     """
-    if form not in FORMS:
-        raise InputError(f"--format: {form!r} is none of {', '.join(FORMS)}.")
+    if format not in FORMS:
+        raise InputError(f"--format: {format!r} is none of {', '.join(FORMS)}.")
     wanted.check_target(target, "predictions")
-    _check_outputs(output, card, [path for path in (data, facts) if path is not None], form)
+    _check_outputs(output, card, [path for path in (data, facts) if path is not None], format)
     if facts is not None and card is None:
         raise InputError("--facts is for the model card: add --card FILE.")
     source = open_source(data, may_repeat=lambda _: True)  # a column that is not asked for does no harm
@@ -113,7 +82,7 @@ def audit(
         for name in several or (prediction,):
             columns.check_number(name, "--prediction")
     if several:
-        if form == "ll144":
+        if format == "ll144":
             raise InputError("--format ll144 is of one prediction: name one column with --prediction.")
         result = _audit_classes(
             source, attributes, constraints, several, before, target, weight, threshold, confidence, seed
@@ -133,7 +102,7 @@ def audit(
             confidence=confidence,
             seed=seed,
         )
-    if form == "ll144":
+    if format == "ll144":
         decides = threshold is not None or any(one.quantity == "decision" for one in constraints)
         _write_bias_audit(result, output, decides or None)
         return 0 if result.satisfied else 1

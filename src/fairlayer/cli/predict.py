@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any, Literal
 
 from fairlayer.cli import interrupts
 from fairlayer.cli.terminal import note, say, show_table
@@ -38,81 +35,21 @@ if TYPE_CHECKING:
     Write = Callable[[np.ndarray, np.ndarray], None]  # takes raw and fair outputs
 
 MOST_SHOWN = 30
-STREAM = "With --mode stream"
-
-
-class Mode(StrEnum):
-    """How predictions are made fair."""
-
-    BATCH = "batch"
-    STREAM = "stream"
-    FROZEN = "frozen"
-    BLIND = "blind"
+Mode = Literal["batch", "stream", "frozen", "blind"]  # how predictions are made fair
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `fairlayer fit` wrote.")],
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file with new rows, one or many.")],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to write the rows with their predictions."),
-    ],
-    mode: Annotated[
-        Mode | None,
-        typer.Option(
-            help="`batch`, the default: the rows of the file satisfy the constraints together, exactly. `stream`: they "
-            "do together with all rows of earlier calls, kept in --state. `frozen`: each row is moved by the shift "
-            "that training found for its groups, whatever else is in the file; gaps are near the tolerance over many "
-            "rows, and the gap of this file is printed. Constraints on residuals leave only `frozen`. `blind`: no "
-            "protected attribute is looked at; the one mode of models fitted with --serving blind."
-        ),
-    ] = None,
-    new_groups: Annotated[
-        bool,
-        typer.Option(
-            "--new-groups",
-            help="Accept groups that the model was not trained with, and compare them like the others. Without it they "
-            "are refused, as they are often misspellings.",
-        ),
-    ] = False,
-    state: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            rich_help_panel=STREAM,
-            help="The SQLite file (or postgresql:// URL) that keeps its decisions.",
-        ),
-    ] = None,
-    stream: Annotated[
-        str, typer.Option(metavar="NAME", rich_help_panel=STREAM, help="The name of the stream within --state.")
-    ] = "default",
-    batch_size: Annotated[
-        int,
-        typer.Option(
-            metavar="ROWS",
-            min=0,
-            rich_help_panel=STREAM,
-            help="How many rows are decided at a time; 0 for all at once.",
-        ),
-    ] = 0,
-    batch_id: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            rich_help_panel=STREAM,
-            help="A name for these rows. Sent again under that name, they get the same predictions and count once.",
-        ),
-    ] = None,
-    warm_start: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            rich_help_panel=STREAM,
-            help="A CSV or Parquet file of past rows. A new stream learns from them how the groups differ, before its "
-            "first decision. They are not decided, and do not count.",
-        ),
-    ] = None,
-    prefix: Annotated[str, typer.Option(metavar="TEXT", help="Put this before the names of the columns added.")] = "",
+    model: Path,
+    data: Path,
+    output: Path,
+    mode: Mode | None = None,
+    new_groups: bool = False,
+    state: str | None = None,
+    stream: str = "default",
+    batch_size: int = 0,
+    batch_id: str | None = None,
+    warm_start: Path | None = None,
+    prefix: str = "",
 ) -> int:
     """Predict new rows with a model folder.
 
@@ -122,11 +59,31 @@ def predict(
     mode promises nothing for a single file, so there it is 0.
 
     `fairlayer predict model/ new.csv -o out.csv --mode stream --state decisions.db`
+
+    MODEL: A folder that `fairlayer fit` wrote.
+    DATA: A CSV or Parquet file with new rows, one or many.
+    --output, -o FILE: Where to write the rows with their predictions.
+    --mode: `batch`, the default: the rows of the file satisfy the constraints together, exactly. `stream`: they do
+    together with all rows of earlier calls, kept in --state. `frozen`: each row is moved by the shift that training
+    found for its groups, whatever else is in the file; gaps are near the tolerance over many rows, and the gap of this
+    file is printed. Constraints on residuals leave only `frozen`. `blind`: no protected attribute is looked at; the one
+    mode of models fitted with --serving blind.
+    --new-groups: Accept groups that the model was not trained with, and compare them like the others. Without it they
+    are refused, as they are often misspellings.
+    --prefix TEXT: Put this before the names of the columns added.
+
+    With --mode stream:
+    --state FILE: The SQLite file (or postgresql:// URL) that keeps its decisions.
+    --stream NAME: The name of the stream within --state.
+    --batch-size ROWS >= 0: How many rows are decided at a time; 0 for all at once.
+    --batch-id TEXT: A name for these rows. Sent again under that name, they get the same predictions and count once.
+    --warm-start FILE: A CSV or Parquet file of past rows. A new stream learns from them how the groups differ, before
+    its first decision. They are not decided, and do not count.
     """
     check_format(output, "-o")
     check_output(output, data)
     _check_mode(mode, state, batch_id, batch_size)
-    if warm_start is not None and mode is not Mode.STREAM:
+    if warm_start is not None and mode != "stream":
         raise InputError("--warm-start belongs to --mode stream: add it.")
     if state is not None and Path(state).absolute() in (output.absolute(), data.absolute()):
         raise InputError(f"--state: {state} is the table itself: name another file.")
@@ -142,8 +99,8 @@ def predict(
     source = _open(data, schema)
     estimator = folder.load(model)
     projection = _projection(estimator.layer_)
-    blind = estimator.serving == Mode.BLIND.value
-    _check_columns(source, schema, not blind and (projection is not None or mode is Mode.STREAM))
+    blind = estimator.serving == "blind"
+    _check_columns(source, schema, not blind and (projection is not None or mode == "stream"))
     added = [prefix + name for name in schema.added]
     for name in added:
         if name in source.columns:
@@ -153,7 +110,7 @@ def predict(
     frame = read_frame(source)
     rows = Rows.read(frame, schema)
     chosen = _choose(mode, estimator, projection, rows, data)
-    if rows.groups is not None and not blind and (projection is not None or chosen is Mode.STREAM):
+    if rows.groups is not None and not blind and (projection is not None or chosen == "stream"):
         _check_known(rows.groups, schema, chosen, new_groups)
     with replacing(output) as temporary:
 
@@ -164,7 +121,7 @@ def predict(
             save_frame(frame.rename(columns=source.repeated), temporary)
             interrupts.finish()
 
-        if chosen is Mode.STREAM:
+        if chosen == "stream":
             past = None if warm_start is None else _past(warm_start, estimator, schema)
             assert state is not None  # checked with the mode
             with _leaving_nothing_undecided(state, stream):
@@ -211,7 +168,7 @@ class Rows:
 
 
 def _check_mode(mode: Mode | None, state: str | None, batch_id: str | None, batch_size: int) -> None:
-    if mode is Mode.STREAM:
+    if mode == "stream":
         if state is None:
             raise InputError("--mode stream: add --state decisions.db, the file that keeps the stream.")
         if "://" not in state:
@@ -242,23 +199,23 @@ def _check_columns(source: Source, schema: Schema, needs_groups: bool) -> None:
 
 def _choose(mode: Mode | None, estimator: Any, projection: FairLayer | None, rows: Rows, data: Path) -> Mode:
     """The mode asked for, or batch; refused where it could promise nothing."""
-    if estimator.serving == Mode.BLIND.value:
-        if mode not in (None, Mode.BLIND):
+    if estimator.serving == "blind":
+        if mode not in (None, "blind"):
             raise InputError(
                 f"--mode {mode}: the model was fitted with --serving blind, and looks at no protected attribute: leave "
                 "--mode out."
             )
-        return Mode.BLIND
-    if mode is Mode.BLIND:
+        return "blind"
+    if mode == "blind":
         raise InputError("--mode blind: the model looks at protected attributes: fit one with --serving blind.")
     rules = projection.rules if projection is not None else estimator.layer_.rules
-    if rules.needs_targets and (projection is not None or mode is Mode.STREAM):
-        if mode not in (None, Mode.FROZEN):
+    if rules.needs_targets and (projection is not None or mode == "stream"):
+        if mode not in (None, "frozen"):
             raise InputError(
                 f"--mode {mode}: {rules.needs_targets} compares predictions with targets, which are known only later: "
                 "use --mode frozen, which moves each row by the shift that training found for its groups."
             )
-        return Mode.FROZEN
+        return "frozen"
     if mode is None and projection is not None:
         assert rows.groups is not None
         for name, labels in rows.groups.items():
@@ -268,7 +225,7 @@ def _choose(mode: Mode | None, estimator: Any, projection: FairLayer | None, row
                     "Choose a mode: --mode frozen moves each row by the shift that training found for its groups, "
                     "--mode stream compares it with earlier files, --mode batch leaves it as it is."
                 )
-    return mode or Mode.BATCH
+    return mode or "batch"
 
 
 def _check_known(groups: dict[str, np.ndarray], schema: Schema, mode: Mode, new_groups: bool) -> None:
@@ -279,7 +236,7 @@ def _check_known(groups: dict[str, np.ndarray], schema: Schema, mode: Mode, new_
         if not new:
             continue
         listed = ", ".join(map(repr, new[:5]))
-        if mode is Mode.FROZEN:
+        if mode == "frozen":
             raise InputError(
                 f"--mode frozen: {name} {listed}: the model was not trained with this group, so there is nothing to "
                 f"move it by. It knows {', '.join(map(repr, entry.known))}. Use --mode batch, or fit again with such "
@@ -309,12 +266,12 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
     """Predict all rows; the exit code."""
     from fairlayer.cli.learning import outputs
 
-    estimator.serving = mode.value
-    if mode is Mode.FROZEN and projection is not None:
+    estimator.serving = mode
+    if mode == "frozen" and projection is not None:
         _check_combinations(estimator.frozen_, rows)
     raw, fair = outputs(estimator, rows.X, rows.groups)
     write(raw, fair)
-    if mode is Mode.BATCH and projection is not None:
+    if mode == "batch" and projection is not None:
         solution = projection.solution
         assert solution is not None
         named = solution.rows
@@ -328,7 +285,7 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
         aim = "without the constraints" if estimator.method == "unconstrained" else "towards the constraints"
         say(f"The model was trained {aim}. Its outputs are not moved, and nothing is promised for a single file.")
         rules = estimator.layer_.rules
-    elif mode is Mode.BLIND:
+    elif mode == "blind":
         say(
             "Mode: blind. Each row was moved by how likely its groups are, as its features tell; no protected "
             "attribute was looked at. The promise is about the population, and nothing is promised for a single file. "

@@ -5,9 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from fairlayer.cli import options
 from fairlayer.cli.terminal import note, say, show_table, steps
@@ -41,23 +39,15 @@ VECTORS = 256  # of 2,048 rows, read at a time
 MOST_SHOWN = 30
 
 
-@options.constrained
 def project(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file of any size.")],
-    score: Annotated[
-        str, typer.Option("--score", "--prediction", metavar="COLUMN", help="The column of scores to make fair.")
-    ],
-    protected: options.Protected,
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to write the table, as CSV or Parquet."),
-    ],
+    data: Path,
+    score: str,
+    protected: list[str],
+    output: Path,
     wanted: options.Wanted,
-    target: options.Target = None,
-    bounds: options.Bounds = None,
-    keep_raw: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Keep the scores as they were in a column of this name.")
-    ] = None,
+    target: str | None = None,
+    bounds: tuple[float, float] | None = None,
+    keep_raw: str | None = None,
 ) -> int:
     """Move scores as little as possible so that the constraints hold over the whole table, in exact arithmetic.
 
@@ -67,6 +57,11 @@ def project(
     From CSV to Parquet, columns of numbers and dates get their types.
 
     `fairlayer project scores.parquet --score p --protected sex --parity 0.02 --bounds 0 1 -o fair.parquet`
+
+    DATA: A CSV or Parquet file of any size.
+    --score, --prediction COLUMN: The column of scores to make fair.
+    --output, -o FILE: Where to write the table, as CSV or Parquet.
+    --keep-raw NAME: Keep the scores as they were in a column of this name.
     """
     box = options.read_bounds(bounds)
     wanted.check_threshold()
