@@ -55,7 +55,7 @@ def test_options_are_read_from_a_docstring():
     )
     assert prose == "What it does: this."
     assert list(options) == ["data", "output", "odds", "seed", "quick"]
-    assert list(options["output"].param_decls) == ["--output", "-o"]
+    assert (options["output"].default, *options["output"].param_decls) == ("--output", "-o")
     assert options["output"].help == "Where to: here, or there."
     assert [one.metavar for one in options.values()] == ["DATA", "FILE", "TOL[:CUTS]", "N", None]
     assert [one.rich_help_panel for one in options.values()] == [None, None, *["More of it"] * 3]
