@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fairlayer.cli import options
 from fairlayer.cli.terminal import note, say
 from fairlayer.errors import InputError
-from fairlayer.tables.table_io import Source, check_output, open_source, read_frame, replacing
+from fairlayer.tables.table_io import Source, TableFile, check_output, open_source, read_frame, replacing
 
 if TYPE_CHECKING:
     from fairlayer.audit import Audit
@@ -72,8 +72,8 @@ def audit(
             source.check(name, option)
 
     from fairlayer.audit import audit as run
-    from fairlayer.cli.reporting import read_facts
-    from fairlayer.tables.columns import FileColumns, with_groups
+    from fairlayer.cli.reporting import digest, read_facts, write_reports
+    from fairlayer.tables.columns import FileColumns
 
     told = read_facts(facts)
     with FileColumns(source) as columns:
@@ -81,44 +81,30 @@ def audit(
         columns.check_groups(attributes)
         for name in several or (prediction,):
             columns.check_number(name, "--prediction")
+    how: dict[str, Any] = {"threshold": threshold, "confidence": confidence, "seed": seed}
     if several:
         if format == "ll144":
             raise InputError("--format ll144 is of one prediction: name one column with --prediction.")
-        result = _audit_classes(
-            source, attributes, constraints, several, before, target, weight, threshold, confidence, seed
-        )
-        return _tell(result, data, output, card, told)
-    named = [name for name in (prediction, target, raw, weight) if name is not None]
-    with with_groups(source, attributes, [*named, *wanted.conditional_columns(source)]) as path:
-        result = run(
-            path,
-            [attribute.column for attribute in attributes],
-            constraints,
-            prediction=prediction,
-            target=target,
-            raw=raw,
-            weight=weight,
-            threshold=threshold,
-            confidence=confidence,
-            seed=seed,
-        )
+        result = _audit_classes(source, attributes, constraints, several, before, target, weight, how)
+    else:
+        roles: dict[str, Any] = {"prediction": prediction, "target": target, "raw": raw, "weight": weight}
+        for attribute in attributes:
+            if attribute.cuts and attribute.column in [*roles.values(), *wanted.conditional_columns(source)]:
+                raise InputError(
+                    f"--protected: column {attribute.column!r} has another role too: leave out its cut points."
+                )
+        with TableFile(source.cut_by(attributes)) as table:
+            result = run(table, [attribute.column for attribute in attributes], constraints, **roles, **how)
+    result = replace(result, settings=replace(result.settings, source=data.name))
     if format == "ll144":
         decides = threshold is not None or any(one.quantity == "decision" for one in constraints)
         _write_bias_audit(result, output, decides or None)
-        return 0 if result.satisfied else 1
-    return _tell(result, data, output, card, told)
-
-
-def _tell(result: Audit, data: Path, output: Path | None, card: Path | None, told: dict[str, str]) -> int:
-    """Print the result, write what is asked for, and return the exit code."""
-    from fairlayer.cli.reporting import digest, write_reports
-
-    result = replace(result, settings=replace(result.settings, source=data.name))
-    say(str(result))
-    if output is not None or card is not None:
-        provenance = {"data, SHA-256": digest(data)}
-        written = write_reports(result, page=output, card=card, facts=told, provenance=provenance)
-        note(f"Wrote {', '.join(map(str, written))}.")
+    else:
+        say(str(result))
+        if output is not None or card is not None:
+            provenance = {"data, SHA-256": digest(data)}
+            written = write_reports(result, page=output, card=card, facts=told, provenance=provenance)
+            note(f"Wrote {', '.join(map(str, written))}.")
     return 0 if result.satisfied else 1
 
 
@@ -138,9 +124,7 @@ def _audit_classes(
     before: tuple[str, ...],
     target: str | None,
     weight: str | None,
-    threshold: float | None,
-    confidence: float,
-    seed: int,
+    how: dict[str, Any],
 ) -> Audit:
     """Audit the probabilities of several classes, a column each. Classes are called as their columns are, less what
     `fairlayer predict` puts before them."""
@@ -159,9 +143,7 @@ def _audit_classes(
         features=frame,
         weights=None if weight is None else numbers(frame[weight], weight).to_numpy(),
         raw=frame[list(before)].to_numpy(dtype=float) if before else None,
-        threshold=threshold,
-        confidence=confidence,
-        seed=seed,
+        **how,
     )
 
 

@@ -110,6 +110,7 @@ def fit(
     from fairlayer.cli.learning import Part, Setting, choose_model, split
     from fairlayer.cli.reporting import digest, read_facts, write_reports
     from fairlayer.estimators.folder import save
+    from fairlayer.records import to_plain
     from fairlayer.tables.schema import FrameColumns, infer, target_values
 
     interrupts.check()
@@ -181,7 +182,7 @@ def fit(
         audit = replace(audit, notes=(*audit.notes, stated))
         note(stated)
     with replacing_folder(output) as temporary:
-        save(fitted, temporary, table={"schema": schema.to_data(), "data": data.name, "seed": seed, "test": test})
+        save(fitted, temporary, table={"schema": to_plain(schema), "data": data.name, "seed": seed, "test": test})
         write_reports(
             audit,
             page=temporary / PAGE,

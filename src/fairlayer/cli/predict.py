@@ -89,13 +89,14 @@ def predict(
         raise InputError(f"--state: {state} is the table itself: name another file.")
 
     from fairlayer.estimators import folder
+    from fairlayer.records import from_plain
     from fairlayer.tables.schema import Schema
 
     interrupts.check()
     kept = folder.read_table(model)
     if kept is None:
         raise InputError(f"{model} was not written by `fairlayer fit`: it does not say what its columns mean.")
-    schema = Schema.from_data(kept["schema"])
+    schema = from_plain(Schema, kept["schema"])
     source = _open(data, schema)
     estimator = folder.load(model)
     projection = _projection(estimator.layer_)
