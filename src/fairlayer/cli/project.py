@@ -99,10 +99,10 @@ def project(
                 )
             moves = make(system, constraints, box)
             found, change = kept.solve(moves, cells, scored, progress)
-        progress.next("Writing")
+        progress("Writing")
         with replacing(output) as temporary:
             _write(cells, moves, temporary, keep_raw)
-            progress.next("Checking what was written")
+            progress("Checking what was written")
             facts = _check_written(cells, moves, temporary, keep_raw)
             if facts.missed.max(initial=0.0) > 0.0 >= found.missed.max(initial=0.0):
                 raise FairlayerError(f"{output} does not hold what was computed; nothing was kept. Please report it.")
@@ -174,21 +174,19 @@ class _Kept:
         def start() -> Iterator[tuple[np.ndarray, np.ndarray]]:
             nonlocal passes
             passes += 1
-            progress.detail(f"pass {passes}")
+            progress(detail=f"pass {passes}")
             return self.chunks(cells)
 
-        progress.next("Solving")
+        progress("Solving")
         size = len(moves.system.weight)
         try:
-            found = moves.solve(ChunkPasses(start, size, scored.regrouped(cells.cell_of_code, size)))
+            return moves.solve(ChunkPasses(start, size, scored.regrouped(cells.cell_of_code, size)))
         except InfeasibleError as error:
             how = "Lower the ratios" if error.relative else "Raise the tolerances"
             raise InputError(
                 f"No scores satisfy these constraints together: {'; '.join(error.rows[:5])}. {how} by "
                 f"{error.excess:.4g}, or widen --bounds."
             ) from error
-        progress.detail("")
-        return found
 
 
 def _write(cells: ScoredRows, moves: Moves, path: Path, keep_raw: str | None) -> None:

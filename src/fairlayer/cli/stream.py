@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 200  # drawn on a page, and kept in JSON
 MOST_ENTRIES = 10  # shown of a log
+TITLES = {"number": "entry", "samples": "decisions_so_far"}  # of what an entry has, where they are others
 
 commands = typer.Typer(
     cls=Group,
@@ -242,17 +243,8 @@ def _frame(stream: Stream) -> Any:
     titles = [report.constraint for report in stream.certificate().constraints]
     rows = []
     for step in stream.timeline().steps:
-        row: dict[str, Any] = {
-            "entry": step.number,
-            "time": step.time,
-            "kind": step.kind,
-            "batch_id": step.batch_id,
-            "decisions": step.decisions,
-            "decisions_so_far": step.samples,
-            "status": step.status,
-            "changed": step.changed,
-            "change": step.change,
-        }
+        told = {name: value for name, value in step._asdict().items() if name not in ("gaps", "groups")}
+        row: dict[str, Any] = {TITLES.get(name, name): value for name, value in told.items()}
         row |= {f"gap, {title}": gap for title, gap in zip(titles, step.gaps, strict=True)}
         for group in step.groups:
             row |= {f"count, {group.group}": group.count, f"mean, {group.group}": group.mean}

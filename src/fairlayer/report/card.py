@@ -7,7 +7,6 @@ must fill it in: nothing is invented.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,22 +45,12 @@ FACTS = {
 }
 
 
-@dataclass(frozen=True)
-class Fact:
-    """A heading with what was told, or with who must tell it."""
-
-    title: str
-    text: str | None
-    who: str
-
-
 def render_card(audit: Audit, facts: Mapping[str, Any] | None = None) -> str:
     """The card as text. facts: what the audit cannot know, by the names in `FACTS`."""
     told = {name: str(value) for name, value in (facts or {}).items()}
     unknown = sorted(set(told) - set(FACTS))
     if unknown:
         raise InputError(f"facts has {', '.join(map(repr, unknown))}; a card has room for {', '.join(FACTS)}.")
-    known = {name: Fact(name, told.get(name) or None, who) for name, who in FACTS.items()}
     groups, intersections = audit.groups[:MOST_LINES], _largest(audit.intersections)
     return (
         markdown_environment()
@@ -70,7 +59,8 @@ def render_card(audit: Audit, facts: Mapping[str, Any] | None = None) -> str:
             audit=audit,
             settings=audit.settings,
             summary=summarize(audit),
-            facts=known,
+            facts=told,
+            who=FACTS,
             findings=findings_table(audit, MOST_LINES),
             groups=groups_table(
                 _caption("groups", len(groups), len(audit.groups)),

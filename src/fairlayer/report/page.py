@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from fairlayer.audit.numerals import confidence, count, stated
 from fairlayer.audit.result import Audit
@@ -60,16 +61,9 @@ def render(
     )
 
 
-def write_html(
-    audit: Audit,
-    path: str | Path,
-    *,
-    title: str = "Fairness audit",
-    date: datetime.date | None = None,
-    provenance: Mapping[str, str] | None = None,
-) -> Path:
-    """Write the page that `render` makes, and return its path."""
-    return write_text(path, render(audit, title=title, date=date, provenance=provenance))
+def write_html(audit: Audit, path: str | Path, **options: Any) -> Path:
+    """Write the page that `render` makes, with its options, and return its path."""
+    return write_text(path, render(audit, **options))
 
 
 def _sections(audit: Audit) -> list[Section]:
