@@ -140,6 +140,8 @@ def fit(
         if compare and method in ("penalty", "lagrangian"):
             raise InputError(f"--method {method} is of two classes, and {target!r} has {len(classes)}: leave it out.")
     constraints = wanted.constraints(FrameColumns(source, frame), attributes, classes)
+    if schema.classes:
+        _check_classes(constraints, schema)
     wanted.check_threshold(required=None if classify else schema.target)
     _check_regions(constraints, schema, frame, wanted)
     kind = _choose_kind(model, method, constraints, classify, max_minutes)
@@ -290,6 +292,20 @@ def _introduce(inferred: Inferred, rows: int, constraints: Sequence[GroupConstra
             "found for their groups: over many rows like these, gaps are near their tolerances, but nothing is "
             "promised for a single file."
         )
+
+
+def _check_classes(constraints: Sequence[GroupConstraint], schema: Schema) -> None:
+    """Refuse what cannot be kept of the probabilities of several classes."""
+    from fairlayer.binding.constraint_set import ConstraintSet
+    from fairlayer.classes import check_class_rules
+
+    try:
+        check_class_rules(ConstraintSet(list(constraints)))
+    except InputError as error:
+        raise InputError(
+            f"--target: {schema.target} has {len(schema.classes)} classes, whose mean probabilities are compared: use "
+            f"--parity or --conditional, or tell one class from the rest, such as --positive {schema.classes[0]!r}."
+        ) from error
 
 
 def _check_regions(constraints: Sequence[GroupConstraint], schema: Schema, frame: Any, wanted: options.Wanted) -> None:
