@@ -126,7 +126,8 @@ def predict(
             past = None if warm_start is None else _past(warm_start, estimator, schema)
             assert state is not None  # checked with the mode
             with _leaving_nothing_undecided(state, stream):
-                decisions = estimator.stream(state, stream, warm_start=past)
+                named = {"classes": schema.classes} if schema.classes else {}
+                decisions = estimator.stream(state, stream, warm_start=past, **named)
                 if past is not None and decisions.certificate().samples:
                     note(
                         f"Stream {stream!r} has made decisions already: --warm-start is for new streams, and was "
@@ -388,7 +389,7 @@ def _by_stream(
     certificate = stream.certificate()
     stream.close()
     say(str(certificate))
-    return 0 if certificate.kept else 1
+    return 1 if certificate.broken else 0  # the first decision has nothing to be compared with
 
 
 def _show_gaps(gaps: dict[str, float]) -> None:

@@ -185,11 +185,9 @@ def _check_ending(output: Path, *endings: str) -> None:
 
 
 def _verdict(certificate: Certificate) -> str:
-    unknown = any(report.gap is None for report in certificate.constraints)
-    beyond = any(report.gap is not None and not report.kept for report in certificate.constraints)
-    if beyond or unknown:
-        return "violated" if beyond else "undecided"
-    return "satisfied" if certificate.satisfied else "within half a decision"
+    if certificate.satisfied:
+        return "satisfied"
+    return "violated" if certificate.broken else "within half a decision" if certificate.kept else "undecided"
 
 
 def _write(stream: Stream, drawn: Certificate, verification: Verification, text: str, output: Path) -> list[Path]:

@@ -71,10 +71,9 @@ def render_stream(
 
 
 def _summary(certificate: Certificate, verification: Verification) -> StreamSummary:
-    unknown = [report for report in certificate.constraints if report.gap is None]
-    beyond = [report for report in certificate.constraints if report.gap is not None and not report.kept]
     whole = "" if certificate.satisfied else " and half a decision of each group, as decisions are whole"
-    verdict = Verdict.VIOLATED if beyond else Verdict.UNDECIDED if unknown else Verdict.SATISFIED
+    verdict = Verdict.SATISFIED if certificate.kept else Verdict.UNDECIDED
+    verdict = Verdict.VIOLATED if certificate.broken else verdict
     words = {
         Verdict.VIOLATED: "The promise is broken",
         Verdict.UNDECIDED: "Not known yet",

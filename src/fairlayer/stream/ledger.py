@@ -57,6 +57,7 @@ class Ledger:
         levels: Mapping[Name, Sequence[Label]] | None = None,
         kind: int | None = SQUARED,
         simplex: bool = False,
+        classes: Sequence[str] = (),
     ):
         """kind: of discrepancy, as compiled loops have it; simplex: outputs are probabilities of several classes."""
         self.rules = rules
@@ -64,7 +65,7 @@ class Ledger:
         self.bounds = bounds
         self.quantity = Quantity.of(rules)
         self.simplex = simplex
-        self.book = CellIndex(rules, levels, "class" if simplex else "output")
+        self.book = CellIndex(rules, levels, "class" if simplex else "output", classes)
         self.account = CellSums(self._fields())
         self.kind = kind
         self.leader = self._new_leader()

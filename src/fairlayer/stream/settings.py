@@ -36,6 +36,7 @@ class Settings:
     each_batch: bool
     discrepancy: str
     simplex: bool  # outputs are probabilities of several classes
+    classes: tuple[str, ...]  # what they are called; none where they go by their numbers
     quantity: Quantity  # what is summed: follows from the constraints
 
     @property
@@ -54,6 +55,8 @@ class Settings:
         """Refuse outputs, of shape (n,) or (n, d), that are not what these settings are for."""
         if self.simplex:
             check_class_shape(outputs)
+            if self.classes and outputs.shape[1] != len(self.classes):
+                raise InputError(f"z has {outputs.shape[1]} columns, and classes names {len(self.classes)}: name each.")
             check_probabilities(outputs.astype(np.float64), self.discrepancy, float(np.finfo(outputs.dtype).eps) / 2)
             return
         for column in outputs.T if outputs.ndim == 2 else [outputs]:
@@ -94,6 +97,8 @@ class Settings:
             data["discrepancy"] = self.discrepancy
         if self.simplex:
             data["simplex"] = True
+        if self.classes:
+            data["classes"] = list(self.classes)
         return json.dumps(data)
 
     def describe(self) -> dict[str, str]:
@@ -108,7 +113,7 @@ class Settings:
         if self.discrepancy != "squared":
             words["discrepancy"] = self.discrepancy
         if self.simplex:
-            words["outputs"] = "probabilities of classes"
+            words["outputs"] = " ".join(["probabilities of classes", ", ".join(self.classes)]).strip()
         return words
 
     @classmethod
@@ -128,6 +133,7 @@ def read_settings(
     each_batch: bool = False,
     discrepancy: Any = "squared",
     simplex: bool = False,
+    classes: Sequence[str] | None = None,
 ) -> Settings:
     """What a user asks for, checked."""
     rules = ConstraintSet(constraints)
@@ -137,6 +143,8 @@ def read_settings(
         raise InputError(f"policy must be one of {list(POLICY_NAMES)}; got {policy!r}.")
     if simplex:
         _check_simplex(rules, bounds, policy, discrepancy)
+    elif classes:
+        raise InputError("classes names probabilities of classes: add simplex=True, or leave it out.")
     if each_batch and policy != "ledger":
         raise InputError(f"each_batch needs policy='ledger'; got {policy!r}, which has its own rule for batches.")
     if any(isinstance(tolerance, torch.Tensor) for tolerance in rules.tolerances()):
@@ -171,6 +179,7 @@ def read_settings(
         bool(each_batch),
         discrepancy,
         bool(simplex),
+        tuple(map(str, classes or ())),
         quantity,
     )
 
