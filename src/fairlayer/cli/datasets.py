@@ -7,6 +7,7 @@ from typing import Any
 
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import InputError
+from fairlayer.tables.table_io import check_format, check_output, replacing, save_frame
 
 
 def datasets(name: str | None = None, fetch: bool = False, output: Path | None = None) -> int:
@@ -34,8 +35,6 @@ def datasets(name: str | None = None, fetch: bool = False, output: Path | None =
     if name not in listed:
         raise InputError(f"There is no dataset {name!r}; there are {', '.join(listed)}.")
     if output is not None:
-        from fairlayer.tables.table_io import check_format, check_output
-
         check_format(output, "-o")
         check_output(output)
     if not listed[name].present and not fetch:
@@ -47,9 +46,8 @@ def datasets(name: str | None = None, fetch: bool = False, output: Path | None =
     data = library.load(name) if name == "synthetic" else library.load(name, fetch=fetch)
     _describe(data)
     if output is not None:
-        from fairlayer.tables.table_io import write_frame
-
-        write_frame(_frame(data), output)
+        with replacing(output) as temporary:
+            save_frame(_frame(data), temporary)
         note(f"Wrote {len(data):,} rows to {output}.")
     return 0
 

@@ -25,6 +25,10 @@ PAGE, CARD = "report.html", "model-card.md"
 FILES = ("model.safetensors", "model.json", "estimator.skops", "groups.skops", PAGE, "report.json", CARD)
 
 
+UNKNOWN = {  # what constraints that need targets cannot look at in new rows, and what is done instead
+    "residual": "Residuals are known only once targets are. New predictions are moved by the shift",
+    "decision": "Who is compared is known only once targets are. New rows are decided by the thresholds",
+}
 Model = Literal["auto", "boosting", "network", "linear", "logistic"]
 Method = Literal["layer", "projection", "penalty", "lagrangian", "unconstrained"]
 
@@ -280,17 +284,10 @@ def _introduce(inferred: Inferred, rows: int, constraints: Sequence[GroupConstra
     for name in schema.attributes:
         if name not in compared:
             note(f"  {name} is protected, but no constraint compares its groups: they only appear in the report.")
-    if any(constraint.quantity == "residual" for constraint in constraints):
+    for quantity in {constraint.quantity for constraint in constraints if constraint.needs_targets} & UNKNOWN.keys():
         note(
-            "  Residuals are known only once targets are. New predictions are moved by the shift that training found "
-            "for their groups: over many rows like these, gaps are near their tolerances, but nothing is promised for "
-            "a single file."
-        )
-    if any(constraint.quantity == "decision" and constraint.needs_targets for constraint in constraints):
-        note(
-            "  Who is compared is known only once targets are. New rows are decided by the thresholds that training "
-            "found for their groups: over many rows like these, gaps are near their tolerances, but nothing is "
-            "promised for a single file."
+            f"  {UNKNOWN[quantity]} that training found for their groups: over many rows like these, gaps are near "
+            "their tolerances, but nothing is promised for a single file."
         )
 
 

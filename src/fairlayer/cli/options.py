@@ -201,7 +201,8 @@ class Wanted:
         )
 
         names = [attribute.column for attribute in attributes]
-        over = [group for text in self.over or () for group in _read_groups(text, names, "--over")] or None
+        listed = [part for text in self.over or () for part in ([text] if text in names else text.split(","))]
+        over = [_read_group(part, names, "--over") for part in listed] or None
         made: list[GroupConstraint] = []
 
         def add(kind: Any, text: str | None, option: str, **options: Any) -> None:
@@ -234,14 +235,11 @@ class Wanted:
                 made.append(ConditionalParity(tolerance, over=groups or over, regions={column: regions}))
         for constraint in self.written:
             made.append(constraint if over is None or constraint.over is not None else replace(constraint, over=over))
-            self._check_over(made[-1], names)
+            try:
+                made[-1].groupings(names)
+            except InputError as error:
+                raise InputError(f"--constraint: {error} List it in --protected as well.") from error
         return made
-
-    def _check_over(self, constraint: GroupConstraint, names: Sequence[str]) -> None:
-        try:
-            constraint.groupings(names)
-        except InputError as error:
-            raise InputError(f"--constraint: {error} List it in --protected as well.") from error
 
     def conditional_columns(self, source: Source) -> list[str]:
         """The columns within whose parts groups are compared."""
@@ -283,11 +281,6 @@ def _read_class(text: str | None, classes: Mapping[str | None, int] | None) -> A
         return text
     number = float(text)
     return int(number) if number.is_integer() else number
-
-
-def _read_groups(text: str, names: Sequence[str], option: str) -> list[Grouping]:
-    """`race+sex,age`."""
-    return [_read_group(part, names, option) for part in ([text] if text in names else text.split(","))]
 
 
 def _read_group(text: str, names: Sequence[str], option: str) -> Grouping:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fairlayer.cli import interrupts
-from fairlayer.cli.terminal import note, say, show_table
+from fairlayer.cli.terminal import MOST_SHOWN, note, say, show_gaps, show_table
 from fairlayer.errors import InputError, StoreError
 from fairlayer.tables.table_io import (
     Source,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     Write = Callable[[np.ndarray, np.ndarray], None]  # takes raw and fair outputs
 
-MOST_SHOWN = 30
 Mode = Literal["batch", "stream", "frozen", "blind"]  # how predictions are made fair
 
 
@@ -321,21 +320,14 @@ def _show_left(fair: np.ndarray, rules: ConstraintSet, rows: Rows, classes: tupl
             say("The file has no groups to compare, so there are no gaps.")
             return
         tolerance = 0.5 * (gaps.upper - gaps.lower)
-        listed = sorted(zip(gaps.names, gaps.values.tolist(), tolerance.tolist(), strict=True), key=_excess)
-        show_table(["constraint", "gap", "tolerance"], listed[: -MOST_SHOWN - 1 : -1])
-        beyond = int((abs(gaps.values) > tolerance).sum())
-        _, worst, limit = listed[-1]
-        compared = f"{abs(worst):.4g} for a tolerance of {limit:g}"
+        show_gaps(gaps.names, gaps.values.tolist(), tolerance.tolist())
+        excess = abs(gaps.values) - tolerance
+        beyond, worst = int((excess > 0.0).sum()), int(excess.argmax())
+        compared = f"{abs(gaps.values[worst]):.4g} for a tolerance of {tolerance[worst]:g}"
         if beyond:
             say(f"In this file {beyond} of {len(gaps.names)} gaps exceed their tolerance: at worst, {compared}.")
         else:
             say(f"In this file every gap is within its tolerance: at worst, {compared}.")
-
-
-def _excess(entry: tuple[str, float, float]) -> float:
-    """By how much a gap exceeds its tolerance."""
-    _, gap, tolerance = entry
-    return abs(gap) - tolerance
 
 
 def _past(path: Path, estimator: Any, schema: Schema) -> tuple[Any, ...]:

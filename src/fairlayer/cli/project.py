@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairlayer.cli import options
-from fairlayer.cli.terminal import note, say, show_table, steps
+from fairlayer.cli.terminal import note, say, show_gaps, steps
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
 from fairlayer.tables.table_io import (
     Source,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from fairlayer.tables.scored_rows import ScoredRows
 
 VECTORS = 256  # of 2,048 rows, read at a time
-MOST_SHOWN = 30
 
 
 def project(
@@ -215,14 +214,9 @@ def _check_written(cells: ScoredRows, moves: Moves, path: Path, keep_raw: str | 
 
 
 def _show(facts: Facts, change: Change, system: System) -> None:
-    import numpy as np
-
     n = int(system.weight.sum())
-    order = np.argsort(-np.abs(facts.gaps))[:MOST_SHOWN]
     lower, upper = system.view.limits(*system.stated)
-    tolerance = 0.5 * (upper - lower)
-    rows = [[facts.rows[j], float(facts.gaps[j]), float(tolerance[j])] for j in order.tolist()]
-    show_table(["constraint", "gap", "tolerance"], rows)
+    show_gaps(facts.rows, facts.gaps.tolist(), (0.5 * (upper - lower)).tolist())
     say(facts.status.value)
     say(
         f"{change.changed:,} of {n:,} scores were changed, by {change.total / n:.4g} on average over all and by "

@@ -12,6 +12,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+MOST_SHOWN = 30  # gaps
+
 
 def note(text: str) -> None:
     """Something worth knowing, beside the result."""
@@ -32,6 +34,12 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[Any]], title: str 
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
     Console(highlight=False).print(table)
+
+
+def show_gaps(names: Sequence[str], gaps: Sequence[float], tolerances: Sequence[float]) -> None:
+    """Gaps beside their tolerances, at most `MOST_SHOWN`; those that exceed theirs most, or come nearest, first."""
+    rows = sorted(zip(names, gaps, tolerances, strict=True), key=lambda row: row[2] - abs(row[1]))
+    show_table(["constraint", "gap", "tolerance"], rows[:MOST_SHOWN])
 
 
 def _cell(value: Any) -> str:

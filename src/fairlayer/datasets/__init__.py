@@ -14,20 +14,7 @@ from fairlayer.datasets.dataset import Dataset, Pictures
 from fairlayer.datasets.files import DatasetError, data_folder
 from fairlayer.datasets.pictures import celeba, fairface
 from fairlayer.datasets.synthetic import Factors, synthetic, synthetic_arrays, synthetic_factors
-from fairlayer.datasets.tables import (
-    ACS,
-    ADULT,
-    CREDIT_CARD,
-    EMPLOYEE,
-    GERMAN,
-    SBA,
-    acs,
-    adult,
-    credit_card,
-    employee,
-    german,
-    sba,
-)
+from fairlayer.datasets.tables import FILES, acs, adult, credit_card, employee, german, sba
 
 __all__ = [
     "Availability",
@@ -54,7 +41,6 @@ __all__ = [
 LOADERS: dict[str, Callable[..., Dataset]] = {
     loader.__name__: loader for loader in (acs, adult, celeba, credit_card, employee, fairface, german, sba, synthetic)
 }
-_FILES = (ACS, *ADULT.values(), CREDIT_CARD, EMPLOYEE, GERMAN, SBA)  # of each, alternatives that serve equally
 _PATTERNS = {
     "celeba": ("list_attr_celeba.*", "list_eval_partition.*", "img_align_celeba*"),
     "fairface": ("fairface_label_train*.csv", "fairface_label_val*.csv", "*train*", "*val*"),
@@ -76,7 +62,7 @@ def available() -> list[Availability]:
     folder = data_folder()
     listed = []
     for name, loader in LOADERS.items():
-        files = [choices for choices in _FILES if choices[0].folder == name]
+        files = [choices for choices in FILES if choices[0].folder == name]
         patterns = _PATTERNS.get(name, ())
         present = all(any(file.present for file in choices) for choices in files)
         present = present and all(any((folder / name).glob(pattern)) for pattern in patterns)

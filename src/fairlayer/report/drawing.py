@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from fairlayer.audit.numerals import number
 
@@ -80,6 +79,11 @@ class Mark:
     """What is drawn. A mark at a place that is not a number is left out."""
 
     @property
+    def kind(self) -> str:
+        """What templates tell marks apart by."""
+        return type(self).__name__.lower()
+
+    @property
     def drawable(self) -> bool:
         """Whether all its places are numbers."""
         return all(math.isfinite(place) for place in vars(self).values() if isinstance(place, float))
@@ -94,7 +98,6 @@ class Band(Mark):
     style: str
     y0: float = 0.0
     y1: float = 100.0
-    kind: ClassVar[str] = "band"
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,6 @@ class Line(Mark):
     x1: float
     y1: float
     style: str
-    kind: ClassVar[str] = "line"
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,6 @@ class Point(Mark):
     shape: str
     style: str
     text: str = ""
-    kind: ClassVar[str] = "point"
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,6 @@ class Curve(Mark):
     points: Places
     style: str
     filled: bool = False
-    kind: ClassVar[str] = "curve"
 
     @property
     def drawable(self) -> bool:

@@ -20,7 +20,7 @@ from fairlayer.report.plots.groups import are_decided, intersections_section, ra
 from fairlayer.report.plots.methods import comparison_section, history_section
 from fairlayer.report.plots.selection import selection_section
 from fairlayer.report.summary import summarize
-from fairlayer.report.templating import html_environment, write_text
+from fairlayer.report.templating import render_html, write_text
 
 SECTIONS = (
     findings_section,
@@ -51,8 +51,8 @@ def render(
     date: printed on the page; today by default. provenance: further facts for its last section, such as
     {"data, SHA-256": "..."}.
     """
-    page = html_environment().get_template("page.html.jinja")
-    return page.render(
+    return render_html(
+        "page.html.jinja",
         title=title,
         audit=audit,
         summary=summarize(audit),

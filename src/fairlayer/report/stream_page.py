@@ -25,7 +25,7 @@ from fairlayer.report.drawing import (
 from fairlayer.report.names import isolated, shortened
 from fairlayer.report.plots.groups import largest
 from fairlayer.report.summary import Answer
-from fairlayer.report.templating import html_environment
+from fairlayer.report.templating import render_html
 from fairlayer.stream import Certificate, Verification
 from fairlayer.stream.timeline import Step
 
@@ -55,18 +55,15 @@ def render_stream(
         _groups_section(certificate, steps),
         _changes_section(certificate, steps),
     )
-    return (
-        html_environment()
-        .get_template("stream.html.jinja")
-        .render(
-            title=f"Stream {isolated(certificate.stream)}",
-            certificate=certificate,
-            summary=_summary(certificate, verification),
-            sections=[section for section in sections if section is not None],
-            provenance=_facts(certificate, steps, verification, facts),
-            verification=verification,
-            version=version("fairlayer"),
-        )
+    return render_html(
+        "stream.html.jinja",
+        title=f"Stream {isolated(certificate.stream)}",
+        certificate=certificate,
+        summary=_summary(certificate, verification),
+        sections=[section for section in sections if section is not None],
+        provenance=_facts(certificate, steps, verification, facts),
+        verification=verification,
+        version=version("fairlayer"),
     )
 
 

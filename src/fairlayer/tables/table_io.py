@@ -55,7 +55,9 @@ class Source:
     @property
     def relation(self) -> str:
         """What stands after FROM, under the name `data`; takes `parameters`."""
-        csv_file = f"read_csv($path, {_dialect(self.path)}, auto_detect=false, columns=$columns)" if self.is_csv else ""
+        csv_file = (
+            f"read_csv($path, {_dialect(self.path)}, auto_detect=false, columns=$columns)" if is_csv(self.path) else ""
+        )
         relation = f"{csv_file or _PARQUET} AS data"
         points = {name: f"CAST({with_point(name)} AS {self.columns[name]})" for name in self.decimal_commas}
         for replaced in (points, {attribute.column: _group_sql(attribute) for attribute in self.cut}):
@@ -67,7 +69,7 @@ class Source:
     @property
     def parameters(self) -> dict[str, Any]:
         """Of the relation."""
-        if not self.is_csv:
+        if not is_csv(self.path):
             return {"path": literal(self.path)}
         return {
             "path": literal(self.path),
@@ -78,11 +80,6 @@ class Source:
         """The same with groups in place of the columns that have cut points."""
         cut = tuple(attribute for attribute in attributes if attribute.cuts)
         return replace(self, columns={**self.columns, **{one.column: "VARCHAR" for one in cut}}, cut=cut)
-
-    @property
-    def is_csv(self) -> bool:
-        """Whether types are not in the file."""
-        return is_csv(self.path)
 
     def check(self, name: str, option: str) -> str:
         """A column that an option names, or a sentence on which the file has."""
@@ -231,7 +228,7 @@ def _decimal_commas(source: Source, connection: Any, expected: bool) -> tuple[st
     In such a file 1.234 is more than a thousand in every column.
     """
     names = [name for name, kind in source.columns.items() if kind == "VARCHAR"]
-    if not source.is_csv or separator(source.path) == "," or not names:
+    if not is_csv(source.path) or separator(source.path) == "," or not names:
         return ()
     asked = [decimal_comma_sql(name) for name in names]
     found = connection.execute(f"SELECT {', '.join(asked)} FROM {source.relation}", source.parameters).fetchone()
@@ -301,12 +298,6 @@ def read_frame(source: Source) -> Any:
 def points_for_commas(source: Source) -> str:
     """What to say of a file with decimal commas whose rows were written."""
     return " Its decimal commas are written as points." if source.decimal_commas else ""
-
-
-def write_frame(frame: Any, path: Path) -> None:
-    """Write a frame as CSV or Parquet, whole or not at all."""
-    with replacing(path) as temporary:
-        save_frame(frame, temporary)
 
 
 def save_frame(frame: Any, path: Path) -> None:
