@@ -162,21 +162,15 @@ def _write_bias_audit(result: Audit, output: Path | None, decisions: bool | None
 
 
 def _check_outputs(output: Path | None, card: Path | None, inputs: list[Path], form: str) -> None:
-    if form == "ll144":
-        if card is not None:
-            raise InputError("--card goes with --format report: leave one of them out.")
-        if output is not None:
-            if output.suffix.lower() not in (".csv", ".html", ".htm"):
-                raise InputError(f"-o: {output} must end in .csv or .html.")
-            check_output(output, *inputs)
-        return
-    if output is not None:
-        if output.suffix.lower() not in (".html", ".htm"):
-            raise InputError(f"-o: {output} must end in .html: the report is a page.")
-        check_output(output, *inputs)
-        check_output(output.with_suffix(".json"), *inputs)
+    tables = form == "ll144"
+    if tables and card is not None:
+        raise InputError("--card goes with --format report: leave one of them out.")
+    taken = [] if output is None else [output] if tables else [output, output.with_suffix(".json")]
+    if output is not None and output.suffix.lower() not in (".html", ".htm", *((".csv",) if tables else ())):
+        raise InputError(f"-o: {output} must end in {'.csv or .html.' if tables else '.html: the report is a page.'}")
+    for path in taken:
+        check_output(path, *inputs)
     if card is not None:
         check_output(card, *inputs, option="--card")
-        taken = [] if output is None else [output, output.with_suffix(".json")]
         if card.absolute() in [path.absolute() for path in taken]:
             raise InputError(f"--card: {card} is where the report goes: name another file.")

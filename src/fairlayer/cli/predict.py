@@ -96,18 +96,15 @@ def predict(
     if kept is None:
         raise InputError(f"{model} was not written by `fairlayer fit`: it does not say what its columns mean.")
     schema = from_plain(Schema, kept["schema"])
-    source = _open(data, schema)
     estimator = folder.load(model)
     projection = _projection(estimator.layer_)
     blind = estimator.serving == "blind"
-    _check_columns(source, schema, not blind and (projection is not None or mode == "stream"))
-    added = [prefix + name for name in schema.added]
-    for name in added:
+    source, frame = _read(data, schema, not blind and (projection is not None or mode == "stream"))
+    for name in [prefix + name for name in schema.added]:
         if name in source.columns:
             raise InputError(
                 f"{data} has a column {name!r} already: pass --prefix fair_ to give the new columns other names."
             )
-    frame = read_frame(source)
     rows = Rows.read(frame, schema)
     chosen = _choose(mode, estimator, projection, rows, data)
     if rows.groups is not None and not blind and (projection is not None or chosen == "stream"):
@@ -139,10 +136,15 @@ def predict(
     return code
 
 
-def _open(path: Path, schema: Schema) -> Source:
-    """A file whose rows are to be predicted; columns that the model does not look at may have one name."""
-    needed = {*schema.features, *schema.attributes, schema.target}
-    return open_source(path, may_repeat=lambda name: name not in needed, decimal_commas=schema.decimal_commas)
+def _read(path: Path, schema: Schema, needs_groups: bool) -> tuple[Source, Any]:
+    """A file and its rows, which are to be predicted; refused where it lacks what the model looks at."""
+    needed = {*schema.features, *schema.attributes, schema.target}  # others may have one name
+    source = open_source(path, may_repeat=lambda name: name not in needed, decimal_commas=schema.decimal_commas)
+    for name in schema.features:
+        source.check(name, "The model needs a feature that is missing")
+    for name in schema.attributes if needs_groups else ():
+        source.check(name, "The model needs the protected attribute of every row, to know how to move it")
+    return source, read_frame(source)
 
 
 @dataclass(frozen=True)
@@ -188,14 +190,6 @@ def _projection(layer: Any) -> FairLayer | None:
     if isinstance(layer, Projection):
         return layer.projection
     return layer if isinstance(layer, FairLayer) else None
-
-
-def _check_columns(source: Source, schema: Schema, needs_groups: bool) -> None:
-    """Refuse a file that lacks what the model looks at."""
-    for name in schema.features:
-        source.check(name, "The model needs a feature that is missing")
-    for name in schema.attributes if needs_groups else ():
-        source.check(name, "The model needs the protected attribute of every row, to know how to move it")
 
 
 def _choose(mode: Mode | None, estimator: Any, projection: FairLayer | None, rows: Rows, data: Path) -> Mode:
@@ -332,9 +326,7 @@ def _show_left(fair: np.ndarray, rules: ConstraintSet, rows: Rows, classes: tupl
 
 def _past(path: Path, estimator: Any, schema: Schema) -> tuple[Any, ...]:
     """What the model says of past rows, their groups and their features."""
-    source = _open(path, schema)
-    _check_columns(source, schema, needs_groups=True)
-    frame = read_frame(source)
+    _, frame = _read(path, schema, needs_groups=True)
     X = schema.inputs(frame)
     return estimator.raw_outputs(X), schema.groups(frame), X
 
