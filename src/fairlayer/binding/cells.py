@@ -27,6 +27,7 @@ MOST_DIRECT = 1024  # combinations, empty ones included, up to which cells are n
 _MOST_PARTS = 256  # of a facet
 _MOST_CODES = 2.0**62
 _MOST_MARKS = 1 << 16  # codes, and four more for each sample, up to which each has a mark of its own
+_NEAR = 1 << 15  # entries of a table that stay near the processor
 _GLANCE = 256  # samples that are looked at to learn which labels there are
 _NONE = np.empty(0)
 
@@ -97,10 +98,8 @@ def assign_cells(
             if len(facets) > 1:
                 return _in_parts(columns, facets, n, weights)
             continue
-        index, within = np.zeros(n, dtype=np.int32), True
-        for column, (start, width) in zip(columns, ranges, strict=True):
-            within = add_column(column.values, start, width, index) and within
-        if within:
+        index = np.zeros(n, dtype=np.int32)
+        if _add_columns(columns, ranges, index):
             count = count_cells(index, int(size))
             labels = tuple([
                 column.labels if column.labels is not None else _range_labels(j, ranges, count)
@@ -111,11 +110,23 @@ def assign_cells(
         columns = _narrowed(columns)
         ranges = [(0, len(column.labels or ())) for column in columns]
     code = np.zeros(n, dtype=np.int64)
-    for column, (start, width) in zip(columns, ranges, strict=True):
-        add_column(column.values, start, width, code)
+    _add_columns(columns, ranges, code)
     index, some = _numbered(code, size)
     found = np.stack([column.values[some] for column in columns])
     return _finish(index, count_cells(index, len(some)), _renumber(columns, found), weights)
+
+
+def _add_columns(columns: Sequence[Column], ranges: Sequence[tuple[int, int]], code: np.ndarray) -> bool:
+    """Add columns to a code, each with its least value and their number; whether all values are within.
+
+    A block of samples at a time: columns of a table stand beside each other, and are near once one of them is read.
+    """
+    within, size = True, _NEAR // len(columns)
+    for first in range(0, len(code), size):
+        some, target = slice(first, first + size), code[first : first + size]
+        for column, (start, width) in zip(columns, ranges, strict=True):
+            within = add_column(column.values[some], start, width, target) and within
+    return within
 
 
 def _facets(uses: Uses, widths: Sequence[int]) -> list[tuple[int, ...]]:
