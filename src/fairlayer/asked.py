@@ -122,7 +122,8 @@ class Asked(NamedTuple):
         if weights is not None:
             weights = read_weights(weights, n)
         system = bind(rules, n, groups=groups, targets=targets, features=features, weights=weights, levels=self.levels)
-        self.refuse_absent(system)
+        if self.absent == "raise":
+            self.refuse_absent(system)
         return system
 
     def refuse_absent(self, system: System) -> None:
