@@ -21,6 +21,8 @@ from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.decisions.project import read_threshold
 from fairlayer.errors import AbsentGroupError, InputError
 from fairlayer.gradient import in_forward_mode, refuse_tangents
+from fairlayer.solve import is_compiled
+from fairlayer.solve.conic import Conic
 from fairlayer.solve.discrepancy import check_interval
 
 Absent = Literal["vacuous", "raise"]
@@ -107,6 +109,16 @@ class Asked(NamedTuple):
         check_interval(box, self.discrepancy)
         return box
 
+    def takes_loops(self, z: Tensor) -> bool:
+        """Whether compiled loops take these outputs, as the path asks."""
+        compiled = is_compiled(z, self.discrepancy) and self.path != "tensor"
+        if self.path == "compiled" and not compiled:
+            raise InputError(
+                "path='compiled' takes float32 or float64 on the CPU, and a discrepancy by its name; z is "
+                f"{z.dtype} on {z.device}, discrepancy {self.discrepancy.name!r}."
+            )
+        return compiled
+
     def span(self) -> tuple[float, float]:
         """The range of outputs within bounds that are numbers; infinite where they are not."""
         if self.bounds is not None and any(np.ndim(as_numpy(side)) for side in self.bounds):
@@ -121,7 +133,16 @@ class Asked(NamedTuple):
             targets = read_targets(targets, n)
         if weights is not None:
             weights = read_weights(weights, n)
-        system = bind(rules, n, groups=groups, targets=targets, features=features, weights=weights, levels=self.levels)
+        system = bind(
+            rules,
+            n,
+            groups=groups,
+            targets=targets,
+            features=features,
+            weights=weights,
+            levels=self.levels,
+            in_parts=not (rules.about_decisions or self.simplex or isinstance(self.discrepancy, Conic)),
+        )
         if self.absent == "raise":
             self.refuse_absent(system)
         return system

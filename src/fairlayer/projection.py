@@ -22,7 +22,6 @@ from fairlayer.binding.cells import assign_cells
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import SoftGroup
 from fairlayer.binding.process_group import Group, Ranks, find_ranks
-from fairlayer.binding.row_plan import RowPlan
 from fairlayer.binding.system import System, read_columns
 from fairlayer.classes import check_probabilities, project_classes
 from fairlayer.constraints.constraint import Constraint
@@ -40,13 +39,13 @@ from fairlayer.gradient import (
     stacked,
 )
 from fairlayer.margin import settle
-from fairlayer.solution import Facts, JointFacts, Solution, Status
+from fairlayer.solution import Facts, JointFacts, ProblemFacts, Solution, Status
 from fairlayer.solve import Task, is_compiled, solve
 from fairlayer.solve.conic import Conic
 from fairlayer.solve.discrepancy import Discrepancy, find_discrepancy, has_loops
 from fairlayer.solve.gathering import gather
-from fairlayer.solve.newton import DONE
-from fairlayer.solve.opening import Part, Whole, open_batch, per_sample, shared_settings
+from fairlayer.solve.opening import Whole, open_batch
+from fairlayer.solve.part import Part, per_sample, shared_settings
 from fairlayer.solve.ranks import solve_ranks
 
 
@@ -147,9 +146,11 @@ def _project(z: Tensor, asked: Asked) -> Solution:
     if asked.ranks is not None:
         return _project_share(z, asked, asked.ranks)
     asked.check(z)
-    if z.ndim == 1:
-        return _project_one(z, asked)
     rules = asked.rules
+    if z.ndim == 1:
+        if rules.only_matrices and all(constraint.problems is None for constraint in rules.matrices):
+            return _project_each(z[None], asked).problem(0)
+        return _project_one(z, asked)
     # One column is a batch of problems only where each has one output.
     if rules.only_matrices and (z.shape[1] != 1 or rules.matrices[0].A.shape[-1] == 1):
         return _project_each(z, asked)
@@ -158,7 +159,7 @@ def _project(z: Tensor, asked: Asked) -> Solution:
         return project_classes(z, system, asked.discrepancy) if len(z) else _nothing(z, system)
     if z.shape[1] != 1:
         return _project_columns(z, asked)
-    solution = _project_one(z.reshape(-1), asked)
+    solution = _project(z.reshape(-1), asked)
     solution.value = solution.value.reshape(z.shape)
     return solution
 
@@ -184,12 +185,7 @@ def _project_one(z: Tensor, asked: Asked) -> Solution:
     """Project one batch, z of shape (n,)."""
     n = z.shape[0]
     box = asked.box(n, z.dtype)
-    compiled = is_compiled(z, asked.discrepancy) and asked.path != "tensor"
-    if asked.path == "compiled" and not compiled:
-        raise InputError(
-            "path='compiled' takes float32 or float64 on the CPU, and a discrepancy by its name; z is "
-            f"{z.dtype} on {z.device}, discrepancy {asked.discrepancy.name!r}."
-        )
+    compiled = asked.takes_loops(z)
     system = asked.bind(n)
     return _project_bound(z, system, box, asked, compiled) if n else _nothing(z, system)
 
@@ -239,7 +235,7 @@ def _project_share(z: Tensor, asked: Asked, ranks: Ranks) -> Solution:
         soft = {key: column for key, column in columns.items() if isinstance(column, SoftGroup)}
         firm = {key: column for key, column in columns.items() if key not in soft}
         gathers = asked.simplex or rules.about_decisions or bool(soft)
-        compiled = is_compiled(z, asked.discrepancy) and asked.path != "tensor"
+        compiled = asked.takes_loops(z)
         box = asked.box(n, z.dtype)
         settings = shared_settings(
             z,
@@ -298,8 +294,7 @@ def _project_gathered(z: Tensor, ranks: Ranks, asked: Asked, whole: Whole) -> So
     asked.refuse_absent(batch.system)
     if not sum(whole.counts):
         return _nothing(z, batch.system)
-    everyones = torch.from_numpy(np.ascontiguousarray(batch.z)).to(dtype=z.dtype, device=z.device)
-    everyones.requires_grad_(z.requires_grad and torch.is_grad_enabled())
+    everyones = batch.z.requires_grad_(z.requires_grad and torch.is_grad_enabled())
     solution = _project_bound(
         everyones, batch.system, batch.box, asked._replace(rules=whole.rules), whole.part.compiled
     )
@@ -322,45 +317,32 @@ def _project_conic(z: Tensor, asked: Asked, system: System, box: Box) -> Solutio
 
 def _project_each(z: Tensor, asked: Asked) -> Solution:
     """Project a batch of independent problems, z of shape (B, n)."""
-    rules, weights = asked.rules, asked.weights
+    (B, n), rules, weights = z.shape, asked.rules, asked.weights
     for constraint in rules.matrices:
-        if constraint.problems not in (None, len(z)):
-            raise InputError(f"A holds {constraint.problems} problems, z holds {len(z)}: their numbers must agree.")
-        if constraint.A.shape[-1] != z.shape[1]:
-            raise InputError(f"A has shape {constraint.A.shape}, which does not fit {z.shape[1]} outputs.")
-    box = read_bounds(asked.bounds, z.shape[1], DTYPES[z.dtype])
+        if constraint.problems not in (None, B):
+            raise InputError(f"A holds {constraint.problems} problems, z holds {B}: their numbers must agree.")
+        if constraint.A.shape[-1] != n:
+            raise InputError(f"A has shape {constraint.A.shape}, which does not fit {n} outputs.")
+    box = read_bounds(asked.bounds, n, DTYPES[z.dtype])
     if weights is not None:
-        weights = read_weights(weights, z.shape[1])
+        weights = read_weights(weights, n)
         if not (weights > 0).all():
             raise InputError("weights has zeros: Affine rows need a positive weight for every output.")
-    sides = [side for constraint in rules.matrices for side in (constraint.lower, constraint.upper)]
-    plain = is_compiled(z, asked.discrepancy) and asked.path != "tensor" and not box.wants_gradient
-    plain = (
-        plain
-        and asked.discrepancy.piecewise_linear
-        and len(z) > 0
-        and not any(isinstance(side, Tensor) and side.requires_grad for side in sides)
-    )
 
     def alone(b: int) -> Solution:
         problem = ConstraintSet([constraint.problem(b) for constraint in rules.matrices])
         return _project_one(z[b], asked._replace(rules=problem, weights=weights))
 
-    if plain:
-        matrices = stacked(rules.matrices, box, weights, asked.discrepancy)
-        value, ends = project_batch(z, matrices)
-        # Whoever needs a closer look gets it: a contradiction, or a tolerance finer than the dtype.
-        doubtful = np.flatnonzero(ends.outcome != DONE).tolist()
-        plan = RowPlan([], z.shape[1], {p: c.problem(0) for p, c in rules.matrix_at.items()})
-        view = plan.view(np.ones(len(plan.residual), dtype=bool))
-        facts = [Facts(view, *end) for end in zip(ends.value, ends.nu, ends.missed, strict=True)]
-        if doubtful:
-            closer = {b: alone(b) for b in doubtful}
-            values = torch.stack([solution.value for solution in closer.values()])
-            value = value.index_copy(0, torch.tensor(doubtful), values)
-            for b, solution in closer.items():
-                facts[b] = solution.facts  # type: ignore[assignment]
-        return Solution(value, JointFacts(facts))
-    solutions = [alone(b) for b in range(len(z))]
+    together = is_compiled(z, asked.discrepancy) and asked.discrepancy.piecewise_linear and asked.path != "tensor"
+    if together and z.numel() > 0 and not box.wants_gradient and not rules.wants_gradient:
+        value, ends = project_batch(z, stacked(rules.matrices, box, weights))
+        closer = {}
+        if not ends.done.all():  # a contradiction, or a tolerance finer than the dtype: those get a closer look
+            doubtful = np.flatnonzero(~ends.done)
+            solutions = [alone(b) for b in doubtful.tolist()]
+            value = value.index_copy(0, torch.from_numpy(doubtful), torch.stack([each.value for each in solutions]))
+            closer = {b: each.facts for b, each in zip(doubtful.tolist(), solutions, strict=True)}
+        return Solution(value, JointFacts(ProblemFacts(rules.matrix_at, ends.row, closer)))
+    solutions = [alone(b) for b in range(B)]
     value = torch.stack([solution.value for solution in solutions]) if solutions else z.clone()
     return Solution(value, JointFacts([solution.facts for solution in solutions]))  # type: ignore[misc]

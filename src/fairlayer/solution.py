@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairlayer.binding.row_plan import PresentRows
+from fairlayer.binding.row_plan import PresentRows, RowPlan
+from fairlayer.constraints.affine import Affine
 
 
 class Status(enum.Enum):
@@ -129,6 +130,31 @@ class RecordedFacts:
     ties: int = 0
 
 
+class ProblemFacts(Sequence[Facts]):
+    """Facts of every problem of a batch that was solved in one call, each made when it is asked for."""
+
+    def __init__(self, matrices: Mapping[int, Affine], ends: np.ndarray, closer: Mapping[int, Any]):
+        """matrices: by position; ends: (3, B, m) values, multipliers and shortfalls; closer: of those solved alone."""
+        self.matrices = matrices
+        self.ends = ends
+        self.closer = closer
+
+    @cached_property
+    def view(self) -> PresentRows:
+        """The rows of one problem, which all have in common."""
+        first = {position: constraint.problem(0) for position, constraint in self.matrices.items()}
+        plan = RowPlan([], next(iter(first.values())).A.shape[1], first)
+        return plan.view(np.ones(len(plan.residual), dtype=bool))
+
+    def __len__(self) -> int:
+        return self.ends.shape[1]
+
+    def __getitem__(self, b: Any) -> Any:
+        if not 0 <= b < len(self):
+            raise IndexError(b)
+        return self.closer[b] if b in self.closer else Facts(self.view, *self.ends[:, b])
+
+
 class JointFacts:
     """The same of several problems, with the gravest status of all.
 
@@ -139,9 +165,21 @@ class JointFacts:
     def __init__(self, parts: Sequence[Facts | RecordedFacts], column: str | None = None):
         self.parts = parts
         self.column = column
-        self.excess = max((part.excess for part in parts), default=0.0)
-        self.optimality_gap = sum(part.optimality_gap for part in parts)
-        self.ties = sum(part.ties for part in parts)
+
+    @property
+    def excess(self) -> float:
+        """The largest of all."""
+        return max((part.excess for part in self.parts), default=0.0)
+
+    @property
+    def optimality_gap(self) -> float:
+        """Of all together."""
+        return sum(part.optimality_gap for part in self.parts)
+
+    @property
+    def ties(self) -> int:
+        """Of all together."""
+        return sum(part.ties for part in self.parts)
 
     @cached_property
     def rows(self) -> tuple[str, ...]:
@@ -187,6 +225,10 @@ class Solution:
         self.value = value
         self.facts = facts
         self.margin = margin
+
+    def problem(self, b: int) -> Solution:
+        """Of a batch of independent problems, one alone."""
+        return Solution(self.value[b], self.facts.parts[b])  # type: ignore[union-attr]
 
     @cached_property
     def gaps(self) -> Any:

@@ -350,6 +350,8 @@ class FairEstimator(BaseEstimator, ABC):
                 "A stream keeps the books of the groups of its samples, which serving='blind' must not see."
             )
         options = {"discrepancy": layer.discrepancy, "simplex": layer.simplex, **options}
+        if layer.simplex:
+            options.setdefault("classes", [str(name) for name in self.classes_])
         return Stream(layer.rules.constraints, self.bounds_, store=store, name=name, **options)
 
     def _is_blind(self) -> bool:

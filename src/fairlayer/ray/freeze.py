@@ -14,7 +14,7 @@ from fairlayer.frozen.confidence import Certificate, Compared, Mean, interval_of
 from fairlayer.frozen.freeze import check_freeze
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
-from fairlayer.ray.dataset import DatasetTable, map_blocks, unpacked
+from fairlayer.ray.dataset import DatasetTable, add_up
 from fairlayer.ray.project import Bound, Problem, Protected
 from fairlayer.tables import blocks
 
@@ -122,9 +122,7 @@ class _Statement:
         known = {"lo": box.lowest, "hi": box.highest, "residual": residual, "part": part}
         total = [BlockSums(cells.size), BlockSums(cells.size)]
         name = "moments to certify with" if part == CERTIFY else "moments of the fit"
-        for pair in unpacked(map_blocks(self.problem.kept, blocks.moments, name, shift=self._shift(), **known)):
-            for one, other in zip(total, pair, strict=True):
-                one.merge(other)
+        add_up(total, self.problem.kept, blocks.moments, name, shift=self._shift(), **known)
         size = len(self.bound.system.weight)
         first, second = (sums.regrouped(self.bound.cell_of_code, size) for sums in total)
         n = self.plan.totals(first.rows.astype(np.float64))

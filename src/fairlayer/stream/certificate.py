@@ -116,6 +116,11 @@ class Certificate:
         """Whether every pooled gap is known, and within what is promised of it now."""
         return all(report.kept for report in self.constraints)
 
+    @property
+    def broken(self) -> bool:
+        """Whether some pooled gap is known, and beyond what is promised of it now."""
+        return any(report.gap is not None and not report.kept for report in self.constraints)
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {**asdict(self), "satisfied": self.satisfied, "kept": self.kept}

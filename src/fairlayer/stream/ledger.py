@@ -50,7 +50,8 @@ class Ledger:
     def __init__(self, settings: Settings, levels: Mapping[Name, Sequence[Label]] | None = None):
         """levels: all labels that attributes can have, where others are to be refused."""
         self.settings = settings
-        self.book = CellIndex(settings.rules, levels, "class" if settings.simplex else "output")
+        column = "class" if settings.simplex else "output"
+        self.book = CellIndex(settings.rules, levels, column, settings.classes)
         self.account = CellSums(self._fields())
         self.leader = self._new_leader()
         self._cell_names: list[str] = []

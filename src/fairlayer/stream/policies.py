@@ -73,11 +73,11 @@ def keep_ledger(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -> O
     # Whatever else must give way, what can always be kept is.
     least, most = (count * float(side[0]) for side in (inside.lo, inside.hi))
     scale = statistic_scale(rows, absolute, count, (least, most))
-    excess, push = least_excess(rows, least, most, scale, ~promised)
+    excess, _ = least_excess(rows, least, most, scale, ~promised)
     for wider, wide in widened(rows, excess, scale, ~promised):
         outcome, nu, _, _, missed, _, _ = attempt(wide, unit)
         if outcome == DONE and (missed[promised] <= 0.0).all():
-            status = Status.RELAXED if excess > 1e-9 * scale[push != 0].max(initial=0.0) else Status.ROUNDED
+            status = Status.RELAXED if excess else Status.ROUNDED
             return Outcome(out.astype(raw.dtype), np.zeros(len(plan.residual)), status, wider)
     return Outcome(constant, np.zeros(len(plan.residual)), Status.RELAXED, _excess(constant, local, rows))
 

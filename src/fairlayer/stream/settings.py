@@ -34,6 +34,7 @@ class Settings:
     each_batch: bool = False
     discrepancy: str = "squared"
     simplex: bool = False  # outputs are probabilities of several classes
+    classes: Any = ()  # what they are called; none where they go by their numbers
     rules: ConstraintSet = field(init=False)
     tolerances: tuple[float, ...] = field(init=False)  # the largest gap that each constraint allows
     quantity: Quantity = field(init=False)  # what is summed: follows from the constraints
@@ -41,12 +42,15 @@ class Settings:
     def __post_init__(self) -> None:
         """Check what a user asks for."""
         rules, policy, discrepancy = ConstraintSet(self.constraints), self.policy, self.discrepancy
+        classes = () if self.classes is None else tuple(map(str, self.classes))
         if not rules.constraints or rules.matrices:
             raise InputError("constraints of a stream must be fairness constraints, at least one; Affine is not.")
         if policy not in POLICY_NAMES:
             raise InputError(f"policy must be one of {list(POLICY_NAMES)}; got {policy!r}.")
         if self.simplex:
             _check_simplex(rules, self.bounds, policy, discrepancy)
+        elif classes:
+            raise InputError("classes names probabilities of classes: add simplex=True, or leave it out.")
         if self.each_batch and policy != "ledger":
             raise InputError(f"each_batch needs policy='ledger'; got {policy!r}, which has its own rule for batches.")
         if any(isinstance(tolerance, torch.Tensor) for tolerance in rules.tolerances()):
@@ -73,7 +77,7 @@ class Settings:
                 f"policy={policy!r}, discrepancy={discrepancy!r} and each_batch={self.each_batch!r}."
             )
         read: dict[str, Any] = {"b_tau": read_whole(self.b_tau, "b_tau"), "eta": read_positive(self.eta, "eta")}
-        read |= {"rules": rules, "tolerances": rules.allowed(), "quantity": quantity}
+        read |= {"rules": rules, "tolerances": rules.allowed(), "quantity": quantity, "classes": classes}
         for name, value in {**read, "bounds": (box.lowest, box.highest)}.items():
             object.__setattr__(self, name, value)
 
@@ -93,6 +97,8 @@ class Settings:
         """Refuse outputs, of shape (n,) or (n, d), that are not what these settings are for."""
         if self.simplex:
             check_class_shape(outputs)
+            if self.classes and outputs.shape[1] != len(self.classes):
+                raise InputError(f"z has {outputs.shape[1]} columns, and classes names {len(self.classes)}: name each.")
             check_probabilities(outputs.astype(np.float64), self.discrepancy, float(np.finfo(outputs.dtype).eps) / 2)
             return
         for column in outputs.T if outputs.ndim == 2 else [outputs]:
@@ -133,6 +139,8 @@ class Settings:
             data["discrepancy"] = self.discrepancy
         if self.simplex:
             data["simplex"] = True
+        if self.classes:
+            data["classes"] = list(self.classes)
         return json.dumps(data)
 
     def describe(self) -> dict[str, str]:
@@ -147,7 +155,7 @@ class Settings:
         if self.discrepancy != "squared":
             words["discrepancy"] = self.discrepancy
         if self.simplex:
-            words["outputs"] = "probabilities of classes"
+            words["outputs"] = " ".join(["probabilities of classes", ", ".join(self.classes)]).strip()
         return words
 
     @classmethod

@@ -55,6 +55,7 @@ class Stream:
     simplex: outputs are the probabilities of d classes, shape (n, d): the pooled gap of every class is within the
     tolerance after every batch, and rows stay on the simplex. MeanParity, with "squared" or "entropy". Without it the
     columns of outputs of shape (n, d) are independent; each is kept by itself.
+    classes: what the classes are called in certificates and gaps, column by column; their numbers by default.
     timeout: seconds to wait for a stream that another process is writing to.
     """
 
@@ -72,10 +73,11 @@ class Stream:
         each_batch: bool = False,
         discrepancy: str = "squared",
         simplex: bool = False,
+        classes: Sequence[str] | None = None,
         timeout: float = 10.0,
         levels: Mapping[Name, Sequence[Label]] | None = None,
     ):
-        settings = Settings(constraints, bounds, policy, b_tau, eta, each_batch, discrepancy, simplex)
+        settings = Settings(constraints, bounds, policy, b_tau, eta, each_batch, discrepancy, simplex, classes)
         if warm_start is not None and policy != "ledger":
             raise InputError(f"warm_start needs policy='ledger'; got {policy!r}, which learns nothing from past data.")
         if not isinstance(name, str):
@@ -142,6 +144,9 @@ class Stream:
             if location is None
             else SqlStore(open_database(location, timeout, read_only), name, configuration)
         )
+        if self._store.configuration != configuration:  # classes are called as they were when the stream was made
+            self.settings = Settings.from_text(self._store.configuration)
+            self.ledger = self._read_ledger(None)
         self._group = GroupCommit(self._whole, self._store.place)
         if location is not None and not read_only:
             # Before the first transaction: nobody waits for a lock meanwhile.
