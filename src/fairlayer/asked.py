@@ -143,7 +143,8 @@ class Asked(NamedTuple):
             levels=self.levels,
             in_parts=not (rules.about_decisions or self.simplex or isinstance(self.discrepancy, Conic)),
         )
-        self.refuse_absent(system)
+        if self.absent == "raise":
+            self.refuse_absent(system)
         return system
 
     def refuse_absent(self, system: System) -> None:

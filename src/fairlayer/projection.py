@@ -109,7 +109,9 @@ def project(
         rules, groups, targets, features, weights, absent, infeasible, path, bounds, kind, levels, surrogate,
         temperature, ranks, simplex,
     )  # fmt: skip
-    return _answer(z, asked) if confidence is None else _settled(z, asked, confidence)
+    if confidence is not None:
+        return _settled(z, asked, confidence)
+    return _project(z, asked) if isinstance(z, Tensor) else _answer(z, asked)
 
 
 def _answer(z: Any, asked: Asked) -> Solution:

@@ -55,6 +55,6 @@ class _Informed:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._model, name)
-        asked = name in ("predict", "predict_proba", "decision_function")
-        known = partial(found, sensitive_features=self._sensitive_features)
-        return update_wrapper(known, found) if asked else found
+        if name not in ("predict", "predict_proba", "decision_function"):
+            return found
+        return update_wrapper(partial(found, sensitive_features=self._sensitive_features), found)
