@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.compiled import compiled
+from fairlayer.compiled import compiled, same_bits
 
 UNIT = 2.0**-53  # relative rounding error of float64, in which other sums are taken
 TINY = 2.0**-1074  # the least float64 above zero
@@ -54,18 +54,18 @@ def accumulate(values, cell, weight, limbs):
 
     limbs: (G, LIMBS), or (G, PRODUCT_LIMBS) with weights. A limb has room for 2^31 values.
     """
-    bits = values.view(np.int64)
     if weight.size == 0:
         for i in range(values.size):
-            place, mantissa = whole_of(bits[i])
-            add_whole(limbs[cell[i]], place, mantissa, bits[i] < 0)
+            bits = same_bits(values[i])
+            place, mantissa = whole_of(bits)
+            add_whole(limbs[cell[i]], place, mantissa, bits < 0)
         return
-    factor = weight.view(np.int64)
     for i in range(values.size):
-        place, a = whole_of(bits[i])
-        other, b = whole_of(factor[i])
+        bits, factor = same_bits(values[i]), same_bits(weight[i])
+        place, a = whole_of(bits)
+        other, b = whole_of(factor)
         place += other
-        negative = (bits[i] < 0) != (factor[i] < 0)
+        negative = (bits < 0) != (factor < 0)
         sums = limbs[cell[i]]
         add_whole(sums, place, (a & _HALF) * (b & _HALF), negative)
         add_whole(sums, place + 27, (a & _HALF) * (b >> 27), negative)

@@ -75,6 +75,7 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
     result = _attempt(task, task.system.rows, unit)
     if result.outcome == DONE and result.holds:
         return _near(task, result), 0.0
+    task = task._replace(system=task.system.flat())
     _refuse(task, result)
     if result.outcome == DONE:
         # Missed by so little that only rational arithmetic can tell?
@@ -113,6 +114,7 @@ def _near(task: Task, result: Result) -> Result:
     y, z = (as_numpy(side).astype(np.float64) for side in (result.value, task.z))
     if is_near(task, result.nu, result.missed, _norm(task, y - z), _norm(task, y)):
         return result
+    task = task._replace(system=task.system.flat())
     careful = _careful(task)
     if careful is None:
         return result._replace(beyond=_beyond(task, result.nu, result.value))

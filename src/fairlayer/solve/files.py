@@ -112,11 +112,6 @@ def certify_passes(passes: Passes, system: System) -> Facts:
     return Facts(system.view, statistics(rows, found.outputs), np.zeros(len(rows.offset)), missed)
 
 
-def project_chunks(chunks: Chunks, system: System, bounds: Any = None) -> Shifts:
-    """`project_passes` over chunks."""
-    return project_passes(ChunkPasses(chunks, len(system.weight)), system, bounds)
-
-
 def certify_chunks(chunks: Chunks, system: System) -> Facts:
     """`certify_passes` over chunks."""
     return certify_passes(ChunkPasses(chunks, len(system.weight)), system)

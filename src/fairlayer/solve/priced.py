@@ -15,7 +15,7 @@ from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.rows import EACH, KIND, LOWER, UPPER, Rows
 from fairlayer.compiled import compiled
 from fairlayer.solve.active_set import forward
-from fairlayer.solve.driver import DONE, FINISHED, MEASURE, OUTCOME, SUMS, proceed
+from fairlayer.solve.driver import DONE, FINISHED, MEASURE, OUTCOME, SUMS, next_request
 from fairlayer.solve.families import largest_excess, pair_gram, worst_row
 from fairlayer.solve.loops import gather, measure, start_solve, take_sums, write
 from fairlayer.solve.newton import (
@@ -80,7 +80,7 @@ def _widened(rows, excess):
     for f in range(family.shape[1]):
         family[LOWER, f] -= excess
         family[UPPER, f] += excess
-    return Rows(rows.start, rows.statistic, rows.value, rows.offset, rows.present, rows.first, family)
+    return Rows(rows.start, rows.statistic, rows.value, rows.offset, rows.present, rows.first, family, rows.part)
 
 
 @compiled
@@ -94,7 +94,7 @@ def _project(samples, rows, count, weight, start):
             take_sums(SQUARED, samples, of_cell[SHIFT], of_cell[S], of_cell[D])
         else:
             measure(SQUARED, samples, of_cell[S], of_cell[D], of_cell[ABSOLUTE], of_cell[SQUARE])
-        request = proceed(solve)
+        request = next_request(solve)
     found = request != FINISHED and solve.search.number[OUTCOME] == DONE
     return found, solve.search.statistic[TRIAL], of_cell[SHIFT], of_cell[D]
 
