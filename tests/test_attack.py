@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,20 @@ class TestCancellation:
             solution = project(problem.z, constraints=MeanParity(tolerance), **data)
             holds = max(exact_violations(asked.rows, solution.value)) <= 0
             assert holds == solution.satisfied
+
+
+@PATHS
+@pytest.mark.parametrize("weights", [None, [1.0, 3.0, 1.5, 2.0, 0.7]])
+def test_gaps_of_large_outputs_are_exact(path, weights):
+    """Means of 1e16 are rounded to 2, their differences are not."""
+    z, groups = np.array([1e16, 1e16 + 6, 1e16 - 8, 1e16 + 10, 1e16 + 2]), np.array([0, 0, 1, 1, 2])
+    problem = Problem(z, [MeanParity(3.0)], groups, weights=None if weights is None else np.array(weights))
+    solution = project(z, **problem.arguments(), path=path)
+    assert_true(problem, solution)
+    assert solution.gaps.tolist() == [float(row.exact(solution.value)) for row in problem.rows]
+    measured = fairlayer.gaps.measure(solution.value, ConstraintSet(problem.constraints), groups, weights=weights)
+    assert measured.values.tolist() == solution.gaps.tolist()
+    assert pickle.loads(pickle.dumps(solution)).gaps.tolist() == solution.gaps.tolist()
 
 
 class TestScales:
