@@ -138,19 +138,33 @@ class Attacked(NamedTuple):
         """Verdicts that begin with a word."""
         return sum(count for verdict, count in self.tally.items() if verdict.startswith(word))
 
+    def with_more(self, other: "Attacked") -> "Attacked":
+        """Both together."""
+        return Attacked(
+            self.problems + other.problems,
+            self.tally + other.tally,
+            self.failures + other.failures,
+            max(self.slowest, other.slowest),
+            max(self.furthest, other.furthest),
+        )
 
-def attack(seed: int, problems: int) -> Attacked:
-    """Solve and judge problems with outliers, mixed scales and weights over 12 decades."""
+
+def warm(seed: int) -> None:
+    """Solve some problems first: what is compiled on the way is nobody's time."""
     torch.set_num_threads(1)
-    for number in range(_WARM):  # what is compiled on the way is nobody's time
-        judge(*draw(seed + 1, number)[:2])
+    for number in range(_WARM):
+        judge(*draw(seed, number)[:2])
+
+
+def attack(seed: int, numbers: range) -> Attacked:
+    """Solve and judge problems with outliers, mixed scales and weights over 12 decades."""
     tally: Counter[str] = Counter()
     failures, slowest, furthest = [], 0.0, 0.0
-    for number in range(problems):
+    for number in numbers:
         problem, dtype, about = draw(seed, number)
         verdict = judge(problem, dtype)
         tally[verdict.text] += 1
         slowest, furthest = max(slowest, verdict.seconds), max(furthest, verdict.excess)
         if verdict.text.startswith(("false", "failed")):
             failures.append({"number": number, "verdict": verdict.text, **about})
-    return Attacked(problems, tally, failures, slowest, furthest)
+    return Attacked(len(numbers), tally, failures, slowest, furthest)

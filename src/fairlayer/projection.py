@@ -9,6 +9,7 @@ function `project` here, and the module `FairLayer` in layer.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ from fairlayer.solution import Facts, JointFacts, ProblemFacts, Solution, Status
 from fairlayer.solve import Task, is_compiled, solve
 from fairlayer.solve.conic import Conic
 from fairlayer.solve.discrepancy import Discrepancy, find_discrepancy, has_loops
+from fairlayer.solve.exact import exact_statistics
 from fairlayer.solve.gathering import gather
 from fairlayer.solve.opening import Whole, open_batch
 from fairlayer.solve.part import Part, per_sample, shared_settings
@@ -201,7 +203,8 @@ def _project_bound(z: Tensor, system: System, box: Box, asked: Asked, compiled: 
         return _project_conic(z, asked, system, box)
     task = Task(z.detach().contiguous(), system, box, asked.discrepancy, compiled)
     result, excess = solve(task, relax=relax)
-    facts = Facts(system.view, result.statistics, result.nu, result.missed, excess, result.beyond)
+    exact = partial(exact_statistics, result.value, system)
+    facts = Facts(system.view, result.statistics, result.nu, result.missed, excess, result.beyond, exact=exact)
     return Solution(attach_gradient(z, task, result, excess), facts)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -71,8 +72,12 @@ class Facts:
         optimality_gap: float = 0.0,
         ties: int = 0,
         status: Status | None = None,
+        exact: Callable[[], list[Fraction] | None] | None = None,
     ):
-        """status: where it does not follow from the rest, as where the policy of a stream says what it promises."""
+        """status: where it does not follow from the rest, as where the policy of a stream says what it promises.
+
+        exact: gives the statistics without rounding, or None where that would take too long.
+        """
         self.view = view
         self.statistics = statistics  # (K,) such as the means of groups
         self.nu = nu  # (K,) their multipliers; None where they are not known
@@ -81,6 +86,7 @@ class Facts:
         self.optimality_gap = optimality_gap  # of the squared change, where no nearer output was found
         self.ties = ties
         self._status = status
+        self._exact = exact
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -95,7 +101,7 @@ class Facts:
     @property
     def gaps(self) -> np.ndarray:
         """Value of each row."""
-        return self.view.values(self.statistics)
+        return self.view.exact_values(self.statistics, self._exact)
 
     @property
     def multipliers(self) -> np.ndarray:

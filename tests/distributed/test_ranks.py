@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from conformance import CASES, assert_holds, make_problem
+from duality import distance, least_distance, rounding_norm
 from fairlayer import (
     Affine,
     ConditionalParity,
@@ -25,7 +26,8 @@ from fairlayer import (
     project,
 )
 from fairlayer.solution import RecordedFacts, Status
-from formulas import Problem
+from formulas import Problem, plain
+from test_attack import stored_problem
 
 UNSUPPORTED = {"affine", "with a matrix"}
 SPREAD = [name for name in CASES if name not in UNSUPPORTED]
@@ -150,6 +152,21 @@ def test_tensor_operations_give_the_same_bits(pool):
         assert_same(batch)
     for compiled, tensor in zip(results[:-2:2], results[1:-2:2], strict=True):
         assert_same([compiled[0], *tensor])
+
+
+@pytest.mark.parametrize("name", ["a coarse light group among heavy ones", "coarse light samples in four attributes"])
+def test_outputs_that_are_not_the_nearest(pool, name):
+    """Aiming inside for the sake of light groups moves heavy ones: then ranks look for a nearer output too."""
+    rng = np.random.default_rng(13)
+    problem, dtype = stored_problem(name)
+    arguments = arguments_of(problem, dtype, rng)
+    (results,) = run_splits(pool, [arguments], rng)
+    assert_same(results)
+    alone = project(arguments["z"], **problem.arguments())
+    assert results[0]["status"] == alone.status.name
+    y, optimum = plain(results[0]["value"]).astype(np.float64), least_distance(problem, alone.multipliers)
+    allowed = max((1 + 1e-6) * optimum, (optimum**2 + alone.optimality_gap) ** 0.5)
+    assert distance(problem, y) <= allowed + rounding_norm(problem, y, dtype)
 
 
 @pytest.mark.parametrize("discrepancy", ["entropy", "logits", "kl"])

@@ -321,4 +321,4 @@ def _refuse(task: Task, result: Result) -> None:
         )
 
 
-__all__ = ["Task", "infeasible", "is_compiled", "solve", "statistic_scale"]
+__all__ = ["Task", "infeasible", "is_compiled", "is_near", "solve", "statistic_scale"]

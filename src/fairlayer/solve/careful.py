@@ -116,7 +116,7 @@ class _Rounding:
         digit = self.weight * np.maximum(np.abs(point.y.high), info.tiny) * info.eps
         self.order = np.argsort(np.where(held, -np.inf, -digit), kind="stable")
         # By cell: the weight of what rounding may leave of all outputs, and that of the last digit of the finest.
-        left = np.where(held, self.weight * apart, 0.5 * digit * self.moves)
+        left = self.weight * np.where(held, apart, 0.0) + 0.5 * digit * self.moves
         self.all_digits = np.bincount(self.cell, weights=left, minlength=self.cells)
         self.last_digits = np.full(self.cells, np.inf)
         np.minimum.at(self.last_digits, self.cell[self.moves], digit[self.moves])

@@ -33,7 +33,7 @@ def distances(z: np.ndarray, y: np.ndarray, system: System, box: Box, nu: np.nda
     heaviest = power_to_one(weight.max(initial=0.0))
     w, z = Twofold(weight[some] * heaviest), z[some] * unit
     lo, hi = (np.broadcast_to(side.astype(np.float64) * unit, len(y))[some] for side in (box.lo, box.hi))
-    means, (price, allowed) = exact_means(system), _prices(system, nu * (unit * heaviest), unit)
+    means, (price, allowed) = exact_means(system), _prices(system, nu * heaviest * unit, unit)
     shift = means.value * (1.0 / heaviest) * price[system.rows.statistic]
     shift = shift.sums(entry_cells(system), len(system.weight))[as_numpy(system.cell).astype(np.int64)[some]]
     nearest = Twofold(z) - shift

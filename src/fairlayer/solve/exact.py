@@ -28,16 +28,19 @@ _NO_WEIGHTS = np.zeros(0)
 _SECONDS = 1.0
 
 
-def exact_statistics(value: np.ndarray, system: System) -> list[Fraction]:
-    """(K,) the statistics of float64 outputs."""
+def exact_statistics(value: Any, system: System) -> list[Fraction] | None:
+    """(K,) the statistics of outputs, of any kind; None where there is too much to work out."""
+    system = system.flat()
     rows, plan = system.rows, system.view.plan
+    if len(rows.value) > MOST_ENTRIES:
+        return None
     cell, size = as_numpy(system.cell).astype(np.int32), len(system.weight)
 
     def sums(values: Any, weights: np.ndarray) -> list[int]:
         return whole_numbers(cell_limbs(values, cell, weights, size))
 
     # In units of 2^-1074, once more where there are weights: of quotients, 2^-1074 is left either way.
-    outputs = sums(value, system.weights)
+    outputs = sums(as_numpy(value), system.weights)
     weight = sums(system.weights, _NO_WEIGHTS) if len(system.weights) else system.samples.astype(int).tolist()
     residuals = outputs
     if system.targets is not None:
@@ -59,11 +62,10 @@ def exact_statistics(value: np.ndarray, system: System) -> list[Fraction]:
 
 def exact_shortfalls(value: np.ndarray, system: System, missed: np.ndarray) -> np.ndarray:
     """(F,) by how much each family is missed, its sign exact; `missed`, which may be too much, if there is too much."""
-    rows = system.rows
-    if len(rows.value) > MOST_ENTRIES:
-        return missed
+    rows, (lower, upper) = system.rows, system.stated
     q = exact_statistics(value, system)
-    lower, upper = system.stated
+    if q is None:
+        return missed
     beyond = [-np.inf] * len(rows.kind)
     for f, (begin, end) in enumerate(zip(rows.first[:-1].tolist(), rows.first[1:].tolist(), strict=True)):
         here = [q[k] for k in range(begin, end) if rows.present[k]]

@@ -18,7 +18,7 @@ from fairlayer.arrays import as_numpy
 from fairlayer.binding.exact_sums import PRODUCT_LIMBS, UNIT, accumulate, carry, round_sums
 from fairlayer.binding.process_group import Ranks
 from fairlayer.errors import FairlayerError, InputError, RankError
-from fairlayer.solve import Task, is_compiled, solve
+from fairlayer.solve import Task, is_compiled, is_near, solve
 from fairlayer.solve.discrepancy import Discrepancy
 from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, WRITE, begin, proceed
 from fairlayer.solve.gathering import gather
@@ -108,6 +108,19 @@ class RankPasses:
         carry(limbs)
         round_sums(self.held.total(self.ranks, limbs), of_cell[S], of_cell[ERROR])
 
+    def norms(self) -> tuple[float, float]:
+        """The distances of the output from z and from 0, by weight; the same for any split."""
+        y, z = (as_numpy(side).astype(np.float64) for side in (self.written, self.held.part.z))
+        unit = self.whole.largest or 1.0  # squares of large outputs may be beyond the range of floats
+        limbs, only = np.zeros((2, PRODUCT_LIMBS), dtype=np.int64), np.zeros(len(y), dtype=np.int32)
+        for k, values in enumerate((y - z, y)):
+            accumulate((values / unit) ** 2, only, self.weights, limbs[k : k + 1])
+        carry(limbs)
+        sums, error = np.empty(2), np.empty(2)
+        round_sums(self.held.total(self.ranks, limbs), sums, error)
+        distance, size = (unit * np.sqrt(sums)).tolist()
+        return distance, size
+
 
 def solve_ranks(task: Task, whole: Whole, relax: bool = False) -> tuple[Result, float]:
     """Project this rank's share of a batch; the result, and by how much the rows had to give way.
@@ -136,15 +149,19 @@ def solve_ranks(task: Task, whole: Whole, relax: bool = False) -> tuple[Result, 
     while request != FINISHED:
         passes.answer(request, of_cell)
         request = proceed(driver)
-    if driver.search.number[OUTCOME] != DONE or not (driver.family[MISSED] <= 0.0).all():
+    nu, missed = driver.search.statistic[TRIAL], driver.family[MISSED]
+    if driver.search.number[OUTCOME] != DONE or not (missed <= 0.0).all():
+        return _solve_gathered(task, whole, relax)
+    weighted = passes.weights is not None and task.discrepancy.name == "squared"
+    if weighted and not is_near(task, nu, missed, *passes.norms()):
         return _solve_gathered(task, whole, relax)
     result = Result(
         outcome=DONE,
         value=passes.value,
-        nu=driver.search.statistic[TRIAL],
+        nu=nu,
         shift=of_cell[SHIFT],
         slopes=of_cell[D],
-        missed=driver.family[MISSED],
+        missed=missed,
         statistics=statistics(system.rows, of_cell[S]),
         absolute=of_cell[CELL_ABSOLUTE],
     )
