@@ -28,6 +28,7 @@ from fairlayer.solve.dense import (
     Z,
     fill_gram,
     find_output,
+    is_near,
     new_room,
     row_values,
     rows_hold,
@@ -145,13 +146,14 @@ def solve_batch(first, last, z, matrices, out, ends):
                 out[b, c] = y
                 output[Y, c] = y
                 ends.free[b, c] = y == raw
-        if found and rows_hold(A, lower, upper, room):
+        # With weights, rows that are aimed inside their bounds may move the heavy with the light.
+        if found and rows_hold(A, lower, upper, room) and (weight.size == 0 or is_near(unit, room)):
             ends.done[b] = True
             for k in range(m):
                 of_row[0, b, k], of_row[1, b, k], of_row[2, b, k] = row[VALUE, k], row[NU, k], row[MISSED, k]
             continue
         outcome, nu, _, slopes, missed, value, _ = _solve_alone(z[b], A, lower, upper, weight, lo, hi, unit, out[b])
-        ends.done[b] = outcome == DONE and all_hold(missed)
+        ends.done[b] = outcome == DONE and all_hold(missed) and weight.size == 0
         for k in range(m):
             of_row[0, b, k], of_row[1, b, k], of_row[2, b, k] = value[k], nu[k], missed[k]
         for c in range(n):
