@@ -18,7 +18,7 @@ CONSTRAINTS = {
     "parity": [MeanParity(0.01)],
     "ratio": [RatioParity(0.95)],
     "odds and pairs": [EqualizedOdds(0.02), MeanParity(0.03, over=[(0, 11), (3, 4), 7])],
-    "residuals": [EqualizedResiduals(0.01), MeanParity(0.05)],
+    "residuals": [EqualizedResiduals(0.01), MeanParity(0.5)],
 }
 
 

@@ -20,6 +20,7 @@ from fairlayer import (
     Stream,
     project,
 )
+from fairlayer.errors import StoreError
 from fairlayer.solution import Status
 
 every_kind = pytest.mark.parametrize("kind", ["entropy", "squared"])
@@ -336,3 +337,35 @@ def test_targets_of_several_outputs():
     for stream in (Stream([MeanParity(0.1)], policy="primal-dual"),):
         with pytest.raises(InputError, match="one output per sample"):
             stream.update(z, groups)
+
+
+def test_classes_have_names(tmp_path):
+    rng = np.random.default_rng(0)
+    asked = {"simplex": True, "store": tmp_path / "s.db"}
+    batch = probabilities(rng, 20, 3), np.arange(20) % 2
+    named = Stream([MeanParity(0.05)], classes=["a", "b", "c"], **asked)
+    assert any(row.endswith("class b") for row in named.update(*batch).rows)
+    assert "class c" in str(named.certificate())
+    named.close()
+    again = Stream([MeanParity(0.05)], **asked)  # by whoever does not know the names
+    again.update(*batch)
+    assert "class c" in str(again.certificate())
+    assert again.verify()
+    again.close()
+    with pytest.raises(StoreError, match="classes"):
+        Stream([MeanParity(0.05)], classes=["a", "c", "b"], **asked)
+    with pytest.raises(InputError, match="names 2"):
+        Stream([MeanParity(0.05)], simplex=True, classes=["a", "b"]).update(*batch)
+    with pytest.raises(InputError, match="simplex=True"):
+        Stream([MeanParity(0.05)], classes=["a", "b"])
+
+
+def test_a_stream_without_names_continues_without(tmp_path):
+    rng = np.random.default_rng(0)
+    asked = {"simplex": True, "store": tmp_path / "s.db"}
+    batch = probabilities(rng, 20, 3), np.arange(20) % 2
+    Stream([MeanParity(0.05)], **asked).update(*batch)
+    later = Stream([MeanParity(0.05)], classes=["a", "b", "c"], **asked)
+    later.update(*batch)
+    assert "class 2" in str(later.certificate())
+    assert later.verify()

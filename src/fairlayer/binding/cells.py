@@ -65,7 +65,7 @@ class Cells(NamedTuple):
     samples: np.ndarray  # (G,) float64
     weight: np.ndarray  # (G,) float64
     levels: Levels
-    part: np.ndarray = NO_PARTS  # (facets, G) int32 the parts of each cell, numbered facet after facet
+    part: np.ndarray = NO_PARTS  # (facets, G) uint32 the parts of each cell, numbered facet after facet
 
 
 def assign_cells(
@@ -141,7 +141,7 @@ def _in_parts(columns: Sequence[Column], facets: list[tuple[int, ...]], n: int, 
         code += own.cell
         size *= len(own.samples)
     index, some = _numbered(code, size)
-    part, begin = np.empty((len(facets), len(some)), dtype=np.int32), 0
+    part, begin = np.empty((len(facets), len(some)), dtype=np.uint32), 0
     for own, of_cell in zip(each, part, strict=True):
         of_cell[:] = own.cell[some]
         of_cell += begin

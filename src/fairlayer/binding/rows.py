@@ -10,7 +10,7 @@ from fairlayer.compiled import compiled
 
 EACH, DIFFERENCE, RATIO = 0, 1, 2  # how the statistics of a family are compared
 KIND, COEFFICIENT, LOWER, UPPER = 0, 1, 2, 3  # places in Rows.family
-NO_PARTS = np.zeros((0, 0), dtype=np.int32)  # every cell is a part of its own
+NO_PARTS = np.zeros((0, 0), dtype=np.uint32)  # every cell is a part of its own
 
 
 class Rows(NamedTuple):
@@ -36,7 +36,7 @@ class Rows(NamedTuple):
     present: np.ndarray  # (K,) whether any sample counts towards it
     first: np.ndarray  # (F + 1,)
     family: np.ndarray  # (4, F) kind, ratio, lower and upper of each family
-    part: np.ndarray = NO_PARTS  # (parts of a cell, G) int32, or NO_PARTS
+    part: np.ndarray = NO_PARTS  # (parts of a cell, G) uint32, or NO_PARTS
 
     @property
     def kind(self) -> np.ndarray:

@@ -99,7 +99,7 @@ def _new_rows(m, n):
     for k in range(m):
         present[k] = True
     return Rows(
-        start, statistic, np.empty(n * m), np.zeros(m), present, first, np.empty((4, m)), np.empty((0, 0), np.int32)
+        start, statistic, np.empty(n * m), np.zeros(m), present, first, np.empty((4, m)), np.empty((0, 0), np.uint32)
     )
 
 

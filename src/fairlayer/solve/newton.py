@@ -99,10 +99,10 @@ def shifts(rows, nu, shift):
     own = np.empty(rows.start.size - 1)
     _part_shifts(rows, nu, own)
     for c in range(shift.size):
-        total = 0.0
-        for j in range(rows.part.shape[0]):
-            total += own[rows.part[j, c]]
-        shift[c] = total
+        shift[c] = own[rows.part[0, c]]
+    for j in range(1, rows.part.shape[0]):
+        for c in range(shift.size):
+            shift[c] += own[rows.part[j, c]]
 
 
 @compiled(inner=True)
@@ -118,33 +118,40 @@ def gram(rows, slopes):
 def _fill_gram(rows, slopes, line, H):
     """The same into H. line: (K,) zeros, and so again at the end.
 
-    Where cells have several parts, the statistics of each are first added up over what the cells of another have: so
-    a cell is met once for every entry of its parts, not for every two.
+    Of cells that are made of parts, half of H is added up part by part: half of what a part has by itself, and, over
+    its cells, what the parts have that come after it. So a cell is met once for every entry, not for every two.
     """
-    K, parts, several = rows.offset.size, rows.start.size - 1, rows.part.shape[0]
-    _fill_part_gram(rows, over_parts(rows.part, parts, slopes), line, H)
-    if several < 2:
+    if rows.part.size == 0:
+        _fill_plain_gram(rows, slopes, line, H)
         return
-    beside = np.zeros((parts, K))
-    for c in range(slopes.size):
-        for j in range(several - 1):
-            own = beside[rows.part[j, c]]
-            for i in range(j + 1, several):
-                p = rows.part[i, c]
-                for e in range(rows.start[p], rows.start[p + 1]):
-                    own[rows.statistic[e]] += rows.value[e] * slopes[c]
+    K, parts, several = rows.offset.size, rows.start.size - 1, rows.part.shape[0]
+    statistic, value, of_part = rows.statistic.view(np.uint64), rows.value, over_parts(rows.part, parts, slopes)
+    lines = np.zeros((parts, K))
     for p in range(parts):
         for e in range(rows.start[p], rows.start[p + 1]):
-            k = rows.statistic[e]
-            for i in range(K):
-                if beside[p, i] != 0.0:  # no statistic belongs to two parts of a cell
-                    H[k, i] += rows.value[e] * beside[p, i]
-                    H[i, k] = H[k, i]
+            lines[p, statistic[e]] = 0.5 * of_part[p] * value[e]
+    for j in range(several):
+        for i in range(j + 1, several):
+            for c in range(slopes.size):
+                own, other, slope = lines[rows.part[j, c]], rows.part[i, c], slopes[c]
+                for e in range(rows.start[other], rows.start[other + 1]):
+                    own[statistic[e]] += slope * value[e]
+    H[:] = 0.0
+    for p in range(parts):
+        for e in range(rows.start[p], rows.start[p + 1]):
+            total, own = H[statistic[e]], lines[p]
+            for k in range(K):
+                total[k] += value[e] * own[k]
+    for k in range(K):
+        for i in range(k + 1):
+            both = H[k, i] + H[i, k]
+            H[k, i] = both
+            H[i, k] = both
 
 
 @compiled(inner=True, borrows=True)
-def _fill_part_gram(rows, slopes, line, H):
-    """As much of it as is due to every part by itself. slopes: (parts,)."""
+def _fill_plain_gram(rows, slopes, line, H):
+    """The same of cells that are parts of their own."""
     K, G = rows.offset.size, slopes.size
     for k in range(K):
         for i in range(K):
@@ -405,13 +412,12 @@ def advance(rows, search):
     """
     parts, of_cell = rows.start.size - 1, search.cell
     total, size = np.zeros(parts), np.zeros(parts)
-    for c in range(of_cell.shape[1]):  # outputs may have grown, or be small differences of large numbers
-        S_c, size_c = of_cell[S, c], abs(of_cell[S, c]) + of_cell[D, c] * abs(of_cell[SHIFT, c])
-        if rows.part.size == 0:
-            total[c], size[c] = S_c, size_c
-        for j in range(rows.part.shape[0]):
-            p = rows.part[j, c]
-            total[p], size[p] = total[p] + S_c, max(size[p], size_c)
+    for j in range(max(rows.part.shape[0], 1)):
+        for c in range(of_cell.shape[1]):
+            p = np.uint32(c) if rows.part.size == 0 else rows.part[j, c]
+            total[p] += of_cell[S, c]
+            # Outputs may have grown, or be small differences of large numbers.
+            size[p] = max(size[p], abs(of_cell[S, c]) + of_cell[D, c] * abs(of_cell[SHIFT, c]))
     return _advance(rows, search, total, size, np.empty(rows.offset.size))
 
 
