@@ -290,12 +290,12 @@ def _together(parts: list[Any], single: int) -> np.ndarray:
 
 def project_batch(z: Tensor, matrices: Matrices) -> tuple[Tensor, Ends]:
     """Project every row of z, (B, n); the value is a function of z."""
-    plain = z.detach().contiguous()
-    out, ends = torch.empty_like(plain), new_ends(len(z), matrices.A.shape[1], z.shape[1])
-    by_threads(len(z), solve_batch, plain.numpy(), matrices, torch.finfo(z.dtype).eps / 2, out.numpy(), ends)
-    if torch.is_grad_enabled() and z.requires_grad:
-        out = _attach_batch(z, (out, matrices, ends))
-    return out, ends
+    given = z.detach().contiguous().numpy()
+    B, n = given.shape
+    out, ends = np.empty_like(given), new_ends(B, matrices.A.shape[1], n)
+    by_threads(B, solve_batch, given, matrices, out, ends)
+    value = torch.from_numpy(out)
+    return (_attach_batch(z, (value, matrices, ends)) if z.requires_grad and torch.is_grad_enabled() else value), ends
 
 
 class _BatchProjection(torch.autograd.Function):
@@ -317,10 +317,10 @@ _attach_batch = super(torch.autograd.Function, _BatchProjection).apply  # as abo
 
 
 def _pulled(gradient: Tensor, matrices: Matrices, ends: Ends) -> Tensor:
-    given = gradient.detach().contiguous()
-    out = torch.empty_like(given)
-    by_threads(len(given), pull_back_batch, given.numpy(), matrices, ends, out.numpy())
-    return out
+    given = gradient.detach().contiguous().numpy()
+    out = np.empty_like(given)
+    by_threads(len(given), pull_back_batch, given, matrices, ends, out)
+    return torch.from_numpy(out)
 
 
 class _PullBack(torch.autograd.Function):

@@ -21,7 +21,7 @@ from fairlayer.binding.rows import EACH, Rows
 from fairlayer.binding.system import System
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
 from fairlayer.solve.careful import MOST_NUMBERS, Careful, solve_carefully
-from fairlayer.solve.certify import scales
+from fairlayer.solve.certify import NEARLY, scales
 from fairlayer.solve.discrepancy import Discrepancy, check_domain, compiled_kind, has_loops, inner_limits, odds_against
 from fairlayer.solve.duality import distances
 from fairlayer.solve.exact import exact_shortfalls, search_grid
@@ -36,7 +36,6 @@ from fairlayer.solve.tensors import solve_tensors
 
 _UNITS = {dtype: torch.finfo(dtype).eps / 2 for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)}
 _NO_START = np.zeros(0)
-_NEARLY = 5e-7  # of the distance: what aiming inside the rows may add to it
 _MOST_WEIGHTS = 1e12  # times the least weight, up to which all are served
 _MOST_SPREAD = 8  # rows by way of which one row makes the outputs of another move
 
@@ -136,7 +135,7 @@ def is_near(task: Task, nu: np.ndarray, missed: np.ndarray, distance: float, siz
 
 def _is_least(task: Task, distance: float, least: float, size: float) -> bool:
     """Whether a distance is the least but for what rounding outputs of this size moves."""
-    return distance <= least * (1.0 + _NEARLY) + _UNITS[task.z.dtype] * size
+    return distance <= least * (1.0 + NEARLY) + _UNITS[task.z.dtype] * size
 
 
 def _norm(task: Task, of_sample: np.ndarray) -> float:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, UPPER, Rows
 from fairlayer.compiled import compiled
 from fairlayer.solve.certify import all_hold
@@ -27,6 +28,7 @@ from fairlayer.solve.dense import (
     Z,
     fill_gram,
     find_output,
+    is_near,
     new_room,
     row_values,
     rows_hold,
@@ -101,25 +103,20 @@ def _new_rows(m, n):
     )
 
 
-@compiled(inner=True, borrows=True)
-def _fill(rows, A, lower, upper, weight):
-    """The rows of a problem."""
+@compiled(inner=True)
+def _solve_alone(z, A, lower, upper, weight, lo, hi, unit, out):
+    """A problem by the general method; as `solve_loops`."""
     m, n = A.shape
+    rows, cell, count = _new_rows(m, n), np.empty(n, dtype=np.int32), np.empty(n)
     for c in range(n):
+        cell[c], count[c] = c, 1.0  # every output is its own cell
         for k in range(m):
-            rows.value[c * m + k] = A[k, c] / weight[c]
+            rows.value[c * m + k] = A[k, c] / weight[c] if weight.size > 0 else A[k, c]
     for k in range(m):
         rows.family[KIND, k], rows.family[COEFFICIENT, k] = EACH, 1.0
         rows.family[LOWER, k], rows.family[UPPER, k] = lower[k], upper[k]
-
-
-@compiled(inline=True)
-def _alone(n):
-    """Every output its own cell: numbers of the cells, and one sample in each."""
-    cell, count = np.empty(n, dtype=np.int32), np.empty(n)
-    for i in range(n):
-        cell[i], count[i] = i, 1.0
-    return cell, count
+    cell_weight = weight if weight.size > 0 else count
+    return solve_loops(SQUARED, z, cell, weight, count, cell_weight, lo, hi, rows, np.empty(0), unit, False, out)
 
 
 def new_ends(B: int, m: int, n: int) -> Ends:
@@ -128,16 +125,15 @@ def new_ends(B: int, m: int, n: int) -> Ends:
 
 
 @compiled
-def solve_batch(first, last, z, matrices, unit, out, ends):
+def solve_batch(first, last, z, matrices, out, ends):
     """Project the rows of z, (B, n), from `first` to before `last`, into `out`, and note the ends."""
     n, m = z.shape[1], matrices.A.shape[1]
-    rows, (cell, count), room = _new_rows(m, n), _alone(n), new_room(m, n)
-    weight, lo, hi, rounded, nothing = matrices.weight, matrices.lo, matrices.hi, out.dtype.type, np.empty(0)
-    cell_weight = weight if weight.size > 0 else count
+    room, rounded, unit = new_room(m, n), out.dtype.type, 2.0**-24 if z.itemsize == 4 else UNIT
+    weight, lo, hi = matrices.weight, matrices.lo, matrices.hi
     output, row, of_row = room.output, room.row, ends.row
     for c in range(n):
         output[LO, c], output[HI, c] = lo[min(c, lo.size - 1)], hi[min(c, hi.size - 1)]
-        output[SHARE, c] = 1.0 / cell_weight[c]
+        output[SHARE, c] = 1.0 / weight[c] if weight.size > 0 else 1.0
     for b in range(first, last):
         A, lower, upper = _problem(matrices, b)
         for c in range(n):
@@ -150,16 +146,14 @@ def solve_batch(first, last, z, matrices, unit, out, ends):
                 out[b, c] = y
                 output[Y, c] = y
                 ends.free[b, c] = y == raw
-        if found and rows_hold(A, lower, upper, room):
+        # With weights, rows that are aimed inside their bounds may move the heavy with the light.
+        if found and rows_hold(A, lower, upper, room) and (weight.size == 0 or is_near(unit, room)):
             ends.done[b] = True
             for k in range(m):
                 of_row[0, b, k], of_row[1, b, k], of_row[2, b, k] = row[VALUE, k], row[NU, k], row[MISSED, k]
             continue
-        _fill(rows, A, lower, upper, cell_weight)
-        outcome, nu, _, slopes, missed, value, _ = solve_loops(
-            SQUARED, z[b], cell, weight, count, cell_weight, lo, hi, rows, nothing, unit, False, out[b]
-        )
-        ends.done[b] = outcome == DONE and all_hold(missed)
+        outcome, nu, _, slopes, missed, value, _ = _solve_alone(z[b], A, lower, upper, weight, lo, hi, unit, out[b])
+        ends.done[b] = outcome == DONE and all_hold(missed) and weight.size == 0
         for k in range(m):
             of_row[0, b, k], of_row[1, b, k], of_row[2, b, k] = value[k], nu[k], missed[k]
         for c in range(n):

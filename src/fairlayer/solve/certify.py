@@ -14,6 +14,8 @@ from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, RATIO, UPPER, over_parts
 from fairlayer.compiled import compiled
 
+NEARLY = 5e-7  # of the distance from z: what aiming inside the rows may add to it
+
 
 @compiled
 def scales(rows, of_cell):

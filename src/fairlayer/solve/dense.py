@@ -14,7 +14,7 @@ import numpy as np
 from fairlayer.binding.exact_sums import UNIT
 from fairlayer.compiled import compiled
 from fairlayer.solve.active_set import backward, forward
-from fairlayer.solve.certify import likely_move, tolerance_of
+from fairlayer.solve.certify import NEARLY, likely_move, tolerance_of
 
 _MOST_ROUNDS, _MOST_GUESSES = 16, 24  # 2 or 3 rounds in practice, of 1 to 3 guesses each
 _PATIENCE = 3  # guesses that need not be better than those before
@@ -125,6 +125,21 @@ def rows_hold(A, lower, upper, room):
         values[k] = q
         hold = hold and missed[k] <= 0.0  # what is no number is not known to hold
     return hold
+
+
+@compiled(small=True, borrows=True)
+def is_near(unit, room):
+    """Whether an output whose rows hold is the nearest but for its rounding, as far as the slack of its rows tells."""
+    output, row = room.output, room.row
+    change, size, cost = 0.0, 0.0, 0.0
+    for c in range(output.shape[1]):
+        change += (output[Y, c] - output[Z, c]) ** 2 / output[SHARE, c]
+        size += output[Y, c] ** 2 / output[SHARE, c]
+    for k in range(row.shape[1]):
+        if row[NU, k] != 0.0:
+            cost -= 2.0 * abs(row[NU, k]) * row[MISSED, k]
+    least = np.sqrt(max(change - cost, 0.0))
+    return change <= _MOST and np.sqrt(change) <= least * (1.0 + NEARLY) + unit * np.sqrt(size)
 
 
 @compiled(small=True, borrows=True)
