@@ -11,9 +11,11 @@ import torch
 
 import fairlayer.solve
 from duality import distance, least_distance, rounding_norm
-from fairlayer import FairlayerError, MeanParity, Status, project
+from fairlayer import FairlayerError, MeanParity, RatioParity, ResidualMean, Status, project
+from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.system import bind
+from fairlayer.solve.duality import distances
 from fairlayer.solve.interior import exact_means, interior_point
 from fairlayer.solve.twofold import Factor, Twofold, gram
 from formulas import Problem, exact_violations, plain
@@ -171,4 +173,36 @@ def test_an_output_that_is_not_the_nearest_says_so():
     optimum = least_distance(problem, solution.multipliers)
     reached = distance(problem, plain(solution.value).astype(np.float64))
     assert solution.satisfied
-    assert reached**2 <= (1 + 2e-6) * optimum**2 + solution.optimality_gap
+    assert reached**2 <= (1 + 1e-15) * (optimum**2 + solution.optimality_gap)
+
+
+def test_a_search_that_ends_short_of_the_optimum_says_so(monkeypatch):
+    """Its rows hold, and how much nearer another output may be is known."""
+    problem, dtype = stored_problem("intersections in boxes of their own")
+    monkeypatch.setattr(fairlayer.solve.interior, "_MOST_STEPS", 10)
+    solution = project(torch.tensor(problem.z).to(dtype), **problem.arguments())
+    y = plain(solution.value).astype(np.float64)
+    assert solution.status is Status.BOUNDED
+    assert max(exact_violations(problem.rows, y)) <= 0
+    assert distance(problem, y) ** 2 <= least_distance(problem, solution.multipliers) ** 2 + solution.optimality_gap
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("constraint", [MeanParity(0.01), RatioParity(0.9), ResidualMean(0.05)])
+def test_the_bound_of_optimality_is_that_of_weak_duality(constraint, weighted):
+    rng = np.random.default_rng(3)
+    n = 40
+    z, groups, targets = rng.random(n) + 0.1, rng.integers(0, 3, (n, 2)), rng.random(n)
+    z += 0.2 * groups[:, 0]
+    weights = 10.0 ** rng.uniform(-3, 3, n) if weighted else None
+    problem = Problem(z, [constraint], groups, (0.0, 2.0), targets, weights=weights)
+    solution = project(z, **problem.arguments())
+    system = bind(ConstraintSet([constraint]), n, groups=groups, targets=targets, weights=weights)
+    box = read_bounds((0.0, 2.0), n, np.float64)
+    reached, least = distances(z, solution.value, system, box, solution.facts.nu)
+    assert reached == pytest.approx(distance(problem, solution.value), rel=1e-15)
+    assert reached * (1 - 1e-9) <= least <= reached
+    if not isinstance(constraint, RatioParity):
+        for scale in (1.0, 0.5):  # any multipliers will do
+            _, least = distances(z, solution.value, system, box, scale * solution.facts.nu)
+            assert least == pytest.approx(least_distance(problem, scale * solution.multipliers), rel=1e-12)

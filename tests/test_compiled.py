@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 
 from fairlayer import compiled
 from fairlayer.solve.newton import gram
+from fairlayer.stream.ready import prepare
 
 SOURCE = Path(compiled.__file__).parent
 FILES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in SOURCE.rglob("*.py")}
@@ -57,10 +59,9 @@ def test_what_does_not_concern_compiled_code_does_not_compile_it_again():
     assert {"solve.newton", "binding.rows", "solve.loops"} <= set(compiled.sources("solve.loops"))
 
 
-_RUN = """
+_LISTEN = """
 import numpy as np
 from numba.core import event
-from fairlayer.binding.exact_sums import exact_sums
 
 class Compiled(event.Listener):
     def on_start(self, event):
@@ -69,20 +70,23 @@ class Compiled(event.Listener):
         pass
 
 event.register("numba:compile", Compiled())
+"""
+_RUN = """
+from fairlayer.binding.exact_sums import exact_sums
 S, error = np.empty(2), np.empty(2)
 exact_sums(np.array([0.1, 0.2, 0.3]), np.array([0, 1, 0], dtype=np.int32), np.empty(0), S, error)
 print(S.tolist())
 """
 
 
+def run(program: str = _RUN) -> list[str]:
+    """What is printed, and before it the names of functions that had to be compiled."""
+    command = [sys.executable, "-c", _LISTEN + program]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
+
+
 def test_what_is_called_by_its_address_is_loaded_with_its_caller(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-
-    def run() -> list[str]:
-        return subprocess.run([sys.executable, "-c", _RUN], capture_output=True, text=True, check=True).stdout.split(
-            "\n"
-        )
-
     first, again = run(), run()
     assert {"exact_sums", "accumulate", "round_sums"} <= set(first)
     assert again == ["[0.4, 0.2]", ""]
@@ -97,3 +101,77 @@ def test_what_is_called_by_its_address_is_loaded_with_its_caller(tmp_path, monke
 def test_what_only_compiled_functions_call_is_refused_to_others():
     with pytest.raises(TypeError, match="gram can be called by compiled functions alone"):
         gram(None, np.ones(1))
+
+
+_LATER = """
+from fairlayer.binding.rows import Rows
+from fairlayer.compiled import compile_all
+from fairlayer.solve.newton import solve_active
+
+def solve(K):
+    family = np.array([[1.0], [1.0], [-0.1], [0.1]])
+    present, first = np.ones(K, dtype=bool), np.array([0, K])
+    rows = Rows(np.arange(K + 1), np.arange(K), np.full(K, 0.5), np.zeros(K), present, first, family)
+    nu = np.zeros(K)
+    nu[0], nu[1] = 1.0, -1.0
+    return solve_active(rows, nu, np.ones(K), np.arange(float(K)))[:2].round(9).tolist()
+
+print(solve(2))
+if ready:
+    compile_all(but="")
+    print("ready")
+print(solve(30))
+"""
+
+
+def test_what_is_seldom_reached_is_compiled_when_it_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    found, again = run("ready = False" + _LATER), run("ready = False" + _LATER)
+    few, many = found.index("[-1.0, 1.0]"), found.index("[-1.0, 1.0]", found.index("[-1.0, 1.0]") + 1)
+    assert "solve_active" in found[:few]
+    assert not {"_solve_many", "solve_sides"} & set(found[:few])
+    assert {"_solve_many", "solve_sides"} <= set(found[few:many])
+    assert again == ["[-1.0, 1.0]", "[-1.0, 1.0]", ""]
+    for file in tmp_path.rglob("*solve_sides*"):
+        file.unlink()
+    beforehand = run("ready = True" + _LATER)
+    assert beforehand[:2] == ["[-1.0, 1.0]", "solve_sides"]
+    assert beforehand[-3:] == ["ready", "[-1.0, 1.0]", ""]
+
+
+def test_a_stream_in_a_store_leaves_nothing_to_be_compiled_in_a_transaction():
+    prepare("ledger")
+    left = {function.py_func.__module__ for function, _ in compiled._Later.waiting.values()}
+    assert left <= {"fairlayer.solve.smooth"}  # of other discrepancies
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_what_borrows_arrays_is_given_none_to_keep(small):
+    def copied(x):
+        return x.copy()
+
+    def first(x):
+        return copied(x)[0]
+
+    for function in (copied, first):
+        function.__module__ = "fairlayer.solve.newton"  # whose digest will do
+    copied = compiled.compiled(inner=not small, small=small)(copied)
+    with pytest.raises(TypeError, match="copied returns an array, but first only borrows"):
+        compiled.compiled(inner=True, borrows=True)(first).compile((numba.float64[::1],))
+    assert compiled.compiled(inner=True)(first).compile((numba.float64[::1],))
+
+
+def test_what_is_compiled_later_returns_what_it_says():
+    def half(x):
+        return 0.5 * x
+
+    half.__module__ = "fairlayer.solve.newton"
+    function = compiled.compiled(inner=True, later="int")(half)
+    with pytest.raises(TypeError, match="half returns float64, not int64"):
+        function.answer((numba.float64,))
+
+
+def test_functions_of_others_compile_as_ever():
+    space = {}
+    exec("def one(x): return x + 1", space)  # it has no module
+    assert numba.njit(space["one"])(1) == 2

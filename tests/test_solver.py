@@ -479,6 +479,18 @@ class TestFeasibility:
         assert scaled == pytest.approx(scale * excess, rel=1e-8)
         assert np.array_equal(same != 0, push != 0)
 
+    @pytest.mark.parametrize("offset", [1e8, -1e12])
+    def test_what_all_have_in_common_does_not_matter(self, offset):
+        """Means around 1e8 are compared with each other, not with 0."""
+        rng = np.random.default_rng(16760)
+        n = 243
+        groups = rng.integers(0, 2, (n, 8))
+        system = bind(ConstraintSet([MeanParity(1e-4)]), n, groups=groups)
+        lo, hi = offset - rng.uniform(0.0, 1.0, n), offset + rng.uniform(0.0, 1.0, n)
+        extremes = (np.bincount(system.cell, side, minlength=len(system.weight)) for side in (lo, hi))
+        excess, _ = least_excess(system.rows, *extremes, np.full(len(system.rows.offset), abs(offset)))
+        assert excess == 0.0
+
     @staticmethod
     def _by_hand(rows: Rows, least: np.ndarray, most: np.ndarray, only: np.ndarray | None = None) -> float:
         """The same with every row listed, as a function of the cell sums."""

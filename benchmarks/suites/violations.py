@@ -13,6 +13,7 @@ The judges are those of the tests: `tests/formulas.py`, `tests/exact.py`, `tests
 
 import importlib
 import math
+import os
 import sys
 import time
 from argparse import Namespace
@@ -20,7 +21,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -47,22 +48,53 @@ PROBLEMS, IN_RATIONALS, COMPARED, OUTLIERS = 100_000, 2_000, 2_000, 20_000
 LIMIT = {torch.float64: 1e-8, torch.float32: 1e-5}
 DOUBT = 2.0**-50  # relative: nearer to its bound than this, a row is evaluated in rational arithmetic
 LISTED = 100  # failures written out
+SHARE = 500  # problems that a process takes at a time
+
+
+class Found(NamedTuple):
+    """What became of ordinary problems."""
+
+    tally: Counter[str]
+    failures: list[dict[str, Any]]
+    errors: dict[torch.dtype, list[float]]  # distances to the optimum of another solver
 
 
 def main(args: Namespace) -> list[Target]:
     """Solve and judge; write violations.json and violations.md."""
     problems = getattr(args, "problems", None) or (500 if args.quick else PROBLEMS)
-    torch.set_num_threads(1)
+    start = time.perf_counter()
+    found = Found(Counter(), [], {dtype: [] for dtype in LIMIT})
+    attacked = outliers.Attacked(0, Counter(), [], 0.0, 0.0)
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), outliers.warm, (args.seed + 1,)) as processes:
+        ordinary = [processes.submit(solve, args.seed, numbers, problems) for numbers in _shares(problems)]
+        others = [
+            processes.submit(outliers.attack, args.seed, numbers)
+            for numbers in _shares(problems * OUTLIERS // PROBLEMS)
+        ]
+        for part in ordinary:
+            tally, failures, errors = part.result()
+            found.tally.update(tally)
+            found.failures.extend(failures)
+            for dtype in LIMIT:
+                found.errors[dtype].extend(errors[dtype])
+        for hard in others:
+            attacked = attacked.with_more(hard.result())
+    return report(args, problems, found, time.perf_counter() - start, attacked)
+
+
+def _shares(problems: int) -> list[range]:
+    return [range(begin, min(begin + SHARE, problems)) for begin in range(0, problems, SHARE)]
+
+
+def solve(seed: int, numbers: range, problems: int) -> Found:
+    """Solve and judge some of the ordinary problems."""
     tally: Counter[str] = Counter()
     failures: list[dict[str, Any]] = []
     errors: dict[torch.dtype, list[float]] = {dtype: [] for dtype in LIMIT}
-    start = time.perf_counter()
-    others = ProcessPoolExecutor(1, get_context("spawn"))  # beside these, on another core
-    attack = others.submit(outliers.attack, args.seed, problems * OUTLIERS // PROBLEMS)
-    for number in range(problems):
+    for number in numbers:
         in_rationals = number % max(problems // IN_RATIONALS, 1) == 0
         compared = number % max(problems // COMPARED, 1) == 0
-        problem, dtype, about = draw(args.seed, number)
+        problem, dtype, about = draw(seed, number)
         try:
             solution = project(torch.tensor(problem.z, dtype=dtype), **problem.arguments())
         except FairlayerError as error:
@@ -79,10 +111,7 @@ def main(args: Namespace) -> list[Target]:
         tally[verdict] += 1
         if verdict.startswith(("broken", "failed")):
             failures.append({"number": number, "verdict": verdict, **about})
-    seconds = time.perf_counter() - start
-    attacked = attack.result()
-    others.shutdown()
-    return report(args, problems, tally, failures, errors, seconds, attacked)
+    return Found(tally, failures, errors)
 
 
 def judge(problem: Any, dtype: torch.dtype, solution: Solution, in_rationals: bool) -> str:
@@ -224,20 +253,13 @@ def _attributes(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
-def report(
-    args: Namespace,
-    problems: int,
-    tally: Counter[str],
-    failures: list[dict[str, Any]],
-    errors: dict[torch.dtype, list[float]],
-    seconds: float,
-    attacked: outliers.Attacked,
-) -> list[Target]:
+def report(args: Namespace, problems: int, found: Found, seconds: float, attacked: outliers.Attacked) -> list[Target]:
     """Write what was found, and give the figures that have a limit."""
+    tally, failures, errors = found
     broken = sum(count for verdict, count in tally.items() if verdict.startswith("broken"))
     failed = sum(count for verdict, count in tally.items() if verdict.startswith("failed"))
-    worst = {str(dtype).removeprefix("torch."): max(found, default=0.0) for dtype, found in errors.items()}
-    compared = {str(dtype).removeprefix("torch."): len(found) for dtype, found in errors.items()}
+    worst = {str(dtype).removeprefix("torch."): max(each, default=0.0) for dtype, each in errors.items()}
+    compared = {str(dtype).removeprefix("torch."): len(each) for dtype, each in errors.items()}
     write_settings(
         args.results / "violations.json",
         args,
@@ -258,7 +280,8 @@ def report(
     lines = [
         "# Violations",
         "",
-        f"{problems:,} random problems, feasible by construction. Seed {args.seed}; {seconds:.0f} s on one core.",
+        f"{problems:,} random problems, feasible by construction. Seed {args.seed}; {seconds:.0f} s on "
+        f"{os.cpu_count()} cores, with those of the second table.",
         "",
         markdown_table(("verdict", "problems"), [(verdict, f"{count:,}") for verdict, count in sorted(tally.items())]),
         "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from fairlayer.binding.system import System, bind
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.decisions.project import read_threshold
 from fairlayer.solve.certify import shortfalls
-from fairlayer.solve.exact import exact_shortfalls
+from fairlayer.solve.exact import exact_shortfalls, exact_statistics
 from fairlayer.solve.newton import statistics
 from fairlayer.solve.tensors import has_float64
 
@@ -101,12 +102,12 @@ def measure(
         values = (outputs >= outputs.dtype.type(read_threshold(rules))).astype(np.float64)
     system = bind_batch(rules, len(values), groups, targets, features, weights, levels)
     view, d = system.view, values.shape[1]
-    found = [exact_statistics(np.ascontiguousarray(values[:, j]), system) for j in range(d)]
+    found = [_measure_column(np.ascontiguousarray(values[:, j]), system) for j in range(d)]
     lower, upper = (np.tile(side, d) for side in view.limits(*system.stated))
     ends = [""] if d == 1 else [f", {name}" for name in columns or [f"output {j}" for j in range(d)]]
     return Gaps(
         tuple(name + end for end in ends for name in view.names),
-        np.concatenate([view.values(q) for q, _ in found]),
+        np.concatenate([gaps for gaps, _ in found]),
         lower,
         upper,
         view.vacuous,
@@ -114,8 +115,8 @@ def measure(
     )
 
 
-def exact_statistics(values: np.ndarray, system: System) -> tuple[np.ndarray, np.ndarray]:
-    """(K,) statistics of float64 outputs, and (F,) by how much each family of rows is missed, rounding included."""
+def _measure_column(values: np.ndarray, system: System) -> tuple[np.ndarray, np.ndarray]:
+    """(m,) rows at float64 outputs, and (F,) by how much each family of them is missed, rounding included."""
     rows, size = system.rows, len(system.weight)
     S, error = np.zeros(size), np.zeros(size)
     exact_sums(values, as_numpy(system.cell).astype(np.int32), system.weights, S, error)
@@ -123,4 +124,4 @@ def exact_statistics(values: np.ndarray, system: System) -> tuple[np.ndarray, np
     shortfalls(rows, S, error, missed)
     if not (missed <= 0.0).all():
         missed = exact_shortfalls(values, system, missed)
-    return statistics(rows, S), missed
+    return system.view.exact_values(statistics(rows, S), partial(exact_statistics, values, system)), missed

@@ -253,13 +253,12 @@ def add_column(values, start, width, code):
 @compiled
 def count_cells(index, G):
     """Samples of each cell. Four counters in turn, so that samples of one cell need not wait for each other."""
-    bank, at = np.zeros((4, G), np.int64), index.view(np.uint32)
-    whole = at.size - at.size % 4
+    bank, whole = np.zeros((4, G), np.int64), index.size - index.size % 4
     for i in range(0, whole, 4):
         for k in range(4):
-            bank[k, at[i + k]] += 1
-    for i in range(whole, at.size):
-        bank[0, at[i]] += 1
+            bank[k, np.uint32(index[i + k])] += 1
+    for i in range(whole, index.size):
+        bank[0, np.uint32(index[i])] += 1
     count = np.empty(G)
     for c in range(G):
         count[c] = bank[0, c] + bank[1, c] + bank[2, c] + bank[3, c]

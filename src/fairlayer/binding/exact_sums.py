@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.compiled import compiled
+from fairlayer.compiled import compiled, same_bits
 
 UNIT = 2.0**-53  # relative rounding error of float64, in which other sums are taken
 TINY = 2.0**-1074  # the least float64 above zero
@@ -54,18 +54,18 @@ def accumulate(values, cell, weight, limbs):
 
     limbs: (G, LIMBS), or (G, PRODUCT_LIMBS) with weights. A limb has room for 2^31 values.
     """
-    bits = values.view(np.int64)
     if weight.size == 0:
         for i in range(values.size):
-            place, mantissa = whole_of(bits[i])
-            add_whole(limbs[cell[i]], place, mantissa, bits[i] < 0)
+            bits = same_bits(values[i])
+            place, mantissa = whole_of(bits)
+            add_whole(limbs[cell[i]], place, mantissa, bits < 0)
         return
-    factor = weight.view(np.int64)
     for i in range(values.size):
-        place, a = whole_of(bits[i])
-        other, b = whole_of(factor[i])
+        bits, factor = same_bits(values[i]), same_bits(weight[i])
+        place, a = whole_of(bits)
+        other, b = whole_of(factor)
         place += other
-        negative = (bits[i] < 0) != (factor[i] < 0)
+        negative = (bits < 0) != (factor < 0)
         sums = limbs[cell[i]]
         add_whole(sums, place, (a & _HALF) * (b & _HALF), negative)
         add_whole(sums, place + 27, (a & _HALF) * (b >> 27), negative)
@@ -133,14 +133,28 @@ def exact_sums(values, cell, weight, S, error):
     round_sums(limbs, S, error)
 
 
+def whole_numbers(limbs: np.ndarray) -> list[int]:
+    """Each sum as a whole number of its units, 2^-1074 or, of products, 2^-2148."""
+    carried = limbs.copy()
+    carry(carried)
+    top = 32 * (limbs.shape[1] - 1)
+    low = [int.from_bytes(row.tobytes(), "little") for row in carried[:, :-1].astype("<u4")]
+    return [whole + (high << top) for whole, high in zip(low, carried[:, -1].tolist(), strict=True)]
+
+
 def fractions(limbs: np.ndarray) -> list[Fraction]:
     """Each sum as a rational number."""
-    unit = Fraction(1, 2 ** (1074 if limbs.shape[1] == LIMBS else 2148))
-    return [unit * sum(int(limb) << (32 * k) for k, limb in enumerate(row) if limb) for row in limbs.tolist()]
+    unit = 2 ** (1074 if limbs.shape[1] == LIMBS else 2148)
+    return [Fraction(whole, unit) for whole in whole_numbers(limbs)]
+
+
+def cell_limbs(values: Any, cell: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray:
+    """Cell sums without rounding."""
+    limbs = np.zeros((size, LIMBS if len(weight) == 0 else PRODUCT_LIMBS), dtype=np.int64)
+    accumulate(np.ascontiguousarray(values, dtype=np.float64), cell, weight, limbs)
+    return limbs
 
 
 def exact_cell_sums(values: Any, cell: np.ndarray, weight: np.ndarray, size: int) -> list[Fraction]:
     """Cell sums as rational numbers."""
-    limbs = np.zeros((size, LIMBS if len(weight) == 0 else PRODUCT_LIMBS), dtype=np.int64)
-    accumulate(np.ascontiguousarray(values, dtype=np.float64), cell, weight, limbs)
-    return fractions(limbs)
+    return fractions(cell_limbs(values, cell, weight, size))

@@ -293,14 +293,14 @@ def _number_words(letters):
             if 2 * filled > size:  # make room
                 size *= 4
                 wider, keys = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.uint64)
-                wider[:filled], keys[:filled] = first[:filled], key[:filled]
-                first, key = wider, keys
                 slot = np.full(size, -1, dtype=np.int64)
                 for k in range(filled):
+                    wider[k], keys[k] = first[k], key[k]
                     to = np.int64(key[k] >> np.uint64(32)) & (size - 1)
                     while slot[to] >= 0:
                         to = (to + 1) & (size - 1)
                     slot[to] = k
+                first, key = wider, keys
             codes[i] = filled - 1
         else:
             codes[i] = slot[at]

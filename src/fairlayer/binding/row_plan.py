@@ -6,8 +6,9 @@ every row of every family, is made when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairlayer.binding.exact_sums import exact_sums
+from fairlayer.binding.exact_sums import UNIT, exact_sums
 from fairlayer.binding.families import Family
 from fairlayer.binding.rows import (
     COEFFICIENT,
@@ -33,6 +34,7 @@ from fairlayer.compiled import compiled
 from fairlayer.constraints.affine import Affine
 
 _MOST_WHOLE = 2.0**40  # of which many add up without rounding
+_SHOWS = 1e-9  # of the largest row: rounding of statistics that a reader would notice
 
 
 class RowPlan:
@@ -296,6 +298,14 @@ class PresentRows:
         most = larger(first, second)
         share = _like(q, self.relative) * _like(q, most > 0)  # where the larger is 0, so is the other
         return where(share > 0, value / where(share > 0, most, most * 0 + 1), value)
+
+    def exact_values(self, q: np.ndarray, exact: Callable[[], list[Fraction] | None] | None) -> np.ndarray:
+        """The same; where the rounding of statistics would show, of those that `exact` gives."""
+        values = self.values(q)
+        if exact is None or not UNIT * np.abs(q).max(initial=0.0) > _SHOWS * np.abs(values).max(initial=0.0):
+            return values
+        fractions = exact()
+        return values if fractions is None else self.values(np.array(fractions, dtype=object)).astype(np.float64)
 
     def limits(self, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(m,) what is allowed of the value of each row; lower, upper: (F,) the bounds of the families."""

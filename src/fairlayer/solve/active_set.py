@@ -59,7 +59,7 @@ def backward(L, size, x):
         x[a] = total / L[a, a]
 
 
-@compiled(inline=True)
+@compiled(small=True, borrows=True)
 def _append_factor(L, size, column, corner):
     """Grow the Cholesky factor by one row; `column` holds the new row already solved against L."""
     for a in range(size):
@@ -67,7 +67,7 @@ def _append_factor(L, size, column, corner):
     L[size, size] = np.sqrt(corner)
 
 
-@compiled(inner=True, borrows=True)
+@compiled(inner=True, borrows=True, later="None")
 def _refactor(L, H, pairs, size, column):
     """Cholesky factor of the active rows' Gram matrix, from scratch (after a row was dropped)."""
     for a in range(size):

@@ -14,6 +14,8 @@ from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, RATIO, UPPER, over_parts
 from fairlayer.compiled import compiled
 
+NEARLY = 5e-7  # of the distance from z: what aiming inside the rows may add to it
+
 
 @compiled
 def scales(rows, of_cell):
@@ -25,9 +27,31 @@ def scales(rows, of_cell):
     return scale
 
 
+@compiled(small=True, borrows=True)
+def tolerance_of(samples, scale, lower, upper):
+    """How exactly a solver can hope to meet a statistic: a few roundings of what it is made of and compared with."""
+    bound = 0.0
+    if np.isfinite(upper):
+        bound = abs(upper)
+    if np.isfinite(lower):
+        bound = max(bound, abs(lower))
+    return max(UNIT * ((8.0 + np.sqrt(samples)) * scale + 8.0 * bound), 1e-300)
+
+
+@compiled(small=True, borrows=True)
+def likely_move(unit, scale, tolerance):
+    """What rounding the output is likely to move a statistic. unit: relative rounding error of the output's dtype.
+
+    Roundings do not cancel, however many samples there are: those of one cell are moved by the same shift, and what is
+    left of it on the grid of the dtype is the same for all outputs between two powers of 2. On average they are three
+    quarters of the most.
+    """
+    return (0.75 * unit + 12.0 * UNIT) * scale + tolerance
+
+
 @compiled(inner=True)
 def newton_tolerance(rows, absolute, count, tolerance):
-    """Fill `tolerance`, how exactly the solver can hope to meet each statistic: a few roundings of what it is made of.
+    """Fill `tolerance`, how exactly the solver can hope to meet each statistic.
 
     absolute: (G,) cell sums of |y|; count: (G,) samples per cell.
     """
@@ -37,13 +61,8 @@ def newton_tolerance(rows, absolute, count, tolerance):
         for e in range(rows.start[p], rows.start[p + 1]):
             samples[rows.statistic[e]] += of_part[p]
     for f in range(rows.family.shape[1]):
-        bound = 0.0
-        if np.isfinite(rows.family[UPPER, f]):
-            bound = abs(rows.family[UPPER, f])
-        if np.isfinite(rows.family[LOWER, f]):
-            bound = max(bound, abs(rows.family[LOWER, f]))
         for k in range(rows.first[f], rows.first[f + 1]):
-            tolerance[k] = max(UNIT * ((8.0 + np.sqrt(samples[k])) * scale[k] + 8.0 * bound), 1e-300)
+            tolerance[k] = tolerance_of(samples[k], scale[k], rows.family[LOWER, f], rows.family[UPPER, f])
 
 
 @compiled(small=True, borrows=True)
@@ -58,15 +77,13 @@ def room(rows, f, scale):
 def first_margins(rows, absolute, unit, tolerance, margins):
     """Fill `margins`, how far inside its bounds each family is aimed: what rounding the output is likely to move it.
 
-    absolute: (G,) cell sums of |y|; unit: relative rounding error of the output's dtype. Roundings do not cancel,
-    however many samples there are: those of one cell are moved by the same shift, and what is left of it on the grid of
-    the dtype is the same for all outputs between two powers of 2. On average they are three quarters of the most.
+    absolute: (G,) cell sums of |y|; unit: relative rounding error of the output's dtype.
     """
     scale = scales(rows, absolute)
     for f in range(margins.size):
         worst, largest = 0.0, 0.0
         for k in range(rows.first[f], rows.first[f + 1]):
-            worst = max(worst, (0.75 * unit + 12.0 * UNIT) * scale[k] + tolerance[k])
+            worst = max(worst, likely_move(unit, scale[k], tolerance[k]))
             largest = max(largest, scale[k])
         margin = worst if rows.family[KIND, f] == EACH else 2.0 * worst
         margins[f] = min(margin, 0.25 * room(rows, f, largest))
@@ -147,7 +164,7 @@ def shortfalls(rows, S, error, missed):
             missed[f] = greatest - least - rows.family[UPPER, f] + 2.0 * UNIT * (abs(greatest) + abs(least))
 
 
-@compiled(inner=True)
+@compiled(inner=True, later="bool")
 def in_doubt(rows, S, error, missed):
     """Whether every row that may be missed may also hold, were the sums known without error.
 

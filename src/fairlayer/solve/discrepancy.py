@@ -273,7 +273,7 @@ def has_loops(discrepancy: Discrepancy) -> bool:
     return type(discrepancy) in _COMPILED
 
 
-def compiled_kind(discrepancy: Discrepancy) -> int | None:
+def compiled_kind(discrepancy: Discrepancy) -> int:
     """Which of the compiled loops take it, as smooth.py numbers them."""
     return _COMPILED[type(discrepancy)]
 

@@ -1,7 +1,8 @@
 """The solve, once for all who take sums: aim, ask for sums, write, certify, widen.
 
 A pass over the samples is asked for, not made: whoever holds the samples (compiled loops, tensors on a device, a file)
-answers four requests, filling rows of `search.cell`, and calls `proceed` after each until it is FINISHED.
+answers four requests, filling rows of `search.cell`, and calls `next_request` after each until it is FINISHED; from
+Python, which takes records of arrays apart and puts them together, by way of `begin` and `proceed`.
 
     MEASURE   sums S of the outputs as they are (within their bounds), of their slopes D, ABSOLUTE values and SQUAREs
     SUMS      sums S of the outputs and D of the slopes at the SHIFT
@@ -28,6 +29,7 @@ from fairlayer.solve.newton import (
     LEAST,
     MOST,
     NUMBERS,
+    PATIENCE,
     REACH,
     TOLERANCE,
     TRIAL,
@@ -41,6 +43,7 @@ from fairlayer.solve.newton import (
 
 FINISHED, MEASURE, SUMS, WRITE, EXACT = 0, 1, 2, 3, 4
 MOST_REPAIRS = 12
+_PATIENCE = 60  # evaluations without progress, after which a problem is solved in another way
 _EAGER = 2  # repairs after which the aim moves inside by more than was missed, and everywhere
 
 # Places in Search.number, behind those of the search.
@@ -58,8 +61,8 @@ class Solve(NamedTuple):
     search: Search
 
 
-@compiled
-def begin(rows, count, weight, least, most, reach, start, unit):
+@compiled(inner=True)
+def new_solve(rows, count, weight, least, most, reach, start, unit):
     """A solve that asks for its first pass.
 
     count, weight: (G,) samples of each cell, and its weight, times the usual slope of a sample; least, most: (G,) what
@@ -74,6 +77,7 @@ def begin(rows, count, weight, least, most, reach, start, unit):
         cell[COUNT, c], cell[WEIGHT, c], cell[LEAST, c], cell[MOST, c] = count[c], weight[c], least[c], most[c]
     number = np.zeros(NUMBERS)
     number[REACH], number[_UNIT] = reach, unit
+    number[PATIENCE] = _PATIENCE
     number[_REQUEST], number[OUTCOME], number[_LEAST_MISSED] = MEASURE, DONE, np.inf
     search = Search(np.zeros((5, K)), cell, number)
     if start.size > 0:
@@ -105,36 +109,34 @@ def _search(solve):
     return request
 
 
-@compiled(inner=True, borrows=True)
-def _judge(solve):
-    """What to do about an output that was written and checked."""
+@compiled(inner=True, borrows=True, later="int")
+def _repair(solve):
+    """What to do about an output that was written and may miss rows."""
     number, statistic, missed = solve.search.number, solve.search.statistic, solve.family[MISSED]
-    request = FINISHED
-    if number[_UNIT] != 0.0 and number[_LAST] == 0.0 and not all_hold(missed):
-        worst = -np.inf
-        for f in range(missed.size):
-            worst = max(worst, missed[f])
-        if worst < number[_LEAST_MISSED]:
-            number[_LEAST_MISSED] = worst
-            for k in range(statistic.shape[1]):
-                statistic[_BEST, k] = statistic[TRIAL, k]
-        eager = number[_REPAIRS] >= _EAGER
-        if number[_REPAIRS] < MOST_REPAIRS and widen_margins(
-            solve.rows, solve.family[MARGIN], missed, statistic[TOLERANCE], eager
-        ):
-            number[_REPAIRS] += 1
-            _aim(solve)
-            restart(solve.search)
-            request = SUMS
-        elif worst > number[_LEAST_MISSED]:
-            number[_LAST] = 1.0
-            place_at(solve.rows, solve.search, statistic[_BEST])
-            request = WRITE
+    request, worst = FINISHED, -np.inf
+    for f in range(missed.size):
+        worst = max(worst, missed[f])
+    if worst < number[_LEAST_MISSED]:
+        number[_LEAST_MISSED] = worst
+        for k in range(statistic.shape[1]):
+            statistic[_BEST, k] = statistic[TRIAL, k]
+    eager = number[_REPAIRS] >= _EAGER
+    if number[_REPAIRS] < MOST_REPAIRS and widen_margins(
+        solve.rows, solve.family[MARGIN], missed, statistic[TOLERANCE], eager
+    ):
+        number[_REPAIRS] += 1
+        _aim(solve)
+        restart(solve.search)
+        request = SUMS
+    elif worst > number[_LEAST_MISSED]:
+        number[_LAST] = 1.0
+        place_at(solve.rows, solve.search, statistic[_BEST])
+        request = WRITE
     return request
 
 
-@compiled(borrows=True)
-def proceed(solve):
+@compiled(inner=True, borrows=True)
+def next_request(solve):
     """Take the answer to the last request; return the next, or FINISHED."""
     rows, number, cell, statistic = solve.rows, solve.search.number, solve.search.cell, solve.search.statistic
     request, searches = int(number[_REQUEST]), number[_REQUEST] == SUMS
@@ -165,15 +167,26 @@ def proceed(solve):
             first_margins(rows, cell[ABSOLUTE], number[_UNIT], statistic[TOLERANCE], solve.family[MARGIN])
             _aim(solve)
             request, searches = SUMS, not placed
-    elif (
-        request == WRITE
-        and not all_hold(solve.family[MISSED])
-        and in_doubt(rows, cell[S], cell[ERROR], solve.family[MISSED])
-    ):
-        request = EXACT
     elif not searches:
-        request = _judge(solve)
+        written, request = request, FINISHED
+        if not all_hold(solve.family[MISSED]):
+            if written == WRITE and in_doubt(rows, cell[S], cell[ERROR], solve.family[MISSED]):
+                request = EXACT
+            elif number[_UNIT] != 0.0 and number[_LAST] == 0.0:
+                request = _repair(solve)
     if searches:
         request = _search(solve)
     number[_REQUEST] = request
     return request
+
+
+@compiled
+def begin(rows, count, weight, least, most, reach, start, unit):
+    """`new_solve`, from Python."""
+    return new_solve(rows, count, weight, least, most, reach, start, unit)
+
+
+@compiled
+def proceed(solve):
+    """`next_request`, from Python."""
+    return next_request(solve)

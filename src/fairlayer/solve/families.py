@@ -24,7 +24,7 @@ def _set(pairs, at, plus, minus, p, m, bound, free):
     pairs[BOUND, at], pairs[FREE, at] = bound, 1.0 if free else 0.0
 
 
-@compiled(inline=True)
+@compiled(small=True, borrows=True)
 def copy_pair(pairs, source, target):
     """Put row `source` in the place of row `target`."""
     for part in range(6):
@@ -66,7 +66,7 @@ def worst_row(rows, q, f, pairs, at):
     return ratio * q[greatest] - q[least] - rows.family[UPPER, f]
 
 
-@compiled(inline=True)
+@compiled(small=True, borrows=True)
 def pair_value(pairs, j, q):
     """Value of row j at statistics q."""
     return pairs[P, j] * q[int(pairs[PLUS, j])] - pairs[M, j] * q[int(pairs[MINUS, j])]
@@ -81,7 +81,7 @@ def pair_gram(H, pairs, i, j):
     )
 
 
-@compiled(inline=True)
+@compiled(small=True, borrows=True)
 def add_pair(nu, pairs, j, amount):
     """nu += amount * R_j."""
     nu[int(pairs[PLUS, j])] += amount * pairs[P, j]

@@ -12,11 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlayer.binding.exact_sums import TINY, UNIT, exact_sums
-from fairlayer.compiled import compiled
-from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, proceed
-from fairlayer.solve.driver import begin as begin_solve
-from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, shifts, solve_active, statistics
-from fairlayer.solve.smooth import KL, SQUARED, extent, smooth_pull_back, smooth_sums, smooth_write
+from fairlayer.compiled import compiled, same_bits
+from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, new_solve, next_request
+from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, statistics
+from fairlayer.solve.smooth import KL, SQUARED, correct, extent, smooth_pull_back, smooth_sums, smooth_write
 
 NOT_FINITE, TOO_LARGE, OUTSIDE = 8, 9, 10  # ends of a solve before its start
 _FEW = 4  # samples of a cell, on average
@@ -24,25 +23,16 @@ _BLOCK = 256  # samples that are taken at a time, where something of their cells
 MOST_SUM = 1e300  # of |z|: the rest of float64's range is left to differences and error bounds
 
 
-@compiled
+@compiled(inner=True, borrows=True)
 def largest_magnitude(z):
     """The largest absolute value; infinite or NaN where a value is.
 
     Without its sign bit a float orders as the integer of the same bits, and integers are compared many at a time.
     """
-    if z.itemsize == 4:
-        narrow, most = z.view(np.int32), np.int32(0)
-        for i in range(narrow.size):
-            most = max(most, narrow[i] & np.int32(0x7FFFFFFF))
-        single = np.empty(1, dtype=np.float32)
-        single.view(np.int32)[0] = most
-        return float(single[0])
-    wide, greatest = z.view(np.int64), np.int64(0)
-    for i in range(wide.size):
-        greatest = max(greatest, wide[i] & np.int64(0x7FFFFFFFFFFFFFFF))
-    double = np.empty(1)
-    double.view(np.int64)[0] = greatest
-    return double[0]
+    most = same_bits(z.dtype.type(0))
+    for i in range(z.size):
+        most = max(most, same_bits(abs(z[i])))
+    return np.float64(same_bits(most))
 
 
 @compiled(inline=True)
@@ -58,9 +48,9 @@ def _weight(weight, i):
 @compiled(inline=True)
 def _look_up(of_cell, cell, first, of_sample):
     """What the cells of a block of samples have, sample by sample: loops over what is looked up first have no gaps."""
-    at = cell[first : first + _BLOCK].view(np.uint32)
+    at = cell[first : first + _BLOCK]
     for i in range(at.size):
-        of_sample[i] = of_cell[at[i]]
+        of_sample[i] = of_cell[np.uint32(at[i])]
 
 
 class Samples(NamedTuple):
@@ -76,7 +66,7 @@ class Samples(NamedTuple):
     single: bool  # outputs are rounded to float32, whatever the dtype of z
 
 
-@compiled
+@compiled(inner=True)
 def gather(z, cell, weight, lo, hi, count, single):
     """Samples of which `count` are in each cell. Cells of few samples each are not worth laying out."""
     start = np.zeros(count.size + 1, dtype=np.int64)
@@ -85,59 +75,78 @@ def gather(z, cell, weight, lo, hi, count, single):
     for c in range(count.size):
         start[c + 1] = start[c] + int(count[c])
     # Every other sample from the end of its cell: those that go the same way wait for each other.
-    at, up, down = cell.view(np.uint32), start.astype(np.uint64), start[1:].astype(np.uint64)
+    up, down = start.astype(np.uint64), start[1:].astype(np.uint64)
     ordered = np.empty(z.size, dtype=z.dtype)
     for i in range(0, z.size - 1, 2):
-        c, d = at[i], at[i + 1]
+        c, d = np.uint32(cell[i]), np.uint32(cell[i + 1])
         first, second = up[c], down[d] - np.uint64(1)
         up[c], down[d] = first + np.uint64(1), second
         ordered[first] = z[i]
         ordered[second] = z[i + 1]
     if z.size % 2 == 1:
-        ordered[up[at[z.size - 1]]] = z[z.size - 1]
+        ordered[up[np.uint32(cell[z.size - 1])]] = z[z.size - 1]
     return Samples(z, cell, weight, lo, hi, ordered, start, single)
+
+
+@compiled(inner=True, later="None")
+def _range_scattered(samples, low, high, least_most):
+    """The least and the most that each cell's sum can be, of bounds of their own within two."""
+    least, most = least_most[0], least_most[1]
+    for c in range(least.size):
+        least[c] = most[c] = 0.0
+    for i in range(samples.z.size):
+        w = _weight(samples.weight, i)
+        if w > 0.0:  # what has no weight adds nothing, even where its bound is infinite
+            least[samples.cell[i]] += w * max(float(_bound(samples.lo, i)), low)
+            most[samples.cell[i]] += w * min(float(_bound(samples.hi, i)), high)
 
 
 @compiled(inner=True)
 def start_solve(kind, samples, rows, count, cell_weight, start, unit):
     """A solve of these samples."""
-    lo, hi = samples.lo, samples.hi
-    least, most = np.zeros(cell_weight.size), np.zeros(cell_weight.size)
-    low, high = np.inf, -np.inf
+    lo, hi, low, high = samples.lo, samples.hi, np.inf, -np.inf
     for i in range(lo.size):
         low = min(low, float(lo[i]))
     for i in range(hi.size):
         high = max(high, float(hi[i]))
-    if kind is not SQUARED:  # what a response cannot be, a bound need not forbid
+    if kind != SQUARED:  # what a response cannot be, a bound need not forbid
         low = max(low, 0.0)
         high = high if kind == KL else min(high, 1.0)
+    least_most = _ranges(cell_weight, low, high)
     if lo.size > 1 or hi.size > 1:
-        for i in range(samples.z.size):
-            w = _weight(samples.weight, i)
-            if w > 0.0:  # what has no weight adds nothing, even where its bound is infinite
-                least[samples.cell[i]] += w * max(float(_bound(lo, i)), low)
-                most[samples.cell[i]] += w * min(float(_bound(hi, i)), high)
+        _range_scattered(samples, low, high, least_most)
+    largest, found, fits = largest_magnitude(samples.z), np.ones(2), True
+    if kind != SQUARED:
+        fits = extent(kind, samples.z, found)
     else:
-        for c in range(cell_weight.size):
-            if cell_weight[c] > 0.0:
-                least[c], most[c] = cell_weight[c] * low, cell_weight[c] * high
-    total = 0.0
-    for c in range(cell_weight.size):
-        total += cell_weight[c]
-    largest, reach, fits, slope = largest_magnitude(samples.z), np.inf, True, 1.0
-    if kind is not SQUARED:
-        fits, reach, slope = extent(kind, samples.z)
-    elif low > -np.inf and high < np.inf:
-        reach = 2.0 * max(largest - low, high + largest, 0.0)
-    if slope != 1.0:
-        cell_weight = slope * cell_weight
-    solve = begin_solve(rows, count, cell_weight, least, most, reach, start, unit)
+        found[0] = 2.0 * max(largest - low, high + largest, 0.0)
+    return _start(rows, count, cell_weight, least_most, largest, found, fits, start, unit)
+
+
+@compiled(inner=True)
+def _ranges(weight, low, high):
+    """(2, G) the least and the most that each cell's sum can be between two bounds."""
+    least_most = np.zeros((2, weight.size))
+    for c in range(weight.size):
+        if weight[c] > 0.0:
+            least_most[0, c], least_most[1, c] = weight[c] * low, weight[c] * high
+    return least_most
+
+
+@compiled(inner=True)
+def _start(rows, count, weight, least_most, largest, found, fits, start, unit):
+    """A solve, or why there is none. found: how far a shift may go at once, and the mean slope before any."""
+    total, slope = 0.0, found[1]
+    for c in range(weight.size):
+        total += weight[c]
+    solve = new_solve(rows, count, slope * weight, least_most[0], least_most[1], found[0], start, unit)
+    number = solve.search.number
     if not np.isfinite(largest):
-        solve.search.number[OUTCOME] = NOT_FINITE
+        number[OUTCOME] = NOT_FINITE
     elif not fits:
-        solve.search.number[OUTCOME] = OUTSIDE
+        number[OUTCOME] = OUTSIDE
     elif not largest * max(total, 1.0) <= MOST_SUM:
-        solve.search.number[OUTCOME] = TOO_LARGE
+        number[OUTCOME] = TOO_LARGE
     return solve
 
 
@@ -181,65 +190,88 @@ def _measured_stretch(z, start, stop, low, high):
     return total, absolute, square, float(inside)
 
 
-@compiled
-def measure(kind, samples, S, D, absolute, square):
-    """Cell sums of the outputs as they are, of slopes, absolute values and squares."""
-    lo, hi = samples.lo, samples.hi
-    if kind is not SQUARED:  # whose outputs are positive
-        smooth_sums(kind, samples, np.zeros(S.size), S, D, square)
-        for c in range(S.size):
-            absolute[c] = S[c]
-        return
-    if samples.ordered.size > 0:
-        start = samples.start
-        for c in range(S.size):
-            S[c], absolute[c], square[c], D[c] = _measured_stretch(
-                samples.ordered, start[c], start[c + 1], float(lo[0]), float(hi[0])
-            )
-        return
+@compiled(inner=True, later="None")
+def _measure_scattered(samples, S, D, absolute, square):
+    """The same as `measure`, by weight, of samples in any order with bounds of their own."""
     for c in range(S.size):
         S[c] = D[c] = absolute[c] = square[c] = 0.0
     for i in range(samples.z.size):
         c, w = samples.cell[i], _weight(samples.weight, i)
         raw = float(samples.z[i])
-        y = min(max(raw, float(_bound(lo, i))), float(_bound(hi, i)))
+        y = min(max(raw, float(_bound(samples.lo, i))), float(_bound(samples.hi, i)))
         S[c] += w * y
         D[c] += w if y == raw else 0.0
         absolute[c] += w * abs(y)
         square[c] += w * w * y * y
 
 
-@compiled
-def take_sums(kind, samples, shift, S, D):
-    """Cell sums of outputs and slopes at the given shifts; nothing is written per sample."""
-    lo, hi = samples.lo, samples.hi
-    if kind is not SQUARED:
-        smooth_sums(kind, samples, shift, S, D, np.empty(S.size))
-        return
-    if samples.ordered.size > 0:
-        start = samples.start
+@compiled(inner=True)
+def measure(kind, samples, S, D, absolute, square):
+    """Cell sums of the outputs as they are, of slopes, absolute values and squares."""
+    if kind != SQUARED:  # whose outputs are positive
+        smooth_sums(kind, samples, np.zeros(S.size), S, D, square)
         for c in range(S.size):
-            S[c], D[c] = _stretch(samples.ordered, start[c], start[c + 1], shift[c], float(lo[0]), float(hi[0]))
-        return
+            absolute[c] = S[c]
+    elif samples.ordered.size > 0:
+        start, low, high = samples.start, float(samples.lo[0]), float(samples.hi[0])
+        for c in range(S.size):
+            S[c], absolute[c], square[c], D[c] = _measured_stretch(samples.ordered, start[c], start[c + 1], low, high)
+    else:
+        _measure_scattered(samples, S, D, absolute, square)
+
+
+@compiled(inner=True, later="None")
+def _take_scattered(samples, shift, S, D):
+    """The same as `take_sums`, by weight, of samples in any order with bounds of their own."""
     for c in range(S.size):
         S[c] = D[c] = 0.0
     for i in range(samples.z.size):
         c, w = samples.cell[i], _weight(samples.weight, i)
         raw = samples.z[i] - shift[c]
-        y = min(max(raw, float(_bound(lo, i))), float(_bound(hi, i)))
+        y = min(max(raw, float(_bound(samples.lo, i))), float(_bound(samples.hi, i)))
         S[c] += w * y
         D[c] += w if y == raw else 0.0
 
 
-@compiled
+@compiled(inner=True)
+def take_sums(kind, samples, shift, S, D):
+    """Cell sums of outputs and slopes at the given shifts; nothing is written per sample."""
+    if kind != SQUARED:
+        smooth_sums(kind, samples, shift, S, D, np.empty(S.size))
+    elif samples.ordered.size > 0:
+        start, low, high = samples.start, float(samples.lo[0]), float(samples.hi[0])
+        for c in range(S.size):
+            S[c], D[c] = _stretch(samples.ordered, start[c], start[c + 1], shift[c], low, high)
+    else:
+        _take_scattered(samples, shift, S, D)
+
+
+@compiled(inner=True, later="None")
+def _write_scattered(samples, shift, out, S, D, error):
+    """The same as `write`, by weight, of samples in any order with bounds of their own."""
+    rounded = out.dtype.type
+    for c in range(S.size):
+        S[c] = D[c] = error[c] = 0.0
+    for i in range(samples.z.size):
+        c, w = samples.cell[i], _weight(samples.weight, i)
+        raw = rounded(samples.z[i] - shift[c])
+        if samples.single:
+            raw = rounded(np.float32(raw))
+        y = min(max(raw, _bound(samples.lo, i)), _bound(samples.hi, i))
+        out[i] = y
+        S[c] += w * y
+        D[c] += w if y == raw else 0.0
+        error[c] += w * abs(y)
+
+
+@compiled(inner=True)
 def write(kind, samples, shift, out, S, D, error):
     """Write the output in its own dtype; cell sums of what was written, with an error bound, and of the slopes."""
-    z, cell, lo, hi, start = samples.z, samples.cell, samples.lo, samples.hi, samples.start
-    rounded = out.dtype.type
-    if kind is not SQUARED:
+    if kind != SQUARED:
         smooth_write(kind, samples, shift, out, S, D, error)
     elif samples.ordered.size > 0 and not samples.single:
-        low, high, of_sample = lo[0], hi[0], np.empty(_BLOCK)
+        z, cell, start, rounded = samples.z, samples.cell, samples.start, out.dtype.type
+        low, high, of_sample = samples.lo[0], samples.hi[0], np.empty(_BLOCK)
         for first in range(0, z.size, _BLOCK):
             some, target = z[first : first + _BLOCK], out[first : first + _BLOCK]
             _look_up(shift, cell, first, of_sample)
@@ -249,20 +281,16 @@ def write(kind, samples, shift, out, S, D, error):
         for c in range(S.size):
             S[c], error[c], D[c] = _rounded_stretch(samples.ordered, start[c], start[c + 1], shift[c], low, high)
     else:
-        for c in range(S.size):
-            S[c] = D[c] = error[c] = 0.0
-        for i in range(z.size):
-            c, w = cell[i], _weight(samples.weight, i)
-            raw = rounded(z[i] - shift[c])
-            if samples.single:
-                raw = rounded(np.float32(raw))
-            y = min(max(raw, _bound(lo, i)), _bound(hi, i))
-            out[i] = y
-            S[c] += w * y
-            D[c] += w if y == raw else 0.0
-            error[c] += w * abs(y)
+        _write_scattered(samples, shift, out, S, D, error)
+    n = out.size
     for c in range(S.size):
-        error[c] = UNIT * (z.size + 8.0) * error[c] + z.size * TINY
+        error[c] = UNIT * (n + 8.0) * error[c] + n * TINY
+
+
+@compiled(inner=True, later="None")
+def _add_exactly(out, cell, weight, S, error):
+    """Exact sums of an output in any dtype."""
+    exact_sums(out.astype(np.float64), cell, weight, S, error)
 
 
 @compiled
@@ -283,10 +311,10 @@ def solve_loops(kind, z, cell, weight, count, cell_weight, lo, hi, rows, start, 
         elif request == MEASURE:
             measure(kind, samples, of_cell[S], of_cell[D], of_cell[ABSOLUTE], of_cell[SQUARE])
         elif request == EXACT:
-            exact_sums(out.astype(np.float64), cell, weight, of_cell[S], of_cell[ERROR])
+            _add_exactly(out, cell, weight, of_cell[S], of_cell[ERROR])
         else:
             write(kind, samples, of_cell[SHIFT], out, of_cell[S], of_cell[D], of_cell[ERROR])
-        request = proceed(solve)
+        request = next_request(solve)
     return (
         int(solve.search.number[OUTCOME]),
         solve.search.statistic[TRIAL],
@@ -298,6 +326,22 @@ def solve_loops(kind, z, cell, weight, count, cell_weight, lo, hi, rows, start, 
     )
 
 
+@compiled(inner=True, later="None")
+def _pull_back_scattered(gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, out):
+    """The same as `pull_back`, by weight, with bounds of their own."""
+    rounded, zero = out.dtype.type, out.dtype.type(0)
+    bank, free = np.zeros((4, shift.size)), np.empty(z.size, dtype=np.bool_)
+    for i in range(z.size):
+        c = cell[i]
+        raw = rounded(z[i] - shift[c])
+        free[i] = min(max(raw, _bound(lo, i)), _bound(hi, i)) == raw
+        bank[i & 3, c] += gradient[i] if free[i] else zero
+    correction = correct(rows, nu, slopes, bank)
+    for i in range(z.size):
+        g = rounded(gradient[i] - _weight(weight, i) * correction[cell[i]])
+        out[i] = g if free[i] else zero
+
+
 @compiled
 def pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, single, out):
     """Vector-Jacobian product of the projection, into `out`.
@@ -306,18 +350,19 @@ def pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, 
     D g, one small solve, one pass to write. Which samples rest on a bound is decided in their own dtype, as it was when
     the output was written. single: outputs were rounded to float32 in any case.
     """
-    if kind is not SQUARED:
+    if kind != SQUARED:
         smooth_pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, single, out)
         return
+    if weight.size > 0 or lo.size > 1 or hi.size > 1:
+        _pull_back_scattered(gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, out)
+        return
     n = z.size
-    rounded, zero = out.dtype.type, out.dtype.type(0)
+    rounded, zero, low, high = out.dtype.type, out.dtype.type(0), lo[0], hi[0]
     bank = np.zeros((4, shift.size))  # four in turn, so that samples of one cell need not wait for each other
-    plain = weight.size == 0 and lo.size == 1 and hi.size == 1
-    low, high = lo[0], hi[0]
-    of_sample, free, inside = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(n if plain else 0, dtype=np.uint8)
-    for first in range(0, n if plain else 0, _BLOCK):
+    of_sample, free, inside = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(n, dtype=np.uint8)
+    for first in range(0, n, _BLOCK):
         some, given = z[first : first + _BLOCK], gradient[first : first + _BLOCK]
-        at, moves = cell[first : first + _BLOCK].view(np.uint32), inside[first : first + _BLOCK]
+        at, moves = cell[first : first + _BLOCK], inside[first : first + _BLOCK]
         _look_up(shift, cell, first, of_sample)
         for i in range(some.size):
             raw = rounded(some[i] - of_sample[i])
@@ -327,30 +372,14 @@ def pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, 
         whole = some.size - some.size % 4
         for i in range(0, whole, 4):
             for k in range(4):
-                bank[k, at[i + k]] += free[i + k]
+                bank[k, np.uint32(at[i + k])] += free[i + k]
         for i in range(whole, some.size):
-            bank[0, at[i]] += free[i]
-    for i in range(n if not plain else 0):
-        c, g = cell[i], gradient[i]
-        raw = rounded(z[i] - shift[c])
-        y = min(max(raw, _bound(lo, i)), _bound(hi, i))
-        bank[i & 3, c] += g if y == raw else zero
-    correction = np.empty(shift.size)
-    for c in range(shift.size):
-        bank[0, c] = (bank[0, c] + bank[1, c]) + (bank[2, c] + bank[3, c])
-    shifts(rows, solve_active(rows, nu, slopes, bank[0]), correction)
-    if plain:
-        for first in range(0, n, _BLOCK):
-            given, target = gradient[first : first + _BLOCK], out[first : first + _BLOCK]
-            moves = inside[first : first + _BLOCK]
-            _look_up(correction, cell, first, of_sample)
-            for i in range(given.size):
-                g = rounded(given[i] - of_sample[i])
-                target[i] = g if moves[i] else zero
-    else:
-        for i in range(n):
-            c = cell[i]
-            raw = rounded(z[i] - shift[c])
-            y = min(max(raw, _bound(lo, i)), _bound(hi, i))
-            g = rounded(gradient[i] - _weight(weight, i) * correction[c])
-            out[i] = g if y == raw else zero
+            bank[0, np.uint32(at[i])] += free[i]
+    correction = correct(rows, nu, slopes, bank)
+    for first in range(0, n, _BLOCK):
+        given, target = gradient[first : first + _BLOCK], out[first : first + _BLOCK]
+        moves = inside[first : first + _BLOCK]
+        _look_up(correction, cell, first, of_sample)
+        for i in range(given.size):
+            g = rounded(given[i] - of_sample[i])
+            target[i] = g if moves[i] else zero

@@ -51,6 +51,7 @@ _NEGLIGIBLE = 300.0  # times the tolerance: good enough once rounding stops prog
 _ALPHA, _LEFT, _RIGHT, _SLOPE_LEFT, _SLOPE_RIGHT, _SLOPE_START, _RESIDUAL, _BEST, _DAMPING = range(9)
 _EVALUATIONS, _STARTED, _IDLE, _HALVINGS = range(9, 13)
 REACH = 13  # shift beyond which every sample rests on a bound; infinite without bounds
+_LATEST, PATIENCE = 21, 22  # the evaluation with the least residual, and how many there may be after it
 NUMBERS = 24  # the rest is the driver's
 # Places in Search.statistic: multipliers of the last accepted point, those at which sums are wanted, the direction from
 # the one to the other, and how exactly each statistic can be met.
@@ -230,7 +231,7 @@ def _residual(rows, search, q):
     return worst
 
 
-@compiled
+@compiled(later="bool")
 def proves_contradiction(rows, nu, least, most):
     """Whether multipliers prove that no output within its bounds satisfies the rows (Farkas).
 
@@ -287,7 +288,7 @@ def _far_apart(weight):
     return most > _FAR_APART * least
 
 
-@compiled(inner=True)
+@compiled(inner=True, later="float")
 def _left_over(H, b, rows, search, nu):
     """By how much multipliers miss the optimum of the quadratic model: the residual that it would have there."""
     q = b.copy()
@@ -344,6 +345,7 @@ def _direction(rows, search, q, target, slopes, b, precision, line, H):
     if number[_STARTED] == 0:
         number[_STARTED] = 1
         number[_BEST] = np.inf
+        number[_LATEST] = number[_EVALUATIONS]
         number[_DAMPING] = _FIRST_DAMPING
     elif number[_ALPHA] == 1.0:
         number[_DAMPING] = max(0.01 * number[_DAMPING], _LEAST_DAMPING)
@@ -440,12 +442,13 @@ def _advance(rows, search, total, size, q):
         # The best that rounding allows: full steps no longer reduce a residual that is already negligible.
         if residual >= 0.5 * number[_BEST]:
             number[_IDLE] += 1
-        number[_BEST] = min(number[_BEST], residual)
+        if residual < number[_BEST]:
+            number[_BEST], number[_LATEST] = residual, number[_EVALUATIONS]
         if number[_IDLE] > 3 and residual <= _NEGLIGIBLE:
             outcome = DONE
         elif number[_EVALUATIONS] > 4 and proves_contradiction(rows, search.statistic[TRIAL], cell[LEAST], cell[MOST]):
             outcome = INFEASIBLE
-        elif number[_EVALUATIONS] > _MOST_EVALUATIONS:
+        elif number[_EVALUATIONS] > min(number[_LATEST] + number[PATIENCE], _MOST_EVALUATIONS):
             outcome = STALLED
     if outcome == EVALUATE:
         share = -1.0
@@ -460,7 +463,7 @@ def _advance(rows, search, total, size, q):
     return outcome
 
 
-@compiled(inner=True, borrows=True)
+@compiled(inner=True, borrows=True, later="float")
 def _cut(rows, search, q):
     """Where in the bracket to look next, as a share of it, if the step was too long; -1 if it was not.
 
@@ -486,7 +489,7 @@ def _cut(rows, search, q):
     return min(max(share, 0.01), 0.99)
 
 
-@compiled(borrows=True)
+@compiled(inner=True, borrows=True)
 def place_at(rows, search, nu):
     """Put the search at given multipliers, found elsewhere."""
     for k in range(nu.size):
@@ -524,6 +527,18 @@ def factor_rows(H, pairs):
     return L, used[:filled]
 
 
+@compiled(inner=True, later="bool")
+def _solve_many(H, rows, pairs, q, v):
+    """The same as `solve_active`, for many statistics by their sides; False where that does not go."""
+    side = np.zeros(v.size, dtype=np.int64)
+    for j in range(pairs.shape[1]):
+        if pairs[P, j] != 0.0:
+            side[int(pairs[PLUS, j])] = 1
+        if pairs[M, j] != 0.0:
+            side[int(pairs[MINUS, j])] = -1
+    return solve_sides(H, rows, family_of(rows), side, q, v, np.zeros(rows.family.shape[1]))
+
+
 @compiled
 def solve_active(rows, nu, slopes, sums):
     """Multipliers v, one per statistic, with A D A' v = A sums over the active rows A, and zero elsewhere."""
@@ -540,13 +555,7 @@ def solve_active(rows, nu, slopes, sums):
     for j in range(pairs.shape[1]):
         some_free = some_free or pairs[FREE, j] != 0.0
     if K > FEW and not some_free:
-        side = np.zeros(K, dtype=np.int64)
-        for j in range(pairs.shape[1]):
-            if pairs[P, j] != 0.0:
-                side[int(pairs[PLUS, j])] = 1
-            if pairs[M, j] != 0.0:
-                side[int(pairs[MINUS, j])] = -1
-        if solve_sides(H, rows, family_of(rows), side, q, v, np.zeros(rows.family.shape[1])):
+        if _solve_many(H, rows, pairs, q, v):
             return v
         for k in range(K):
             v[k] = 0.0

@@ -15,11 +15,12 @@ from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.rows import EACH, KIND, LOWER, UPPER, Rows
 from fairlayer.compiled import compiled
 from fairlayer.solve.active_set import forward
-from fairlayer.solve.driver import DONE, FINISHED, MEASURE, OUTCOME, SUMS, proceed
+from fairlayer.solve.driver import DONE, FINISHED, MEASURE, OUTCOME, SUMS, next_request
 from fairlayer.solve.families import largest_excess, pair_gram, worst_row
 from fairlayer.solve.loops import gather, measure, start_solve, take_sums, write
 from fairlayer.solve.newton import (
     ABSOLUTE,
+    PATIENCE,
     SHIFT,
     SQUARE,
     TRIAL,
@@ -86,13 +87,14 @@ def _widened(rows, excess):
 def _project(samples, rows, count, weight, start):
     """The projection onto rows, but for its writing: (whether it was found, multipliers, shifts, slopes)."""
     solve = start_solve(SQUARED, samples, rows, count, weight, start, UNIT)
+    solve.search.number[PATIENCE] = np.inf  # there is no other way
     of_cell, request = solve.search.cell, MEASURE
     while request in (SUMS, MEASURE):
         if request == SUMS:
             take_sums(SQUARED, samples, of_cell[SHIFT], of_cell[S], of_cell[D])
         else:
             measure(SQUARED, samples, of_cell[S], of_cell[D], of_cell[ABSOLUTE], of_cell[SQUARE])
-        request = proceed(solve)
+        request = next_request(solve)
     found = request != FINISHED and solve.search.number[OUTCOME] == DONE
     return found, solve.search.statistic[TRIAL], of_cell[SHIFT], of_cell[D]
 

@@ -177,7 +177,7 @@ def family_of(rows):
     return family
 
 
-@compiled(inner=True)
+@compiled(inner=True, later="bool")
 def guess_sides(H, b, rows, tolerance, start, nu):
     """Fill `nu` with the solution of the small programme; False where no guess proved right.
 

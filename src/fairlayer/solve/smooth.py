@@ -21,8 +21,7 @@ import numpy as np
 from fairlayer.compiled import compiled
 from fairlayer.solve.newton import shifts, solve_active
 
-SQUARED = None  # a type of its own to the compiler: loops for squares are compiled without those of the other kinds
-ENTROPY, ODDS, KL = range(1, 4)
+SQUARED, ENTROPY, ODDS, KL = range(4)
 FURTHEST = 340.0  # shifts and logits beyond it count as it: products of two exponentials stay within float64
 ENTROPY_REACH = 40.0  # from the probability furthest out: there all are 0 or 1, or all but
 KL_REACH = 3.0  # amounts grow by the exponential of a shift that goes too far
@@ -144,7 +143,7 @@ _odds_stretch, _odds_scattered, _odds_written, _odds_derivatives = _kernels(ODDS
 _kl_stretch, _kl_scattered, _kl_written, _kl_derivatives = _kernels(KL)
 
 
-@compiled
+@compiled(inner=True, later="None")
 def smooth_sums(kind, samples, shift, S, D, square):
     """Cell sums of outputs, slopes and squares of outputs at the shifts."""
     z, start = samples.ordered, samples.start
@@ -170,7 +169,7 @@ def smooth_sums(kind, samples, shift, S, D, square):
         _kl_scattered(z, cell, weight, lo, hi, factor, S, D, square)
 
 
-@compiled
+@compiled(inner=True, later="None")
 def smooth_write(kind, samples, shift, out, S, D, absolute):
     """Write the output in its own dtype; cell sums of what was written, of slopes and of absolute values."""
     z, cell, weight, lo, hi = samples.z, samples.cell, samples.weight, samples.lo, samples.hi
@@ -185,7 +184,17 @@ def smooth_write(kind, samples, shift, out, S, D, absolute):
         _kl_written(z, cell, weight, lo, hi, factor, single, out, S, D, absolute)
 
 
-@compiled
+@compiled(inner=True)
+def correct(rows, nu, slopes, bank):
+    """(G,) what the active rows take from the gradient of each cell. bank: (4, G) sums of slopes times gradients."""
+    correction = np.empty(slopes.size)
+    for c in range(slopes.size):
+        correction[c] = (bank[0, c] + bank[1, c]) + (bank[2, c] + bank[3, c])
+    shifts(rows, solve_active(rows, nu, slopes, correction), correction)
+    return correction
+
+
+@compiled(inner=True, later="None")
 def smooth_pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, single, out):
     """Vector-Jacobian product of the projection, into `out`: see `loops.pull_back`."""
     factor, bank, sensitivity = factors(kind, shift), np.zeros((4, shift.size)), np.empty(z.size)
@@ -195,10 +204,7 @@ def smooth_pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, row
         _odds_derivatives(gradient, z, cell, lo, hi, factor, single, bank, sensitivity)
     else:
         _kl_derivatives(gradient, z, cell, lo, hi, factor, single, bank, sensitivity)
-    rounded, correction = out.dtype.type, np.empty(shift.size)
-    for c in range(shift.size):
-        bank[0, c] = (bank[0, c] + bank[1, c]) + (bank[2, c] + bank[3, c])
-    shifts(rows, solve_active(rows, nu, slopes, bank[0]), correction)
+    rounded, correction = out.dtype.type, correct(rows, nu, slopes, bank)
     for i in range(z.size):
         w = weight[i] if weight.size > 0 else 1.0
         out[i] = rounded(sensitivity[i] * (gradient[i] - w * correction[cell[i]]))
@@ -208,7 +214,7 @@ def smooth_pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, row
 def shifted(kind, z, cell, shift):
     """Every output moved by the shift of its cell, in float64, strictly inside the interval of the responses."""
     out = np.empty(z.size)
-    if kind is SQUARED:
+    if kind == SQUARED:
         for i in range(z.size):
             out[i] = z[i] - shift[cell[i]]
     else:
@@ -219,19 +225,21 @@ def shifted(kind, z, cell, shift):
     return out
 
 
-@compiled
-def extent(kind, z):
-    """(whether every z lies where this kind takes it, how far a shift may go at once, mean slope before any shift)."""
+@compiled(inner=True, later="bool")
+def extent(kind, z, found):
+    """Whether every z lies where this kind takes it; found: how far a shift may go at once, mean slope before any."""
     least, greatest, slopes = np.inf, -np.inf, 0.0
+    found[0], found[1] = np.inf, 1.0
     for one in z:
         least = min(least, float(one))
         greatest = max(greatest, float(one))
         slopes += respond(kind, float(one), 1.0)[1]
     if not (least > 0.0 and (greatest < 1.0 or kind != ENTROPY)):
-        return False, np.inf, 1.0
+        return False
     reach = KL_REACH
     if kind == ENTROPY:
         reach = ENTROPY_REACH + max(-math.log(least), -math.log(1.0 - greatest))
     elif kind == ODDS:
         reach = ENTROPY_REACH + max(abs(math.log(least)), abs(math.log(greatest)))
-    return True, reach, slopes / z.size
+    found[0], found[1] = reach, slopes / z.size
+    return True

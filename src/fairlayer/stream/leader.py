@@ -119,7 +119,7 @@ def coming_samples(kind, ring, ring_count, past, future):
         cell_weight[c], count[c] = future * mass[c] / seen, float(kept)
         for i in range(kept):
             z[at], cell[at], weight[at] = ring[c, i] + (mean[c] - middle), c, cell_weight[c] / kept
-            if kind is not SQUARED:
+            if kind != SQUARED:
                 z[at] = max(z[at], 0.5 * ring[c, i])
                 if kind == ENTROPY:
                     z[at] = min(z[at], 0.5 + 0.5 * ring[c, i])

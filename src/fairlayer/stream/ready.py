@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from fairlayer.compiled import compile_all
 from fairlayer.constraints import ConditionalParity, EqualizedOdds, MeanParity, RateParity, ResidualMean
+from fairlayer.solve import smooth
 from fairlayer.stream.policies import POLICIES
 
 _TURN = threading.Lock()
@@ -31,6 +33,7 @@ def prepare(*ways: str, discrepancy: str = "squared") -> None:
                         _rehearse_classes(dtype)
                     else:
                         _rehearse(way, dtype, discrepancy)
+                compile_all(but=smooth.__name__)  # those of the discrepancy at hand are reached
                 _READY.add((way, discrepancy))
 
 
