@@ -21,7 +21,8 @@ class Affine(Constraint):
 
     def __init__(self, A: Any, lower: Any = None, upper: Any = None, name: str | None = None):
         try:
-            self.A = torch.as_tensor(A, dtype=torch.float64).detach().cpu().numpy()
+            # By numpy: the threads of torch may wait for each other longer than a batch of problems takes.
+            self.A = np.asarray(as_numpy(A, "A"), dtype=np.float64)
         except (TypeError, ValueError, RuntimeError) as error:
             raise InputError(f"A cannot be read as a matrix of floats: {error}") from error
         self.name = name
