@@ -230,7 +230,7 @@ def _far_apart(weight):
     return most > _FAR_APART * least
 
 
-@compiled(inner=True, later="float")
+@compiled(inner=True)
 def _left_over(H, b, rows, search, nu):
     """By how much multipliers miss the optimum of the quadratic model: the residual that it would have there."""
     q = b.copy()
@@ -241,32 +241,32 @@ def _left_over(H, b, rows, search, nu):
     return _residual(rows, search, q)
 
 
-@compiled(inner=True)
-def _aim(H, b, rows, search, tolerance, target):
-    """The optimum of the quadratic model.
-
-    Where weights differ by decades, the active-set method compares the light with the heavy, whose differences lose
+@compiled(inner=True, later="int")
+def _aim_again(H, b, rows, search, tolerance, outcome, target):
+    """Where weights differ by decades, the active-set method compares the light with the heavy, whose differences lose
     their digits: it may be far off, or see a conflict where there is none. Guesses of sides do not compare them, and
     are taken where they are nearer.
     """
-    if b.size > FEW:
-        outcome = SOLVED if guess_sides(H, b, rows, tolerance, search.statistic[NU], target) else CONFLICT
-        if outcome == CONFLICT:
-            outcome = solve_small(H, b, rows, tolerance, target)
-    else:
-        outcome = solve_small(H, b, rows, tolerance, target)
-        if outcome == CONFLICT or (outcome == SOLVED and _far_apart(search.cell[WEIGHT])):
-            found, first = target.copy(), np.zeros(b.size)
-            for k in range(b.size):
-                first[k] = found[k] if outcome == SOLVED else 0.0
-            if guess_sides(H, b, rows, tolerance, first, target) and (
-                outcome != SOLVED
-                or _left_over(H, b, rows, search, target) < 0.5 * _left_over(H, b, rows, search, found)
-            ):
-                outcome = SOLVED
-            else:
-                for k in range(b.size):
-                    target[k] = found[k]
+    found, first = target.copy(), np.zeros(b.size)
+    for k in range(b.size):
+        first[k] = found[k] if outcome == SOLVED else 0.0
+    if guess_sides(H, b, rows, tolerance, first, target) and (
+        outcome != SOLVED or _left_over(H, b, rows, search, target) < 0.5 * _left_over(H, b, rows, search, found)
+    ):
+        return SOLVED
+    for k in range(b.size):
+        target[k] = found[k]
+    return outcome
+
+
+@compiled(inner=True, borrows=True)
+def _aim(H, b, rows, search, tolerance, target):
+    """The optimum of the quadratic model."""
+    if b.size > FEW and guess_sides(H, b, rows, tolerance, search.statistic[NU], target):
+        return SOLVED
+    outcome = solve_small(H, b, rows, tolerance, target)
+    if b.size <= FEW and (outcome == CONFLICT or (outcome == SOLVED and _far_apart(search.cell[WEIGHT]))):
+        outcome = _aim_again(H, b, rows, search, tolerance, outcome, target)
     return outcome
 
 
