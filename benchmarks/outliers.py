@@ -113,11 +113,12 @@ def judge(problem: Any, dtype: torch.dtype) -> Verdict:
         fine = solution.status.name == "ROUNDED" and problem.rows[0].upper < FINE * rounding
         return Verdict("finer than the dtype: ROUNDED" if fine else f"failed: {solution.status.name}", seconds, 0.0)
     optimum = duality.least_distance(problem, solution.multipliers)
-    beyond = duality.distance(problem, y) - optimum - duality.rounding_norm(problem, y, dtype)
+    reached = duality.distance(problem, y) - duality.rounding_norm(problem, y, dtype)
+    beyond = reached - optimum
     excess = max(beyond, 0.0) / optimum if optimum > 0 else 0.0 if beyond <= 0 else np.inf
     bounded = solution.status.name == "BOUNDED"  # says itself that it is not the nearest, and by how much at most
     text = f"solved: {solution.status.name}"
-    if bounded and duality.distance(problem, y) ** 2 > (1.0 + 2.0 * RELATIVE) * optimum**2 + solution.optimality_gap:
+    if bounded and max(reached, 0.0) ** 2 > optimum**2 + solution.optimality_gap:
         text = "false: BOUNDED, further than it says"
     elif not bounded and excess > RELATIVE:
         text = f"false: {solution.status.name}, not optimal"

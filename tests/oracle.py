@@ -27,9 +27,9 @@ def matrix_form(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return A, lower + constant, upper + constant
 
 
-def project_reference(problem: Problem) -> np.ndarray:
-    """The optimum, to about 1e-11 of the spread of z."""
-    z, w = problem.z.astype(np.float64), problem.sample_weights()
+def project_reference(problem: Problem, curvature: np.ndarray | float = 1.0) -> np.ndarray:
+    """The optimum, to about 1e-11 of the spread of z. curvature: (n,) what it costs to move each, times its weight."""
+    z, w = problem.z.astype(np.float64), problem.sample_weights() * curvature
     A, lower, upper = matrix_form(problem)
     lo, hi = problem.box()
     # Centre and scale, so that tolerances mean the same whatever the units.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from entropy_oracle import project_entropic
 from fairlayer import FairLayer, InfeasibleError, InputError, MeanParity, ResidualMean, WeightedSquared, project
 from fairlayer.solve.discrepancy import Entropy, GeneralizedKL
 from formulas import plain
-from oracle import matrix_form
+from oracle import matrix_form, project_reference
 
 BOUNDS = ("no bounds", "box", "per sample")
 every_path = pytest.mark.parametrize(("kind", "path"), PATHS)
@@ -57,13 +59,25 @@ def test_a_scaled_one_has_the_same_optimum(case, bounds, weights):
         assert_close(value, squared, 1e-9 * np.ptp(problem.z))
 
 
-@pytest.mark.parametrize("kind", ["entropy", "kl"])
+@every_case
+@every_bound
+@every_weight
+def test_a_curvature_of_each_output_against_another_solver(case, bounds, weights):
+    problem, discrepancy = make_problem(case, bounds, weights), kind_of("weighted squared")
+    value = project(torch.tensor(problem.z), **problem.arguments(), discrepancy=discrepancy).value
+    optimum = project_reference(problem, plain(discrepancy.curvature))
+    assert_close(value, optimum, 1e-9 * np.ptp(problem.z))
+
+
+@pytest.mark.parametrize("kind", ["entropy", "kl", "logits"])
 @every_case
 @every_bound
 @every_weight
 def test_against_the_exponential_cone(kind, case, bounds, weights):
     problem = problem_for(kind, case, bounds, weights, n=24)
     value = project(torch.tensor(problem.z), **problem.arguments(), discrepancy=kind).value
+    if kind == "logits":  # relative entropy to the probabilities that they stand for
+        kind, problem = "entropy", replace(problem, z=plain(torch.sigmoid(torch.tensor(problem.z))))
     optimum, w = project_entropic(problem, kind), problem.sample_weights()
     z, discrepancy = torch.tensor(problem.z), COMPILED[kind]
     cost, least = (w @ plain(discrepancy.value(torch.tensor(y), z)) for y in (plain(value), optimum))

@@ -18,6 +18,7 @@ FLOW = [
     ("solve",),
     ("decisions",),
     ("gaps", "gradient", "margin", "classes"),
+    ("asked",),
     ("projection", "graph"),
     ("layer", "model"),
     ("training", "stream", "frozen"),

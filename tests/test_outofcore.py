@@ -13,7 +13,7 @@ from fairlayer import EqualizedResiduals, InfeasibleError, MeanParity, Status, p
 from fairlayer.binding.block_sums import ABSOLUTE, OUTPUT, BlockSums
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.system import bind
-from fairlayer.solve.files import certify_chunks, project_chunks
+from fairlayer.solve.files import ChunkPasses, certify_chunks, project_passes
 
 
 def table(n, seed, kind="uniform"):
@@ -32,6 +32,10 @@ def in_chunks(z, cell, size=997):
     return lambda: ((z[i : i + size], cell[i : i + size]) for i in range(0, len(z), size))
 
 
+def solve(chunks, system, bounds):
+    return project_passes(ChunkPasses(chunks, len(system.weight)), system, bounds)
+
+
 def response(z, cell, shifts):
     return np.clip(z - shifts.shift[cell], shifts.lo, shifts.hi)
 
@@ -43,7 +47,7 @@ def test_agrees_with_project(kind, tolerance, bounds):
     z, groups = table(20_000, 0, kind)
     rules = ConstraintSet([MeanParity(tolerance)])
     system = bind(rules, len(z), groups=groups)
-    shifts = project_chunks(in_chunks(z, system.cell), system, bounds)
+    shifts = solve(in_chunks(z, system.cell), system, bounds)
     y = response(z, system.cell, shifts)
     whole = project(z, groups, rules, bounds)
     assert shifts.facts.status is whole.status is Status.OPTIMAL
@@ -74,7 +78,7 @@ def test_residuals():
     targets = np.random.default_rng(0).random(5_000)
     rules = ConstraintSet([EqualizedResiduals(0.01)])
     system = bind(rules, len(z), groups=groups, targets=targets)
-    shifts = project_chunks(in_chunks(z, system.cell), system, None)
+    shifts = solve(in_chunks(z, system.cell), system, None)
     assert np.abs(response(z, system.cell, shifts) - project(z, groups, rules, targets=targets).value).max() < 1e-9
 
 
@@ -83,13 +87,13 @@ def test_contradictions_are_named():
     targets = np.where(groups["sex"] == "f", 0.0, 5.0)
     system = bind(ConstraintSet([EqualizedResiduals(0.01, over="sex")]), len(z), groups=groups, targets=targets)
     with pytest.raises(InfeasibleError, match="equalized residuals, sex: f - m"):
-        project_chunks(in_chunks(z, system.cell), system, (0.0, 1.0))
+        solve(in_chunks(z, system.cell), system, (0.0, 1.0))
 
 
 def test_equal_means_are_reached_as_nearly_as_floats_allow():
     z, groups = table(1_000, 4)
     system = bind(ConstraintSet([MeanParity(0.0)]), len(z), groups=groups)
-    shifts = project_chunks(in_chunks(z, system.cell), system, None)
+    shifts = solve(in_chunks(z, system.cell), system, None)
     assert shifts.facts.status is Status.ROUNDED
     assert np.abs(shifts.facts.gaps).max() < 1e-14
 
@@ -99,10 +103,10 @@ def test_the_same_to_the_bit_however_a_table_is_divided(seed):
     z, groups = table(5_000, 5)
     z[:3] = 1e12, -3e-17, 5e-324
     system = bind(ConstraintSet([MeanParity(0.02)]), len(z), groups=groups)
-    whole = project_chunks(in_chunks(z, system.cell, len(z)), system, (None, 1.0))
+    whole = solve(in_chunks(z, system.cell, len(z)), system, (None, 1.0))
     random = np.random.default_rng(seed)
     order = random.permutation(len(z))
-    found = project_chunks(in_chunks(z[order], system.cell[order], int(random.integers(1, 999))), system, (None, 1.0))
+    found = solve(in_chunks(z[order], system.cell[order], int(random.integers(1, 999))), system, (None, 1.0))
     assert found.shift.tobytes() == whole.shift.tobytes()
     assert found.facts.gaps.tobytes() == whole.facts.gaps.tobytes()
     assert found.change == whole.change

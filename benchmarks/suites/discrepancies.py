@@ -7,10 +7,9 @@ Every problem is feasible by construction, and its rows are evaluated in rationa
 
 import importlib
 import sys
-import time
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,20 +22,21 @@ from fairlayer import (
     EqualizedOdds,
     EqualizedResiduals,
     FairLayer,
-    FairlayerError,
     MeanParity,
     ResidualMean,
+    Solution,
     Status,
     project,
 )
+from judged import Drawn, attack, cvxpylayers_time, report
 from measure import OtherWork, busy, milliseconds
 from problems import TOLERANCE, Case, make, rows
-from records import Target, figure, markdown_table, write_csv, write_settings
+from records import Target
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 formulas = importlib.import_module("formulas")
 
-SIZES, PEER_SIZES, PROBLEMS, LISTED = (16, 256, 2000, 20_000, 200_000), (16, 256, 2000), 20_000, 50
+SIZES, PEER_SIZES = (16, 256, 2000, 20_000, 200_000), (16, 256, 2000)
 KINDS = ("squared", "entropy", "logits", "kl")
 LIMIT = {2000: 2.5}  # of entropy over squared
 TITLE = """# Discrepancies
@@ -52,28 +52,7 @@ def main(args: Namespace) -> list[Target]:
     """Time and judge; write discrepancies.csv, .json and .md."""
     torch.set_num_threads(1)
     timed = [compare(n, args) for n in args.sizes or SIZES]
-    problems = getattr(args, "problems", None) or (300 if args.quick else PROBLEMS)
-    tally, failures, seconds = attack(args.seed, problems)
-    columns = list(timed[0])[:-1]
-    lines = [[row["n"], *(figure(row[name]) for name in columns[1:])] for row in timed]
-    judged = "\n".join(f"- {verdict}: {count:,}" for verdict, count in sorted(tally.items()))
-    text = TITLE + markdown_table(columns, lines) + f"\n\n## {problems:,} random problems\n\n{judged}\n"
-    (args.results / "discrepancies.md").write_text(text)
-    write_csv(args.results / "discrepancies.csv", timed)
-    write_settings(
-        args.results / "discrepancies.json",
-        args,
-        problems=problems,
-        tally=dict(sorted(tally.items())),
-        failures=failures[:LISTED],
-        seconds=round(seconds, 1),
-    )
-    broken = sum(count for verdict, count in tally.items() if verdict.startswith("broken"))
-    failed = sum(count for verdict, count in tally.items() if verdict.startswith("failed"))
-    targets = [
-        Target("discrepancies: rows or bounds broken, or outputs at an end of their interval", broken, 0),
-        Target("discrepancies: feasible problems left unsolved", failed, 0),
-    ]
+    targets = report(args, "discrepancies", TITLE, timed, attack(args, drawn))
     for row in timed:
         doubt = busy(row["other_cores"])
         if row["n"] in LIMIT:
@@ -104,7 +83,7 @@ def compare(n: int, args: Namespace) -> dict[str, Any]:
     row: dict[str, Any] = {"n": n, **{f"{kind}_ms": median(times[kind]) for kind in KINDS}}
     for kind in KINDS[1:]:
         row[f"{kind} / squared"] = median(a / b for a, b in zip(times[kind], times["squared"], strict=True))
-    row["cvxpylayers_ms"] = cvxpylayers_time(case, args) if n in PEER_SIZES else None
+    row["cvxpylayers_ms"] = peer_time(case, args) if n in PEER_SIZES else None
     return {**row, "other_cores": work.cores()}
 
 
@@ -118,47 +97,31 @@ def step(layer: Callable, z: Tensor, groups: Tensor) -> None:
     layer(z, groups).sum().backward()
 
 
-def cvxpylayers_time(case: Case, args: Namespace) -> float:
-    """The same problem in relative entropy, rows a parameter."""
+def peer_time(case: Case, args: Namespace) -> float:
+    """The same problem in relative entropy by cvxpylayers, rows a parameter."""
     import cvxpy as cp
-    from cvxpylayers.torch import CvxpyLayer
 
     y, raw, against, A = cp.Variable(case.n), cp.Parameter(case.n), cp.Parameter(case.n), cp.Parameter((case.k, case.n))
     cost = cp.sum(cp.kl_div(y, raw)) + cp.sum(cp.kl_div(1 - y, against))
     problem = cp.Problem(cp.Minimize(cost), [A @ y <= case.tolerance, -(A @ y) <= case.tolerance])
-    layer, times = CvxpyLayer(problem, [raw, against, A], [y]), []
-    for repeat in range(2 if args.quick or case.n > 1000 else 6):
-        batch = make(case, args.seed + repeat)
+
+    def given(seed: int) -> tuple[list[Tensor], Tensor]:
+        batch = make(case, seed)
         z = inputs("entropy", torch.tensor(batch.z).double())
-        matrix = torch.tensor(rows(batch.groups))
+        return [z, 1 - z, torch.tensor(rows(batch.groups))], torch.ones(())
 
-        def call(z: Tensor = z, matrix: Tensor = matrix) -> None:
-            layer(z, 1 - z, matrix, solver_args={"solve_method": "Clarabel"})[0].sum().backward()
-
-        times.append(milliseconds(call)[0])
-    return median(times[1:])
+    repeats = 2 if args.quick or case.n > 1000 else 6
+    return cvxpylayers_time(problem, [raw, against, A], y, (given(args.seed + repeat) for repeat in range(repeats)))
 
 
-def attack(seed: int, problems: int) -> tuple[Counter[str], list[dict[str, Any]], float]:
-    """Solve random problems and judge the answers."""
-    tally: Counter[str] = Counter()
-    failures: list[dict[str, Any]] = []
-    start = time.perf_counter()
-    for number in range(problems):
-        problem, options, about = draw(seed, number)
-        try:
-            solution = project(torch.tensor(problem.z, dtype=about["dtype"]), **problem.arguments(), **options)
-        except FairlayerError as error:
-            verdict = f"failed: {type(error).__name__}"
-        else:
-            verdict = judge(problem, about, solution)
-        tally[verdict] += 1
-        if verdict.startswith(("broken", "failed")):
-            failures.append({"number": number, "verdict": verdict, **{key: str(value) for key, value in about.items()}})
-    return tally, failures, time.perf_counter() - start
+def drawn(seed: int, number: int) -> Drawn:
+    """A random problem, how to solve it and how to judge the answer."""
+    problem, options, about = draw(seed, number)
+    z = torch.tensor(problem.z, dtype=about["dtype"])
+    return partial(project, z, **problem.arguments(), **options), partial(judge, problem, about), about
 
 
-def judge(problem: Any, about: dict[str, Any], solution: Any) -> str:
+def judge(problem: Any, about: dict[str, Any], solution: Solution) -> str:
     """What is to be said of an answer, in one line of the tally."""
     y = solution.value.double().numpy()
     lo, hi = problem.box()

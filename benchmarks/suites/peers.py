@@ -27,6 +27,7 @@ MAIN = (2, True)  # attributes and box: measured at every size
 OTHERS = ((2, False), (5, True))  # measured at the sizes in OTHER_SIZES
 OTHER_SIZES = (256,)
 PROBLEMS = (1, 64, 1024)  # affine problems in a batch
+MOST_AFFINE_MS = 15.0  # for the largest of these, forward and backward
 CALL_LIMIT = 20.0  # seconds; a peer whose call takes longer is not tried at larger sizes
 TIME_LIMIT = 120.0  # seconds for a worker as a whole, building included
 
@@ -197,7 +198,14 @@ def speedups(rows: Sequence[Row]) -> list[Target]:
 
 def affine_speedups(rows: Sequence[Row]) -> list[Target]:
     """The same for batches of affine problems, by the fastest call of each: other work can only make calls slower."""
-    return speedups([row | {"forward_backward_ms": row["least_ms"]} for row in rows])
+    own = [row for row in rows if FAIRLAYER in row["peer"] and row["problems"] == PROBLEMS[-1] and row["least_ms"]]
+    return [
+        *(
+            Target(f"ms, {row['peer']}, {shape(row)}", row["least_ms"], MOST_AFFINE_MS, busy=busy(row["other_cores"]))
+            for row in own
+        ),
+        *speedups([row | {"forward_backward_ms": row["least_ms"]} for row in rows]),
+    ]
 
 
 def installed(peers: Iterable[Peer]) -> dict[str, dict[str, str]]:

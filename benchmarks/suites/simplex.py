@@ -7,11 +7,10 @@ the judge of the tests (`tests/simplex/class_oracle.py`).
 
 import importlib
 import sys
-import time
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,17 +19,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer import ConditionalParity, EqualizedOdds, FairLayer, FairlayerError, MeanParity, Status, project
+from fairlayer import ConditionalParity, EqualizedOdds, FairLayer, MeanParity, Solution, Status, project
+from judged import Drawn, attack, cvxpylayers_time, report
 from measure import OtherWork, busy, milliseconds
 from problems import TOLERANCE, Case, make, rows
-from records import Target, figure, markdown_table, write_csv, write_settings
+from records import Target
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "simplex"))
 class_oracle = importlib.import_module("class_oracle")
 
-N, CLASSES, KINDS, PROBLEMS, LISTED = 2000, (2, 4, 10, 30, 100), ("entropy", "squared"), 20_000, 50
+N, CLASSES, KINDS = 2000, (2, 4, 10, 30, 100), ("entropy", "squared")
 PEER_SIZES = ((16, 4), (256, 4), (2000, 4))  # samples and classes
-LIMIT = {4: 6.0}  # of entropy over the squared layer
+LIMIT = {4: 6.0}  # of classes over the squared layer with one output
 TITLE = """# Class probabilities
 
 Forward + `sum().backward()` of weighted outputs, float32, 2 attributes, new groups in every call, tolerance a tenth of
@@ -47,34 +47,13 @@ def main(args: Namespace) -> list[Target]:
     cases = [(n, d) for n in args.sizes or (N,) for d in (CLASSES[:2] if args.quick else CLASSES)]
     cases += [case for case in (PEER_SIZES[:1] if args.quick else PEER_SIZES) if case not in cases]
     timed = [compare(n, d, args) for n, d in sorted(cases)]
-    problems = getattr(args, "problems", None) or (300 if args.quick else PROBLEMS)
-    tally, failures, seconds = attack(args.seed, problems)
-    columns = list(timed[0])[:-1]
-    lines = [[row["n"], row["classes"], *(figure(row[name]) for name in columns[2:])] for row in timed]
-    judged = "\n".join(f"- {verdict}: {count:,}" for verdict, count in sorted(tally.items()))
-    text = TITLE + markdown_table(columns, lines) + f"\n\n## {problems:,} random problems\n\n{judged}\n"
-    (args.results / "simplex.md").write_text(text)
-    write_csv(args.results / "simplex.csv", timed)
-    write_settings(
-        args.results / "simplex.json",
-        args,
-        problems=problems,
-        tally=dict(sorted(tally.items())),
-        failures=failures[:LISTED],
-        seconds=round(seconds, 1),
-    )
-    broken = sum(count for verdict, count in tally.items() if verdict.startswith("broken"))
-    failed = sum(count for verdict, count in tally.items() if verdict.startswith("failed"))
-    targets = [
-        Target("simplex: rows broken, or outputs off the simplex", broken, 0),
-        Target("simplex: problems left unsolved", failed, 0),
-    ]
+    targets = report(args, "simplex", TITLE, timed, attack(args, drawn))
     for row in timed:
         doubt, where = busy(row["other_cores"]), f"{row['classes']} classes, n = {row['n']}"
-        if row["n"] == N and row["classes"] in LIMIT:
-            what = f"simplex, entropy over squared with one output, forward + backward, {where}"
-            targets.append(Target(what, row["entropy / one output"], LIMIT[row["classes"]], busy=doubt))
         for kind in KINDS:
+            if row["n"] == N and row["classes"] in LIMIT:
+                what = f"simplex, {kind} over squared with one output, forward + backward, {where}"
+                targets.append(Target(what, row[f"{kind} / one output"], LIMIT[row["classes"]], busy=doubt))
             if row[f"cvxpylayers, {kind}_ms"] is not None:
                 ratio = row[f"{kind}_ms"] / row[f"cvxpylayers, {kind}_ms"]
                 targets.append(Target(f"simplex, {kind} over cvxpylayers, {where}", ratio, 1.0, busy=doubt))
@@ -100,7 +79,7 @@ def compare(n: int, d: int, args: Namespace) -> dict[str, Any]:
     for kind in KINDS:
         row[f"{kind} / one output"] = median(a / b for a, b in zip(times[kind], times["one"], strict=True))
     for kind in KINDS:
-        row[f"cvxpylayers, {kind}_ms"] = cvxpylayers_time(n, d, kind, args) if (n, d) in PEER_SIZES else None
+        row[f"cvxpylayers, {kind}_ms"] = peer_time(n, d, kind, args) if (n, d) in PEER_SIZES else None
     return {**row, "other_cores": work.cores()}
 
 
@@ -117,46 +96,26 @@ def step(layer: Callable, z: Tensor, groups: Tensor, direction: Tensor) -> None:
     (layer(z, groups) * direction).sum().backward()
 
 
-def cvxpylayers_time(n: int, d: int, kind: str, args: Namespace) -> float:
-    """The same problem, rows a parameter."""
+def peer_time(n: int, d: int, kind: str, args: Namespace) -> float:
+    """The same problem by cvxpylayers, rows a parameter."""
     import cvxpy as cp
-    from cvxpylayers.torch import CvxpyLayer
 
     y, raw, A = cp.Variable((n, d)), cp.Parameter((n, d)), cp.Parameter((2, n))
     cost = cp.sum(cp.kl_div(y, raw)) if kind == "entropy" else cp.sum_squares(y - raw)
     within = [A @ y <= 0.1 / d, -(A @ y) <= 0.1 / d, cp.sum(y, axis=1) == 1, y >= 0]
-    layer, times = CvxpyLayer(cp.Problem(cp.Minimize(cost), within), [raw, A], [y]), []
-    for repeat in range(2 if args.quick or n > 1000 else 4):
-        groups, _, P, direction = batch(n, d, args.seed + repeat)
-        z, matrix = P.double().requires_grad_(), torch.tensor(rows(groups.numpy()))
-
-        def call(z: Tensor = z, matrix: Tensor = matrix, direction: Tensor = direction) -> None:
-            (layer(z, matrix, solver_args={"solve_method": "Clarabel"})[0] * direction).sum().backward()
-
-        times.append(milliseconds(call)[0])
-    return median(times[1:])
+    batches = (batch(n, d, args.seed + repeat) for repeat in range(2 if args.quick or n > 1000 else 4))
+    given = (([P.double().requires_grad_(), torch.tensor(rows(groups.numpy()))], w) for groups, _, P, w in batches)
+    return cvxpylayers_time(cp.Problem(cp.Minimize(cost), within), [raw, A], y, given)
 
 
-def attack(seed: int, problems: int) -> tuple[Counter[str], list[dict[str, Any]], float]:
-    """Solve random problems and judge the answers."""
-    tally: Counter[str] = Counter()
-    failures: list[dict[str, Any]] = []
-    start = time.perf_counter()
-    for number in range(problems):
-        z, arguments, masks, about = draw(seed, number)
-        try:
-            solution = project(z, simplex=True, **arguments)
-        except FairlayerError as error:
-            verdict = f"failed: {type(error).__name__}"
-        else:
-            verdict = judge(solution, masks, arguments.get("weights"), about)
-        tally[verdict] += 1
-        if verdict.startswith(("broken", "failed")):
-            failures.append({"number": number, "verdict": verdict, **{key: str(value) for key, value in about.items()}})
-    return tally, failures, time.perf_counter() - start
+def drawn(seed: int, number: int) -> Drawn:
+    """A random problem, how to solve it and how to judge the answer."""
+    z, arguments, masks, about = draw(seed, number)
+    verdict = partial(judge, masks=masks, weights=arguments.get("weights"), about=about)
+    return partial(project, z, simplex=True, **arguments), verdict, about
 
 
-def judge(solution: Any, masks: Any, weights: Any, about: dict[str, Any]) -> str:
+def judge(solution: Solution, masks: Any, weights: Any, about: dict[str, Any]) -> str:
     """What is to be said of an answer, in one line of the tally."""
     y, d = solution.value.double().numpy(), about["classes"]
     rounding = torch.finfo(about["dtype"]).eps

@@ -17,7 +17,7 @@ from fairlayer.arrays import as_numpy
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.system import System
 from fairlayer.errors import FairlayerError, InputError
-from fairlayer.solution import ColumnFacts, Facts, Solution
+from fairlayer.solution import Facts, JointFacts, Solution
 from fairlayer.solve.class_driver import ClassProblem, Found, nearest_classes
 from fairlayer.solve.class_rows import Layout, class_layout, column_rows, missed_by
 from fairlayer.solve.exact import exact_shortfalls
@@ -55,13 +55,6 @@ def check_class_shape(z: Any) -> None:
         raise InputError(
             f"simplex=True takes probabilities of two or more classes, shape (n, d); got {tuple(z.shape)}."
         )
-
-
-def check_classes(z: Any, rules: ConstraintSet, discrepancy: Any) -> None:
-    """Refuse what cannot be projected on the simplex, whatever the numbers are."""
-    check_class_shape(z)
-    check_class_kind(discrepancy.name)
-    check_class_rules(rules)
 
 
 def check_probabilities(z: np.ndarray, kind: str, unit: float) -> None:
@@ -113,7 +106,7 @@ def project_classes(z: Tensor, system: System, discrepancy: Any) -> Solution:
     multipliers = np.zeros((d, len(system.rows.offset)))
     multipliers[:, layout.used] = total * found.nu.T
     of_class = zip(statistics(rows, sums).reshape(d, -1), multipliers, by_class, strict=True)
-    facts = ColumnFacts([Facts(system.view, *one) for one in of_class], "class")
+    facts = JointFacts([Facts(system.view, *one) for one in of_class], "class")
     if torch.is_grad_enabled() and z.requires_grad:
         value = _OnSimplex.apply(z, value, problem, found, responses)
     return Solution(value, facts)

@@ -201,7 +201,7 @@ class _Later(_Apart):
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """What a call returns; numba would compile it to find out."""
-        pysig, args = self._compiler.fold_argument_types(args, kws)
+        pysig, args = self._compiler.fold_argument_types(args, kws)  # type: ignore[attr-defined]
         arguments = tuple(map(types.unliteral, args))
         self.load(arguments)
         name = self.py_func.__name__
@@ -225,7 +225,7 @@ class _Later(_Apart):
         """Compile it, and say where it is."""
         self.compile(arguments)
         self.waiting.pop(self.symbol(arguments), None)
-        found = self.overloads[arguments]
+        found: Any = self.overloads[arguments]
         if found.signature.return_type != self.returns:
             raise TypeError(f"{self.py_func.__qualname__} returns {found.signature.return_type}, not {self.returns}.")
         return self.address(found)
@@ -270,7 +270,7 @@ def _load(module: str, name: str, arguments: tuple[Any, ...]) -> None:
 @intrinsic
 def same_bits(_: Any, number: Any) -> Any:
     """The whole number of the same bits as a float, or the float of the same bits as a whole number."""
-    pairs = {types.float32: types.int32, types.float64: types.int64}
+    pairs: dict[Any, Any] = {types.float32: types.int32, types.float64: types.int64}
     other = {**pairs, **{whole: part for part, whole in pairs.items()}}[number]
 
     def lowered(context: Any, builder: Any, signature: Any, values: Any) -> Any:

@@ -26,7 +26,7 @@ from fairlayer.constraints.affine import Affine
 from fairlayer.errors import InputError
 from fairlayer.solve import Task
 from fairlayer.solve.batch import Ends, Matrices, by_threads, new_ends, pull_back_batch, solve_batch
-from fairlayer.solve.discrepancy import Discrepancy, compiled_kind, inner_limits, odds_against
+from fairlayer.solve.discrepancy import compiled_kind, inner_limits, odds_against
 from fairlayer.solve.families import MINUS, PLUS, P, active_rows
 from fairlayer.solve.families import M as COEFFICIENT
 from fairlayer.solve.gathering import Gathered, exchange_rows, in_columns
@@ -270,64 +270,71 @@ def _to_bound(gradient: Tensor, bound: Tensor | None) -> Tensor | None:
     return (gradient if bound.ndim else gradient.sum()).to(bound.dtype).to(bound.device)
 
 
-def stacked(constraints: Sequence[Affine], box: Box, weights: np.ndarray | None, discrepancy: Discrepancy) -> Matrices:
+def stacked(constraints: Sequence[Affine], box: Box, weights: np.ndarray | None) -> Matrices:
     """The rows of several constraints, of every problem of a batch."""
-    problems = max((c.problems or 1 for c in constraints), default=1)
+    A = _together([c.A for c in constraints], 2)
+    lower, upper = _together([c.lower for c in constraints], 1), _together([c.upper for c in constraints], 1)
+    return Matrices(A, lower, upper, np.empty(0) if weights is None else weights, box.lo, box.hi)
 
-    def rows(part: np.ndarray, single: int) -> np.ndarray:
-        values = as_numpy(part)
-        values = values if values.ndim > single else values[None]
-        return np.broadcast_to(values, (problems if len(constraints) > 1 else len(values), *values.shape[1:]))
 
-    A, lower, upper = (
-        np.ascontiguousarray(np.concatenate([rows(getattr(c, name), single) for c in constraints], axis=1), float)
-        for name, single in (("A", 2), ("lower", 1), ("upper", 1))
-    )
-    kind = compiled_kind(discrepancy)
-    return Matrices(A, lower, upper, kind, np.empty(0) if weights is None else weights, box.lo, box.hi)
+def _together(parts: list[Any], single: int) -> np.ndarray:
+    """Arrays of every problem, one below the other; once where all problems have the same. single: their dimensions."""
+    each = [as_numpy(part) for part in parts]
+    each = [part[None] if part.ndim == single else part[:1] if part.strides[0] == 0 else part for part in each]
+    if len(each) > 1:
+        problems = max(map(len, each))
+        each = [np.concatenate([np.broadcast_to(part, (problems, *part.shape[1:])) for part in each], axis=1)]
+    (whole,) = each
+    return whole if whole.flags.carray else np.array(whole, order="C")  # loops are compiled for nothing else
 
 
 def project_batch(z: Tensor, matrices: Matrices) -> tuple[Tensor, Ends]:
     """Project every row of z, (B, n); the value is a function of z."""
-    out = torch.empty_like(z, memory_format=torch.contiguous_format)
     plain = z.detach().contiguous()
-    ends = new_ends(len(z), matrices.A.shape[1], z.shape[1])
+    out, ends = torch.empty_like(plain), new_ends(len(z), matrices.A.shape[1], z.shape[1])
     by_threads(len(z), solve_batch, plain.numpy(), matrices, torch.finfo(z.dtype).eps / 2, out.numpy(), ends)
-    return (_BatchProjection.apply(out, z, matrices, ends) if torch.is_grad_enabled() else out), ends
+    if torch.is_grad_enabled() and z.requires_grad:
+        out = _attach_batch(z, (out, matrices, ends))
+    return out, ends
 
 
 class _BatchProjection(torch.autograd.Function):
     """A batch of projections as a function of z, each linear where it is differentiable."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, z: Tensor, matrices: Matrices, ends: Ends) -> Tensor:
-        ctx.save_for_backward(z)
-        ctx.solved = (matrices, ends)
-        return value.view_as(value)
+    def forward(ctx: Any, z: Tensor, solved: tuple[Tensor, Matrices, Ends]) -> Tensor:
+        value, *ctx.solved = solved
+        return value
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        (z,) = ctx.saved_tensors
-        return None, _PullBack.apply(gradient, z.detach(), *ctx.solved), None, None
+        return _PullBack.apply(gradient, *ctx.solved) if torch.is_grad_enabled() else _pulled(
+            gradient, *ctx.solved
+        ), None
+
+
+_attach_batch = super(torch.autograd.Function, _BatchProjection).apply  # as above
+
+
+def _pulled(gradient: Tensor, matrices: Matrices, ends: Ends) -> Tensor:
+    given = gradient.detach().contiguous()
+    out = torch.empty_like(given)
+    by_threads(len(given), pull_back_batch, given.numpy(), matrices, ends, out.numpy())
+    return out
 
 
 class _PullBack(torch.autograd.Function):
     """The vector-Jacobian product, itself linear in the vector: its derivative is the Jacobian again."""
 
     @staticmethod
-    def forward(ctx: Any, gradient: Tensor, z: Tensor, matrices: Matrices, ends: Ends) -> Tensor:
-        ctx.save_for_backward(z)
+    def forward(ctx: Any, gradient: Tensor, matrices: Matrices, ends: Ends) -> Tensor:
         ctx.solved = (matrices, ends)
-        out = torch.empty_like(z, memory_format=torch.contiguous_format)
-        given = gradient.contiguous().numpy(), z.contiguous().numpy()
-        by_threads(len(z), pull_back_batch, *given, matrices, ends, out.numpy())
-        return out
+        return _pulled(gradient, matrices, ends)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        (z,) = ctx.saved_tensors
         matrices, ends = ctx.solved
         # With weights J is not symmetric: J = W^-1 J' W.
-        weight = torch.from_numpy(matrices.weight).to(z.dtype) if len(matrices.weight) else None
-        back = _PullBack.apply(gradient if weight is None else gradient * weight, z, matrices, ends)
-        return (back if weight is None else back / weight), None, None, None
+        weight = torch.from_numpy(matrices.weight).to(gradient.dtype) if len(matrices.weight) else None
+        back = _PullBack.apply(gradient if weight is None else gradient * weight, matrices, ends)
+        return (back if weight is None else back / weight), None, None

@@ -53,17 +53,22 @@ def welch(
     confidence: float,
 ) -> np.ndarray:
     """(2, m): intervals of the differences of two means, or of one; what was measured is never outside."""
-    second = minus >= 0
 
     def difference(values: np.ndarray) -> np.ndarray:
-        return values[plus] - np.where(second, values[minus], 0.0)
+        return values[plus] - np.where(minus >= 0, values[minus], 0.0)
 
-    both = variance[plus] + np.where(second, variance[minus], 0.0)
-    parts = variance**2 / (n + 1.0)
-    freedom = both**2 / np.maximum(parts[plus] + np.where(second, parts[minus], 0.0), 1e-300)
-    half = scipy.special.stdtrit(np.maximum(freedom, 1.0), 0.5 + 0.5 * confidence) * np.sqrt(both)
+    half = _half_width(n, variance, plus, minus, confidence)
     measured, middle = difference(mean), difference(centre)
     return np.stack([np.minimum(middle - half, measured), np.maximum(middle + half, measured)])
+
+
+def _half_width(
+    n: np.ndarray, variance: np.ndarray, plus: np.ndarray, minus: np.ndarray, confidence: float
+) -> np.ndarray:
+    """By Student's distribution, with the degrees of freedom of Welch (1947)."""
+    both, parts = (v[plus] + np.where(minus >= 0, v[minus], 0.0) for v in (variance, variance**2 / (n + 1.0)))
+    freedom = both**2 / np.maximum(parts, 1e-300)
+    return scipy.special.stdtrit(np.maximum(freedom, 1.0), 0.5 + 0.5 * confidence) * np.sqrt(both)
 
 
 def log_ratio(
@@ -82,10 +87,7 @@ def log_ratio(
     """
     least = np.finfo(np.float64).tiny
     safe = np.maximum(centre, least)
-    spread = variance / safe**2
-    both, parts = spread[plus] + spread[minus], spread**2 / (n + 1.0)
-    freedom = both**2 / np.maximum(parts[plus] + parts[minus], 1e-300)
-    half = scipy.special.stdtrit(np.maximum(freedom, 1.0), 0.5 + 0.5 * confidence) * np.sqrt(both)
+    half = _half_width(n, variance / safe**2, plus, minus, confidence)
     middle = np.log(safe[plus]) - np.log(safe[minus])
     most = np.maximum(mean[plus], mean[minus])
     measured = np.where(most > 0, (mean[plus] - mean[minus]) / np.where(most > 0, most, 1.0), 0.0)

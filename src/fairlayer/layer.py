@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fairlayer.asked import Absent, Infeasible, Path, Surrogate
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.process_group import Group
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.graph import fits_graph, number_of, project_in_graph
-from fairlayer.projection import Absent, Infeasible, Path, Surrogate, project
+from fairlayer.projection import project
 from fairlayer.solution import Solution
 from fairlayer.solve.conic import Conic
 from fairlayer.solve.discrepancy import Discrepancy

@@ -9,61 +9,44 @@ function `project` here, and the module `FairLayer` in layer.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.arrays import as_numpy, check_dense, is_dense
+from fairlayer.arrays import as_numpy
+from fairlayer.asked import DTYPES, Absent, Asked, Infeasible, Path, Surrogate, read_targets, read_weights
 from fairlayer.binding.bounds import Box, read_bounds
 from fairlayer.binding.cells import assign_cells
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import SoftGroup, is_missing
+from fairlayer.binding.groups import SoftGroup
 from fairlayer.binding.process_group import Group, Ranks, find_ranks
-from fairlayer.binding.row_plan import RowPlan
-from fairlayer.binding.system import System, bind, read_columns
-from fairlayer.classes import check_classes, check_probabilities, project_classes
+from fairlayer.binding.system import System, read_columns
+from fairlayer.classes import check_probabilities, project_classes
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
-from fairlayer.decisions.project import project_decisions, read_threshold
+from fairlayer.decisions.project import project_decisions
 from fairlayer.decisions.surrogate import check_surrogate
 from fairlayer.eager import eager
-from fairlayer.errors import AbsentGroupError, InputError
+from fairlayer.errors import InputError
 from fairlayer.gaps import bind_batch
 from fairlayer.gradient import (
     WholeBatch,
     attach_gradient,
     attach_share,
-    in_forward_mode,
     project_batch,
-    refuse_tangents,
     stacked,
 )
 from fairlayer.margin import settle
-from fairlayer.solution import BatchFacts, ColumnFacts, ConicFacts, Facts, Solution
+from fairlayer.solution import Facts, JointFacts, ProblemFacts, Solution, Status
 from fairlayer.solve import Task, is_compiled, solve
 from fairlayer.solve.conic import Conic
-from fairlayer.solve.discrepancy import Discrepancy, check_interval, find_discrepancy, has_loops
+from fairlayer.solve.discrepancy import Discrepancy, find_discrepancy, has_loops
 from fairlayer.solve.gathering import gather
-from fairlayer.solve.newton import DONE
-from fairlayer.solve.opening import Part, Whole, open_batch, per_sample, shared_settings
+from fairlayer.solve.opening import Whole, open_batch
+from fairlayer.solve.part import Part, per_sample, shared_settings
 from fairlayer.solve.ranks import solve_ranks
-
-Absent = Literal["vacuous", "raise"]
-Infeasible = Literal["raise", "relax"]
-Path = Literal["auto", "compiled", "tensor"]
-Surrogate = Literal["sigmoid"] | None
-
-# The dtypes of outputs, and how bounds are read in each: as torch has them where numpy has none.
-_DTYPES: dict[torch.dtype, Any] = {
-    torch.float64: np.float64,
-    torch.float32: np.float32,
-    torch.float16: np.float16,
-    torch.bfloat16: torch.bfloat16,
-}
-_LEAST_WEIGHT, _WIDEST_WEIGHTS = 1e-250, 1e100
 
 
 @eager
@@ -114,23 +97,6 @@ def project(
     that had to be relaxed, to z alone).
     """
     rules = constraints if isinstance(constraints, ConstraintSet) else ConstraintSet(constraints)
-    if confidence is not None:
-        if rules.matrices or process_group is not None:
-            raise InputError("confidence is about groups of samples in one process: leave it out.")
-        if simplex or (np.ndim(z) == 2 and z.shape[1] != 1):
-            raise InputError("confidence is about one output per sample: leave it out for outputs of several columns.")
-        given = (groups, targets, features, weights)
-        choices: dict[str, Any] = {"levels": levels, "absent": absent, "infeasible": infeasible, "path": path}
-        choices |= {"surrogate": surrogate, "temperature": temperature}
-        n = z.numel() if isinstance(z, Tensor) else np.size(z)
-        return settle(
-            rules,
-            confidence,
-            bind_batch(rules, n, *given, levels),
-            targets,
-            _span(bounds),
-            lambda tighter: project(z, groups, tighter, bounds, *given[1:], discrepancy, **choices),
-        )
     if rules.needs_targets is None:  # whoever has them passes them; what nobody looks at must not slow the rest
         targets = None
     if not rules.needs_features:
@@ -139,190 +105,102 @@ def project(
         check_surrogate(surrogate, temperature)
     kind = discrepancy if isinstance(discrepancy, Conic) else find_discrepancy(discrepancy)
     ranks = None if process_group is None else find_ranks(process_group)
-    options = ProjectOptions(bounds, kind, levels, absent, infeasible, path, surrogate, temperature, ranks, simplex)
+    asked = Asked(
+        rules, groups, targets, features, weights, absent, infeasible, path, bounds, kind, levels, surrogate,
+        temperature, ranks, simplex,
+    )  # fmt: skip
+    return _answer(z, asked) if confidence is None else _settled(z, asked, confidence)
+
+
+def _answer(z: Any, asked: Asked) -> Solution:
+    """Project tensors as they are, and arrays by way of tensors."""
     if isinstance(z, Tensor):
-        return _project(z, rules, options, groups, targets, features, weights)
+        return _project(z, asked)
     array = np.asarray(z)
     if array.dtype not in (np.float16, np.float32, np.float64):
         raise InputError(f"z must hold floats; got an array of {array.dtype}.")
     tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))  # PyTorch has no read-only tensors
     with torch.no_grad():  # an array carries no gradient
-        solution = _project(tensor, rules, options, groups, targets, features, weights)
+        solution = _project(tensor, asked)
     solution.value = solution.value.numpy()
     return solution
 
 
-def _span(bounds: Any) -> tuple[float, float]:
-    """The range of outputs within bounds that are numbers; infinite where they are not."""
-    if bounds is not None and any(np.ndim(as_numpy(side)) for side in bounds):
-        return -np.inf, np.inf
-    box = read_bounds(bounds, 2, np.float64)
-    return box.lowest, box.highest
+def _settled(z: Any, asked: Asked, confidence: float) -> Solution:
+    """Project onto constraints so tight that the population keeps the stated ones."""
+    if asked.rules.matrices or asked.ranks is not None:
+        raise InputError("confidence is about groups of samples in one process: leave it out.")
+    if asked.simplex or (np.ndim(z) == 2 and z.shape[1] != 1):
+        raise InputError("confidence is about one output per sample: leave it out for outputs of several columns.")
+    rules, targets = asked.rules, asked.targets
+    n = z.numel() if isinstance(z, Tensor) else np.size(z)
+    system = bind_batch(rules, n, asked.groups, targets, asked.features, asked.weights, asked.levels)
+    span = asked.span()
+    return settle(rules, confidence, system, targets, span, lambda tight: _answer(z, asked._replace(rules=tight)))
 
 
-class ProjectOptions(NamedTuple):
-    """The arguments of `project` that are not data."""
-
-    bounds: Any
-    discrepancy: Any  # a Discrepancy, or a Conic
-    levels: Mapping[Name, Sequence[Label]] | None
-    absent: Absent
-    infeasible: Infeasible
-    path: Path
-    surrogate: Surrogate = None
-    temperature: float = 0.1
-    ranks: Ranks | None = None
-    simplex: bool = False
-
-
-_CHOICES = {"absent": ("vacuous", "raise"), "infeasible": ("raise", "relax"), "path": ("auto", "compiled", "tensor")}
-_CHOSEN = set(product(*_CHOICES.values()))
-
-
-def _check(z: Tensor, rules: ConstraintSet, targets: Any, options: ProjectOptions) -> None:
-    """Refuse what cannot be projected, before any work."""
-    if z.dtype not in _DTYPES:
-        raise InputError(f"z must hold floats of 16, 32 or 64 bits; got a tensor of {z.dtype}.")
-    if torch._C._functorch.is_functorch_wrapped_tensor(z):
-        raise InputError(
-            "z is inside a transform of torch.func, such as forward mode, which the solver cannot see: use backward()."
-        )
-    if not is_dense(z):
-        check_dense(z, "z")
-    if z.ndim not in (1, 2):
-        raise InputError(f"z has shape {tuple(z.shape)}: pass outputs of shape (n,) or (n, d).")
-    if options.ranks is not None and not options.simplex and z.ndim == 2 and z.shape[1] != 1:
-        raise InputError(
-            f"z has shape {tuple(z.shape)}: over a process group, project each column by itself, z[:, j], or class "
-            "probabilities with simplex=True."
-        )
-    if options.simplex:
-        if options.bounds is not None or options.surrogate is not None or options.path == "tensor":
-            raise InputError("simplex=True knows neither bounds, nor a surrogate, nor path='tensor': leave them out.")
-        check_classes(z, rules, options.discrepancy)
-    if rules.needs_targets and targets is None:
-        raise InputError(f"targets is missing: {rules.needs_targets} compares outputs with them.")
-    if rules.about_decisions:
-        read_threshold(rules)
-        if options.discrepancy.name != "squared":
-            raise InputError(f"discrepancy {options.discrepancy.name!r} does not go with decisions: use 'squared'.")
-    if in_forward_mode():
-        limits = [getattr(c, name, None) for c in rules.constraints for name in ("tolerance", "lower", "upper")]
-        refuse_tangents(z=z, targets=targets, bounds=options.bounds, constraints=limits)
-    if options[3:6] not in _CHOSEN:
-        for name, known in _CHOICES.items():
-            if getattr(options, name) not in known:
-                raise InputError(f"{name} must be one of {known}; got {getattr(options, name)!r}.")
-
-
-def _project(
-    z: Tensor, rules: ConstraintSet, options: ProjectOptions, groups: Any, targets: Any, features: Any, weights: Any
-) -> Solution:
+def _project(z: Tensor, asked: Asked) -> Solution:
     """Project outputs of any shape."""
-    if options.ranks is not None:
-        return _project_share(z, options.ranks, rules, options, groups, targets, features, weights)
-    _check(z, rules, targets, options)
+    if asked.ranks is not None:
+        return _project_share(z, asked, asked.ranks)
+    asked.check(z)
+    rules = asked.rules
     if z.ndim == 1:
-        return _project_one(z, rules, options, groups, targets, features, weights)
+        if rules.only_matrices and all(constraint.problems is None for constraint in rules.matrices):
+            return _project_each(z[None], asked).problem(0)
+        return _project_one(z, asked)
     # One column is a batch of problems only where each has one output.
     if rules.only_matrices and (z.shape[1] != 1 or rules.matrices[0].A.shape[-1] == 1):
-        return _project_each(z, rules, options, weights)
-    if options.simplex:
-        return _project_simplex(z, rules, options, groups, targets, features, weights)
+        return _project_each(z, asked)
+    if asked.simplex:
+        system = asked.bind(len(z))
+        return project_classes(z, system, asked.discrepancy) if len(z) else _nothing(z, system)
     if z.shape[1] != 1:
-        return _project_columns(z, rules, options, groups, targets, features, weights)
-    solution = _project_one(z.reshape(-1), rules, options, groups, targets, features, weights)
+        return _project_columns(z, asked)
+    solution = _project(z.reshape(-1), asked)
     solution.value = solution.value.reshape(z.shape)
     return solution
 
 
-def _project_simplex(
-    z: Tensor, rules: ConstraintSet, options: ProjectOptions, groups: Any, targets: Any, features: Any, weights: Any
-) -> Solution:
-    """Project class probabilities, z of shape (n, d)."""
-    n = len(z)
-    targets = None if targets is None else _read_targets(targets, n)
-    weights = None if weights is None else _read_weights(weights, n)
-    system = bind(rules, n, groups=groups, targets=targets, features=features, weights=weights, levels=options.levels)
-    _refuse_absent(system, options)
-    if n == 0:
-        return _nothing(z, system)
-    return _project_bound(z, system, rules, read_bounds(None, n, np.float64), options, True)
-
-
-def _project_columns(
-    z: Tensor, rules: ConstraintSet, options: ProjectOptions, groups: Any, targets: Any, features: Any, weights: Any
-) -> Solution:
+def _project_columns(z: Tensor, asked: Asked) -> Solution:
     """Project independent outputs, z of shape (n, d): one problem per column, with the same groups."""
-    d = z.shape[1]
-    each = [targets] * d
+    targets, d = asked.targets, z.shape[1]
+    each = [asked] * d
     if targets is not None and np.ndim(targets) == 2 and targets.shape[1] != 1:
         if tuple(targets.shape) != tuple(z.shape):
             raise InputError(
                 f"targets has shape {tuple(targets.shape)} for z of {tuple(z.shape)}: pass (n,) or (n, d)."
             )
-        each = [targets[:, j] for j in range(d)]
-    solutions = [_project_one(z[:, j], rules, options, groups, each[j], features, weights) for j in range(d)]
+        each = [asked._replace(targets=targets[:, j]) for j in range(d)]
+    solutions = [_project_one(z[:, j], each[j]) for j in range(d)]
     if not solutions:
         raise InputError(f"z has shape {tuple(z.shape)}: pass at least one column.")
     value = torch.stack([solution.value for solution in solutions], dim=1)
-    return Solution(value, ColumnFacts([solution.facts for solution in solutions], "output"))  # type: ignore[misc]
+    return Solution(value, JointFacts([solution.facts for solution in solutions], "output"))  # type: ignore[misc]
 
 
-def _project_one(
-    z: Tensor,
-    rules: ConstraintSet,
-    options: ProjectOptions,
-    groups: Any = None,
-    targets: Any = None,
-    features: Any = None,
-    weights: Any = None,
-) -> Solution:
+def _project_one(z: Tensor, asked: Asked) -> Solution:
     """Project one batch, z of shape (n,)."""
     n = z.shape[0]
-    box = read_bounds(options.bounds, n, _DTYPES[z.dtype])
-    rules.check_bounds(box.lowest)
-    check_interval(box, options.discrepancy)
-    compiled = is_compiled(z, options.discrepancy) and options.path != "tensor"
-    if options.path == "compiled" and not compiled:
-        raise InputError(
-            "path='compiled' takes float32 or float64 on the CPU, and a discrepancy by its name; z is "
-            f"{z.dtype} on {z.device}, discrepancy {options.discrepancy.name!r}."
-        )
-    if targets is not None:
-        targets = _read_targets(targets, n)
-    if weights is not None:
-        weights = _read_weights(weights, n)
-    system = bind(rules, n, groups=groups, targets=targets, features=features, weights=weights, levels=options.levels)
-    _refuse_absent(system, options)
-    if n == 0:
-        return _nothing(z, system)
-    return _project_bound(z, system, rules, box, options, compiled)
+    box = asked.box(n, z.dtype)
+    compiled = asked.takes_loops(z)
+    system = asked.bind(n)
+    return _project_bound(z, system, box, asked, compiled) if n else _nothing(z, system)
 
 
-def _project_bound(
-    z: Tensor, system: System, rules: ConstraintSet, box: Box, options: ProjectOptions, compiled: bool
-) -> Solution:
+def _project_bound(z: Tensor, system: System, box: Box, asked: Asked, compiled: bool) -> Solution:
     """Project a batch that the constraints are bound to."""
-    if options.simplex:
-        return project_classes(z, system, options.discrepancy)
-    if rules.about_decisions:
-        relax = options.infeasible == "relax"
-        return project_decisions(z, system, rules, box, relax, options.surrogate, options.temperature)
-    if isinstance(options.discrepancy, Conic):
-        return _project_conic(z, options, options.discrepancy, system, box)
-    task = Task(z.detach().contiguous(), system, box, options.discrepancy, compiled)
-    result, excess = solve(task, relax=options.infeasible == "relax")
+    relax = asked.infeasible == "relax"
+    if asked.simplex:
+        return project_classes(z, system, asked.discrepancy)
+    if asked.rules.about_decisions:
+        return project_decisions(z, system, asked.rules, box, relax, asked.surrogate, asked.temperature)
+    if isinstance(asked.discrepancy, Conic):
+        return _project_conic(z, asked, system, box)
+    task = Task(z.detach().contiguous(), system, box, asked.discrepancy, compiled)
+    result, excess = solve(task, relax=relax)
     facts = Facts(system.view, result.statistics, result.nu, result.missed, excess, result.beyond)
     return Solution(attach_gradient(z, task, result, excess), facts)
-
-
-def _refuse_absent(system: System, options: ProjectOptions) -> None:
-    if options.absent == "raise" and system.view.vacuous:
-        raise AbsentGroupError(
-            f"Groups are absent from this batch: {'; '.join(system.view.vacuous[:5])}. Use larger or stratified "
-            'batches, or absent="vacuous" to project what can be compared.'
-        )
 
 
 def _nothing(z: Tensor, system: System) -> Solution:
@@ -331,57 +209,46 @@ def _nothing(z: Tensor, system: System) -> Solution:
     return Solution(z.clone(), Facts(system.view, nothing, nothing, nothing[:0]))
 
 
-def _project_share(
-    z: Tensor,
-    ranks: Ranks,
-    rules: ConstraintSet,
-    options: ProjectOptions,
-    groups: Any,
-    targets: Any,
-    features: Any,
-    weights: Any,
-) -> Solution:
+def _project_share(z: Tensor, asked: Asked, ranks: Ranks) -> Solution:
     """Project the samples of this rank, which with those of all others are one batch."""
+    rules, groups, targets, features, weights = asked[:5]
 
     def read() -> Part:
-        _check(z, rules, targets, options)
-        if options.simplex:
+        asked.check(z)
+        if asked.simplex:
             exact = np.ascontiguousarray(as_numpy(z.detach().double()))
-            check_probabilities(exact, options.discrepancy.name, torch.finfo(z.dtype).eps / 2)
+            check_probabilities(exact, asked.discrepancy.name, torch.finfo(z.dtype).eps / 2)
         if rules.matrices:
             raise InputError("Affine has a matrix over the outputs of one process: use it with process_group=None.")
-        if not has_loops(options.discrepancy):
+        if not has_loops(asked.discrepancy):
             raise InputError(
-                f"discrepancy {options.discrepancy.name!r} is not available over a process group: use one by its name, "
+                f"discrepancy {asked.discrepancy.name!r} is not available over a process group: use one by its name, "
                 "or process_group=None."
             )
-        n, dtype = len(z), _DTYPES[z.dtype]
-        known = None if targets is None else _read_targets(targets, n)
-        weighed = None if weights is None else _read_weights(weights, n)
-        groupings, columns = read_columns(
-            rules, n, groups=groups, targets=known, features=features, levels=options.levels
-        )
+        n = len(z)
+        known = None if targets is None else read_targets(targets, n)
+        weighed = None if weights is None else read_weights(weights, n)
+        data = {"groups": groups, "targets": known, "features": features, "levels": asked.levels}
+        groupings, columns = read_columns(rules, n, **data)
         soft = {key: column for key, column in columns.items() if isinstance(column, SoftGroup)}
         firm = {key: column for key, column in columns.items() if key not in soft}
-        gathers = options.simplex or rules.about_decisions or bool(soft)
-        compiled = is_compiled(z, options.discrepancy) and options.path != "tensor"
-        box = read_bounds(options.bounds, n, dtype)
-        rules.check_bounds(box.lowest)
-        check_interval(box, options.discrepancy)
+        gathers = asked.simplex or rules.about_decisions or bool(soft)
+        compiled = asked.takes_loops(z)
+        box = asked.box(n, z.dtype)
         settings = shared_settings(
             z,
             rules,
             box,
-            options.bounds,
+            asked.bounds,
             known,
-            columns=z.shape[1] if options.simplex else 1,
+            columns=z.shape[1] if asked.simplex else 1,
             attributes=(*firm, *((key, column.labels) for key, column in soft.items())),
-            levels=None if options.levels is None else repr(options.levels),
+            levels=None if asked.levels is None else repr(asked.levels),
             weights="some" if weighed is not None else "none",
-            discrepancy=options.discrepancy.name,
-            surrogate=(options.surrogate, options.temperature),
-            absent=options.absent,
-            infeasible=options.infeasible,
+            discrepancy=asked.discrepancy.name,
+            surrogate=(asked.surrogate, asked.temperature),
+            absent=asked.absent,
+            infeasible=asked.infeasible,
             path="compiled" if compiled else "tensor",
         )
         if gathers and set(dict(settings)["gradients wanted of"]) - {"z"}:  # type: ignore[call-overload]
@@ -390,9 +257,9 @@ def _project_share(
                 "targets, tolerances and bounds."
             )
         return Part(
-            z=z.detach().contiguous() if options.simplex else z.detach().reshape(-1).contiguous(),
+            z=z.detach().contiguous() if asked.simplex else z.detach().reshape(-1).contiguous(),
             box=box,
-            sides=per_sample(options.bounds),
+            sides=per_sample(asked.bounds),
             weights=weighed,
             targets=known,
             groupings=groupings,
@@ -401,128 +268,79 @@ def _project_share(
             soft=soft,
             gathers=gathers,
             has_residuals=any(constraint.quantity == "residual" for constraint in rules.constraints),
-            discrepancy=options.discrepancy,
+            discrepancy=asked.discrepancy,
             compiled=compiled,
             settings=settings,
         )
 
     whole = open_batch(ranks, rules, read)
     if whole.system is None or whole.part.gathers:
-        return _project_gathered(z, ranks, options, whole)
+        return _project_gathered(z, ranks, asked, whole)
     system, flat = whole.system, z.reshape(-1)
-    _refuse_absent(system, options)
+    asked.refuse_absent(system)
     if not sum(whole.counts):
         return _nothing(z, system)
-    task = Task(whole.part.z, system, whole.part.box, options.discrepancy, whole.part.compiled, ranks)
-    result, excess = solve_ranks(task, whole, relax=options.infeasible == "relax")
+    task = Task(whole.part.z, system, whole.part.box, asked.discrepancy, whole.part.compiled, ranks)
+    result, excess = solve_ranks(task, whole, relax=asked.infeasible == "relax")
     facts = Facts(system.view, result.statistics, result.nu, result.missed, excess, result.beyond)
     return Solution(attach_gradient(flat, task, result, excess).reshape(z.shape), facts)
 
 
-def _project_gathered(z: Tensor, ranks: Ranks, options: ProjectOptions, whole: Whole) -> Solution:
+def _project_gathered(z: Tensor, ranks: Ranks, asked: Asked, whole: Whole) -> Solution:
     """Project the samples of all ranks, and keep those of this one: for what sums over cells are not enough for."""
     batch = gather(ranks, whole)
-    _refuse_absent(batch.system, options)
+    asked.refuse_absent(batch.system)
     if not sum(whole.counts):
         return _nothing(z, batch.system)
-    everyones = torch.from_numpy(np.ascontiguousarray(batch.z)).to(dtype=z.dtype, device=z.device)
-    everyones.requires_grad_(z.requires_grad and torch.is_grad_enabled())
-    solution = _project_bound(everyones, batch.system, whole.rules, batch.box, options, whole.part.compiled)
-    flat = z if options.simplex else z.reshape(-1)
+    everyones = batch.z.requires_grad_(z.requires_grad and torch.is_grad_enabled())
+    solution = _project_bound(
+        everyones, batch.system, batch.box, asked._replace(rules=whole.rules), whole.part.compiled
+    )
+    flat = z if asked.simplex else z.reshape(-1)
     together = WholeBatch(everyones, solution.value, batch, ranks, whole.counts)
     solution.value = attach_share(flat, together).reshape(z.shape)
     return solution
 
 
-def _project_conic(z: Tensor, options: ProjectOptions, conic: Conic, system: System, box: Box) -> Solution:
+def _project_conic(z: Tensor, asked: Asked, system: System, box: Box) -> Solution:
     """Project by a general solver."""
-    if options.infeasible != "raise" or options.path != "auto":
+    if asked.infeasible != "raise" or asked.path != "auto":
         raise InputError("Conic knows neither infeasible='relax' nor a path: leave both out.")
     if not bool(torch.isfinite(z).all()):
         position = int((~torch.isfinite(z)).nonzero()[0])
         raise InputError(f"z[{position}] is {float(z[position])}: outputs must be finite.")
-    value, statistics, missed = conic.project(z, system, box)
-    return Solution(value, ConicFacts(system.view, statistics, missed))
+    value, statistics, missed = asked.discrepancy.project(z, system, box)
+    return Solution(value, Facts(system.view, statistics, None, missed, status=Status.APPROXIMATE))
 
 
-def _read_targets(targets: Any, n: int) -> Any:
-    flat = (
-        targets.reshape(-1)
-        if isinstance(targets, Tensor) and is_dense(targets)
-        else as_numpy(targets, "targets").reshape(-1)
-    )
-    if len(flat) != n:
-        raise InputError(f"targets has {len(flat)} entries for {n} outputs: pass one per output.")
-    values = as_numpy(flat)
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise InputError(f"targets[{int(np.flatnonzero(~np.isfinite(values))[0])}] is not finite.")
-    if values.dtype == object:
-        missing = [i for i, value in enumerate(values.tolist()) if is_missing(value)]
-        if missing:
-            raise InputError(f"targets[{missing[0]}] is missing: leave such samples out, or fill their targets in.")
-    return flat
-
-
-def _read_weights(weights: Any, n: int) -> np.ndarray:
-    try:
-        values = as_numpy(weights, "weights").reshape(-1).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"weights must be numbers, one per output: {error}") from error
-    if len(values) != n:
-        raise InputError(f"weights has {len(values)} entries for {n} outputs: pass one per output.")
-    if not np.isfinite(values).all() or (values < 0).any():
-        raise InputError("weights must be finite and at least 0.")
-    some = values[values > 0]
-    least, most = some.min(initial=np.inf), some.max(initial=0.0)
-    if len(some) and (least < _LEAST_WEIGHT or most / least > _WIDEST_WEIGHTS):
-        raise InputError(
-            f"weights range from {least:g} to {most:g}: the least must be at least {_LEAST_WEIGHT:g}, and the greatest "
-            f"at most {_WIDEST_WEIGHTS:g} times as much. Only their ratios matter: scale them, and leave out those who "
-            "hardly count."
-        )
-    return values
-
-
-def _project_each(z: Tensor, rules: ConstraintSet, options: ProjectOptions, weights: Any) -> Solution:
+def _project_each(z: Tensor, asked: Asked) -> Solution:
     """Project a batch of independent problems, z of shape (B, n)."""
+    (B, n), rules, weights = z.shape, asked.rules, asked.weights
     for constraint in rules.matrices:
-        if constraint.problems not in (None, len(z)):
-            raise InputError(f"A holds {constraint.problems} problems, z holds {len(z)}: their numbers must agree.")
-        if constraint.A.shape[-1] != z.shape[1]:
-            raise InputError(f"A has shape {constraint.A.shape}, which does not fit {z.shape[1]} outputs.")
-    box = read_bounds(options.bounds, z.shape[1], _DTYPES[z.dtype])
+        if constraint.problems not in (None, B):
+            raise InputError(f"A holds {constraint.problems} problems, z holds {B}: their numbers must agree.")
+        if constraint.A.shape[-1] != n:
+            raise InputError(f"A has shape {constraint.A.shape}, which does not fit {n} outputs.")
+    box = read_bounds(asked.bounds, n, DTYPES[z.dtype])
     if weights is not None:
-        weights = _read_weights(weights, z.shape[1])
+        weights = read_weights(weights, n)
         if not (weights > 0).all():
             raise InputError("weights has zeros: Affine rows need a positive weight for every output.")
-    sides = [side for constraint in rules.matrices for side in (constraint.lower, constraint.upper)]
-    plain = is_compiled(z, options.discrepancy) and options.path != "tensor" and not box.wants_gradient
-    plain = (
-        plain
-        and options.discrepancy.piecewise_linear
-        and len(z) > 0
-        and not any(isinstance(side, Tensor) and side.requires_grad for side in sides)
-    )
 
     def alone(b: int) -> Solution:
         problem = ConstraintSet([constraint.problem(b) for constraint in rules.matrices])
-        return _project_one(z[b], problem, options, weights=weights)
+        return _project_one(z[b], asked._replace(rules=problem, weights=weights))
 
-    if plain:
-        matrices = stacked(rules.matrices, box, weights, options.discrepancy)
-        value, ends = project_batch(z, matrices)
-        # Whoever needs a closer look gets it: a contradiction, or a tolerance finer than the dtype.
-        doubtful = np.flatnonzero(ends.outcome != DONE).tolist()
-        plan = RowPlan([], z.shape[1], {p: c.problem(0) for p, c in rules.matrix_at.items()})
-        view = plan.view(np.ones(len(plan.residual), dtype=bool))
-        facts = [Facts(view, *end) for end in zip(ends.value, ends.nu, ends.missed, strict=True)]
-        if doubtful:
-            closer = {b: alone(b) for b in doubtful}
-            values = torch.stack([solution.value for solution in closer.values()])
-            value = value.index_copy(0, torch.tensor(doubtful), values)
-            for b, solution in closer.items():
-                facts[b] = solution.facts  # type: ignore[assignment]
-        return Solution(value, BatchFacts(facts))
-    solutions = [alone(b) for b in range(len(z))]
+    together = is_compiled(z, asked.discrepancy) and asked.discrepancy.piecewise_linear and asked.path != "tensor"
+    if together and z.numel() > 0 and not box.wants_gradient and not rules.wants_gradient:
+        value, ends = project_batch(z, stacked(rules.matrices, box, weights))
+        closer = {}
+        if not ends.done.all():  # a contradiction, or a tolerance finer than the dtype: those get a closer look
+            doubtful = np.flatnonzero(~ends.done)
+            solutions = [alone(b) for b in doubtful.tolist()]
+            value = value.index_copy(0, torch.from_numpy(doubtful), torch.stack([each.value for each in solutions]))
+            closer = {b: each.facts for b, each in zip(doubtful.tolist(), solutions, strict=True)}
+        return Solution(value, JointFacts(ProblemFacts(rules.matrix_at, ends.row, closer)))
+    solutions = [alone(b) for b in range(B)]
     value = torch.stack([solution.value for solution in solutions]) if solutions else z.clone()
-    return Solution(value, BatchFacts([solution.facts for solution in solutions]))  # type: ignore[misc]
+    return Solution(value, JointFacts([solution.facts for solution in solutions]))  # type: ignore[misc]

@@ -12,7 +12,7 @@ serving="blind" predictions look at X alone, and the statistical promise is abou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -35,6 +35,7 @@ with needs("fairlayer.sklearn", "scikit-learn"):
 __all__ = ["FairClassifier", "FairRegressor", "fair_scorer"]
 
 
+@dataclass(eq=False, repr=False)
 class FairClassifier(ClassifierMixin, FairEstimator):
     """A classifier whose probabilities satisfy group-fairness constraints.
 
@@ -52,56 +53,10 @@ class FairClassifier(ClassifierMixin, FairEstimator):
     __metadata_request__predict_proba: ClassVar = {"sensitive_features": True}
     __metadata_request__decision_function: ClassVar = {"sensitive_features": True}
 
-    def __init__(
-        self,
-        constraints: Any = None,
-        *,
-        estimator: Any = None,
-        sensitive_columns: Sequence[Any] | str | None = None,
-        threshold: float | None = None,
-        discrepancy: Literal["squared", "entropy"] = "squared",
-        method: str | Callable[..., nn.Module] = "layer",
-        serving: Literal["batch", "frozen", "blind"] = "batch",
-        confidence: float | None = None,
-        hidden: tuple[int, ...] = (64, 64),
-        module: Any = None,
-        learning_rate: float = 1e-3,
-        batch_size: int | Literal["auto"] = "auto",
-        max_epochs: int = 200,
-        patience: int = 8,
-        max_minutes: float | None = None,
-        validation_fraction: float = 0.1,
-        random_state: Any = None,
-        verbose: bool = False,
-    ):
-        super().__init__(
-            constraints,
-            estimator=estimator,
-            sensitive_columns=sensitive_columns,
-            method=method,
-            serving=serving,
-            confidence=confidence,
-            hidden=hidden,
-            module=module,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            max_epochs=max_epochs,
-            patience=patience,
-            max_minutes=max_minutes,
-            validation_fraction=validation_fraction,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.threshold = threshold
-        self.discrepancy = discrepancy
+    threshold: float | None = field(default=None, kw_only=True)
+    discrepancy: Literal["squared", "entropy"] = field(default="squared", kw_only=True)
 
-    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None, **options: Any) -> FairClassifier:
-        """Train. sensitive_features: a frame, series, mapping or array with one or more labels per row of X.
-
-        options: `sample_weight`, which the training and the frozen shifts look at; anything else goes to `fit` of the
-        estimator.
-        """
-        X, y, groups = self._start(X, y, sensitive_features)
+    def _learn_targets(self, y: Any) -> np.ndarray:
         check_classification_targets(y)
         kind = type_of_target(y, input_name="y", raise_unknown=True)
         if kind not in ("binary", "multiclass"):
@@ -122,18 +77,23 @@ class FairClassifier(ClassifierMixin, FairEstimator):
             raise InputError(f"serving='blind' is of two classes, and y has {len(self.classes_)}: use 'frozen'.")
         if several and self.method in ("penalty", "lagrangian"):
             raise InputError(f"method={self.method!r} is of two classes, and y has {len(self.classes_)}: use 'layer'.")
-        self._fit(X, y, codes.astype(np.float64), groups, None if several else (0.0, 1.0), options)
-        self.threshold_ = self._find_threshold()
-        return self
+        return codes.astype(np.float64)
 
-    def _layer(self, groups: Any, bounds: Any) -> Any:
-        layer = super()._layer(groups, bounds)
+    def _limits(self) -> Any:
+        return None if len(self.classes_) > 2 else (0.0, 1.0)
+
+    def _fit(self, X: Any, y: Any, targets: np.ndarray, groups: Any, options: dict[str, Any]) -> None:
+        super()._fit(X, y, targets, groups, options)
+        self.threshold_ = self._find_threshold()
+
+    def _layer(self, groups: Any) -> Any:
+        layer = super()._layer(groups)
         projection = projection_of(layer)
         if projection is not None:
             projection.discrepancy = self.discrepancy
-        if len(self.classes_) > 2 and projection is not None:
-            check_class_rules(projection.rules)
-            projection.simplex = True
+            if len(self.classes_) > 2:
+                check_class_rules(projection.rules)
+                projection.simplex = True
         return layer
 
     def _outputs(self) -> int:
@@ -202,68 +162,26 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
 
+@dataclass(eq=False, repr=False)
 class FairRegressor(RegressorMixin, FairEstimator):
     """A regressor whose predictions satisfy group-fairness constraints, in the units of the target.
 
     bounds: (lo, hi) that predictions are kept within; None for none. Other arguments: see `FairEstimator`.
     """
 
-    def __init__(
-        self,
-        constraints: Any = None,
-        *,
-        estimator: Any = None,
-        sensitive_columns: Sequence[Any] | str | None = None,
-        bounds: tuple[float | None, float | None] | None = None,
-        method: str | Callable[..., nn.Module] = "layer",
-        serving: Literal["batch", "frozen", "blind"] = "batch",
-        confidence: float | None = None,
-        hidden: tuple[int, ...] = (64, 64),
-        module: Any = None,
-        learning_rate: float = 1e-3,
-        batch_size: int | Literal["auto"] = "auto",
-        max_epochs: int = 200,
-        patience: int = 8,
-        max_minutes: float | None = None,
-        validation_fraction: float = 0.1,
-        random_state: Any = None,
-        verbose: bool = False,
-    ):
-        super().__init__(
-            constraints,
-            estimator=estimator,
-            sensitive_columns=sensitive_columns,
-            method=method,
-            serving=serving,
-            confidence=confidence,
-            hidden=hidden,
-            module=module,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            max_epochs=max_epochs,
-            patience=patience,
-            max_minutes=max_minutes,
-            validation_fraction=validation_fraction,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.bounds = bounds
+    bounds: tuple[float | None, float | None] | None = field(default=None, kw_only=True)
 
-    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None, **options: Any) -> FairRegressor:
-        """Train. sensitive_features: a frame, series, mapping or array with one or more labels per row of X.
-
-        options: `sample_weight`, which the training and the frozen shifts look at; anything else goes to `fit` of the
-        estimator.
-        """
-        X, y, groups = self._start(X, y, sensitive_features)
-        targets = np.asarray(y, dtype=np.float64)
+    def _learn_targets(self, y: Any) -> np.ndarray:
+        targets = self._targets(y)
         if not len(targets):
             raise ValueError("y is empty: 0 sample(s) were found, at least 1 is required.")
         if not np.isfinite(targets).all():
             raise ValueError("Input y contains NaN or infinity: leave these rows out.")
         self.mean_, self.scale_ = float(targets.mean()), float(targets.std()) or 1.0
-        self._fit(X, y, targets, groups, self.bounds, options)
-        return self
+        return targets
+
+    def _limits(self) -> Any:
+        return self.bounds
 
     def _wrap(self, inner: nn.Module) -> nn.Module:
         return Rescaled(inner, self.mean_, self.scale_)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
-from fairlayer.binding.row_plan import PresentRows
+from fairlayer.binding.row_plan import PresentRows, RowPlan
+from fairlayer.constraints.affine import Affine
 
 
 class Status(enum.Enum):
@@ -63,17 +65,22 @@ class Facts:
         self,
         view: PresentRows,
         statistics: np.ndarray,
-        nu: np.ndarray,
+        nu: np.ndarray | None,
         missed: np.ndarray,
         excess: float = 0.0,
         optimality_gap: float = 0.0,
+        ties: int = 0,
+        status: Status | None = None,
     ):
+        """status: where it does not follow from the rest, as where the policy of a stream says what it promises."""
         self.view = view
         self.statistics = statistics  # (K,) such as the means of groups
-        self.nu = nu  # (K,) their multipliers
+        self.nu = nu  # (K,) their multipliers; None where they are not known
         self.missed = missed  # (F,) by how much families of rows are missed
         self.excess = excess
         self.optimality_gap = optimality_gap  # of the squared change, where no nearer output was found
+        self.ties = ties
+        self._status = status
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -93,11 +100,13 @@ class Facts:
     @property
     def multipliers(self) -> np.ndarray:
         """Multiplier of each row."""
-        return self.view.multipliers(self.nu)
+        return np.full(len(self.rows), np.nan) if self.nu is None else self.view.multipliers(self.nu)
 
     @property
     def status(self) -> Status:
         """The gravest thing that can be said."""
+        if self._status is not None:
+            return self._status
         if self.excess:
             return Status.RELAXED
         if not (self.missed <= 0.0).all():  # what is no number is not known to hold
@@ -107,121 +116,76 @@ class Facts:
         return Status.VACUOUS if self.vacuous else Status.OPTIMAL
 
 
-class DecisionFacts(Facts):
-    """The same of a batch whose decisions are compared; its multipliers are all 0, as there are none."""
-
-    def __init__(
-        self,
-        view: PresentRows,
-        rates: np.ndarray,
-        missed: np.ndarray,
-        excess: float = 0.0,
-        optimality_gap: float = 0.0,
-        ties: int = 0,
-    ):
-        super().__init__(view, rates, np.zeros(len(rates)), missed, excess, optimality_gap)
-        self.ties = ties
-
-
-class StreamFacts(Facts):
-    """The same of a stream, whose policy says how far the promise holds."""
-
-    def __init__(self, view: PresentRows, statistics: np.ndarray, nu: np.ndarray, status: Status, excess: float = 0.0):
-        super().__init__(view, statistics, nu, np.zeros(0), excess)
-        self._status = status
-
-    @property
-    def status(self) -> Status:
-        """What was found."""
-        return self._status
-
-
-class ConicFacts(Facts):
-    """The same of an output by a general solver: it holds its rows only so far, and its multipliers are unknown."""
-
-    def __init__(self, view: PresentRows, statistics: np.ndarray, missed: np.ndarray):
-        super().__init__(view, statistics, np.full(len(statistics), np.nan), missed)
-
-    @property
-    def multipliers(self) -> np.ndarray:
-        """Not known."""
-        return np.full(len(self.rows), np.nan)
-
-    @property
-    def status(self) -> Status:
-        """Never more than the solver's tolerance allows to say."""
-        return Status.APPROXIMATE
-
-
+@dataclass(frozen=True)
 class RecordedFacts:
     """The same, each given as it is."""
 
-    def __init__(
-        self,
-        rows: tuple[str, ...],
-        gaps: np.ndarray,
-        multipliers: np.ndarray,
-        status: Status,
-        vacuous: tuple[str, ...] = (),
-        excess: float = 0.0,
-    ):
-        self.rows = rows
-        self.multipliers = multipliers
-        self.vacuous = vacuous
-        self.excess = excess
-        self._gaps = gaps
-        self._status = status
-
-    @property
-    def gaps(self) -> np.ndarray:
-        """Value of each row."""
-        return self._gaps
-
-    @property
-    def status(self) -> Status:
-        """What was found."""
-        return self._status
+    rows: tuple[str, ...]
+    gaps: np.ndarray
+    multipliers: np.ndarray
+    status: Status
+    vacuous: tuple[str, ...] = ()
+    excess: float = 0.0
+    optimality_gap: float = 0.0
+    ties: int = 0
 
 
-class BatchFacts:
-    """The same for a batch of independent problems: one more dimension, and the gravest status of all."""
+class ProblemFacts(Sequence[Facts]):
+    """Facts of every problem of a batch that was solved in one call, each made when it is asked for."""
 
-    def __init__(self, parts: Sequence[Facts]):
-        self.parts = parts
-        self.rows = parts[0].rows if parts else ()
-        self.vacuous = ()
-        self.excess = max((part.excess for part in parts), default=0.0)
-        self.optimality_gap = sum(getattr(part, "optimality_gap", 0.0) for part in parts)
+    def __init__(self, matrices: Mapping[int, Affine], ends: np.ndarray, closer: Mapping[int, Any]):
+        """matrices: by position; ends: (3, B, m) values, multipliers and shortfalls; closer: of those solved alone."""
+        self.matrices = matrices
+        self.ends = ends
+        self.closer = closer
 
-    @property
-    def multipliers(self) -> np.ndarray:
-        """Multiplier of each row, problem by problem."""
-        return np.stack([part.multipliers for part in self.parts]) if self.parts else np.zeros((0, 0))
+    @cached_property
+    def view(self) -> PresentRows:
+        """The rows of one problem, which all have in common."""
+        first = {position: constraint.problem(0) for position, constraint in self.matrices.items()}
+        plan = RowPlan([], next(iter(first.values())).A.shape[1], first)
+        return plan.view(np.ones(len(plan.residual), dtype=bool))
 
-    @property
-    def gaps(self) -> np.ndarray:
-        """Value of each row, problem by problem."""
-        return np.stack([part.gaps for part in self.parts]) if self.parts else np.zeros((0, 0))
+    def __len__(self) -> int:
+        return self.ends.shape[1]
 
-    @property
-    def status(self) -> Status:
-        """The gravest of all."""
-        return max((part.status for part in self.parts), key=list(Status).index, default=Status.OPTIMAL)
+    def __getitem__(self, b: Any) -> Any:
+        if not 0 <= b < len(self):
+            raise IndexError(b)
+        return self.closer[b] if b in self.closer else Facts(self.view, *self.ends[:, b])
 
 
-class ColumnFacts:
-    """The same of outputs with several columns, such as classes: every row once for each, and the gravest status."""
+class JointFacts:
+    """The same of several problems, with the gravest status of all.
 
-    def __init__(self, parts: Sequence[Facts], column: str):
-        """column: what a column is called in the names of its rows."""
+    column: what each is called in the names of rows, such as a class, where the problems are the columns of outputs:
+    every row once for each. None for a batch of independent problems with the same rows: one more dimension.
+    """
+
+    def __init__(self, parts: Sequence[Facts | RecordedFacts], column: str | None = None):
         self.parts = parts
         self.column = column
-        self.excess = max((part.excess for part in parts), default=0.0)
-        self.optimality_gap = sum(getattr(part, "optimality_gap", 0.0) for part in parts)
+
+    @property
+    def excess(self) -> float:
+        """The largest of all."""
+        return max((part.excess for part in self.parts), default=0.0)
+
+    @property
+    def optimality_gap(self) -> float:
+        """Of all together."""
+        return sum(part.optimality_gap for part in self.parts)
+
+    @property
+    def ties(self) -> int:
+        """Of all together."""
+        return sum(part.ties for part in self.parts)
 
     @cached_property
     def rows(self) -> tuple[str, ...]:
         """Name of each row."""
+        if self.column is None:
+            return self.parts[0].rows if self.parts else ()
         return tuple(f"{row}, {self.column} {j}" for j, part in enumerate(self.parts) for row in part.rows)
 
     @property
@@ -232,17 +196,22 @@ class ColumnFacts:
     @property
     def gaps(self) -> np.ndarray:
         """Value of each row."""
-        return np.concatenate([np.zeros(0), *(part.gaps for part in self.parts)])
+        return self._joined([part.gaps for part in self.parts])
 
     @property
     def multipliers(self) -> np.ndarray:
         """Multiplier of each row."""
-        return np.concatenate([np.zeros(0), *(part.multipliers for part in self.parts)])
+        return self._joined([part.multipliers for part in self.parts])
 
     @property
     def status(self) -> Status:
         """The gravest of all."""
         return max((part.status for part in self.parts), key=list(Status).index, default=Status.OPTIMAL)
+
+    def _joined(self, each: list[np.ndarray]) -> np.ndarray:
+        if self.column is not None:
+            return np.concatenate([np.zeros(0), *each])
+        return np.stack(each) if each else np.zeros((0, 0))
 
 
 class Solution:
@@ -252,10 +221,14 @@ class Solution:
     population, where a confidence was asked for; see `fairlayer.margin.Margin`.
     """
 
-    def __init__(self, value: Any, facts: Facts | RecordedFacts | BatchFacts | ColumnFacts, margin: Any = None):
+    def __init__(self, value: Any, facts: Facts | RecordedFacts | JointFacts, margin: Any = None):
         self.value = value
         self.facts = facts
         self.margin = margin
+
+    def problem(self, b: int) -> Solution:
+        """Of a batch of independent problems, one alone."""
+        return Solution(self.value[b], self.facts.parts[b])  # type: ignore[union-attr]
 
     @cached_property
     def gaps(self) -> Any:
@@ -290,12 +263,12 @@ class Solution:
     @property
     def optimality_gap(self) -> float:
         """By how much, at most, the sum of squared changes exceeds the least possible; 0 where it is the least."""
-        return getattr(self.facts, "optimality_gap", 0.0)
+        return self.facts.optimality_gap
 
     @property
     def ties(self) -> int:
         """People whose decision differs from that of somebody in their group with the very same score."""
-        return getattr(self.facts, "ties", 0)
+        return self.facts.ties
 
     @property
     def satisfied(self) -> bool:

@@ -7,8 +7,9 @@ BigQuery, Snowflake, DuckDB, answers with one query each, and moves the scores w
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,20 +27,30 @@ __all__ = ["CellShifts", "project_sums"]
 
 COUNT, LOW, HIGH, TOTAL, FREE, ERROR = "n", "low", "high", "total", "free", "error"  # columns that have a meaning
 _SUMS = (TOTAL, FREE)
+Quote = Literal['"', "`"] | None
+_PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 class CellShifts:
     """What a projection does to each cell: y = clip(score - shift, lo, hi). As a table, and in SQL.
 
-    facts: what is known of the outputs; None while the solver is still asking.
+    quote: what the engine puts around names of columns. facts: what is known of the outputs; None while the solver is
+    still asking.
     """
 
     def __init__(
-        self, labels: Mapping[str, list[Any]], shift: np.ndarray, lo: float, hi: float, facts: Facts | None = None
+        self,
+        labels: Mapping[str, list[Any]],
+        shift: np.ndarray,
+        lo: float,
+        hi: float,
+        quote: Quote = None,
+        facts: Facts | None = None,
     ):
         self.labels = labels
         self.shift = shift
         self.lo, self.hi = lo, hi
+        self.quote = quote
         self.facts = facts
 
     @property
@@ -74,9 +85,9 @@ class CellShifts:
 
     def shift_sql(self) -> str:
         """The shift of a row, by its labels."""
-        cases = []
+        cases, columns = [], {name: _column(name, self.quote) for name in self.labels}
         for c, shift in enumerate(self.shift.tolist()):
-            met = " AND ".join(_equals(name, values[c]) for name, values in self.labels.items())
+            met = " AND ".join(_equals(columns[name], values[c]) for name, values in self.labels.items())
             cases.append(f"WHEN {met} THEN {_number(shift)}")
         return f"CASE {' '.join(cases)} END"
 
@@ -86,13 +97,16 @@ def project_sums(
     sums: Callable[[CellShifts], Any],
     constraints: Any,
     bounds: Any = None,
+    quote: Quote = None,
 ) -> CellShifts:
     """Project the scores of a table by sums that a database takes.
 
     cells: one row for each combination of labels, as `SELECT sex, race, count(*) AS n, min(p) AS low, max(p) AS high
     FROM people GROUP BY sex, race` gives: a frame, or columns by name. What is not called n, low or high is a protected
     attribute. sums: a function of shifts that returns, for the same labels in any order, `total`, the sum of
-    `shifts.sql("p")`, and `free`, the sum of `shifts.free_sql("p")`.
+    `shifts.sql("p")`, and `free`, the sum of `shifts.free_sql("p")`. quote: what the engine puts around names, for
+    columns that are called by reserved words or have blanks in their names: `"` in standard SQL, a backtick in Spark,
+    BigQuery and MySQL, where what stands between `"` is text.
 
     The rows hold in exact arithmetic for the outputs as the database computes them. Sums of floating-point numbers are
     off by no more than n 2^-53 times the sum of their absolute values, in whatever order they are taken: so much is
@@ -100,15 +114,17 @@ def project_sums(
     besides, a bound on what each total is off by.
     """
     labels, counts = _read_cells(cells)
+    if quote not in (None, '"', "`"):
+        raise InputError(f"quote must be None, '\"' or '`'; got {quote!r}.")
     rules = ConstraintSet(constraints)
     _check(rules)
     box = read_bounds(bounds, 1, np.float64)
     rules.check_bounds(box.lowest)
     attributes = {name: np.array([_label(value) for value in values], dtype=object) for name, values in labels.items()}
     system = bind(rules, len(counts[COUNT]), groups=attributes, weights=counts[COUNT])
-    passes = _QueryPasses(labels, counts, np.asarray(system.cell), len(system.weight), sums)
+    passes = _QueryPasses(labels, counts, np.asarray(system.cell), len(system.weight), sums, quote)
     found = project_passes(passes, system, bounds)
-    return CellShifts(labels, found.shift[passes.cell], found.lo, found.hi, found.facts)
+    return CellShifts(labels, found.shift[passes.cell], found.lo, found.hi, quote, found.facts)
 
 
 class _QueryPasses:
@@ -121,8 +137,10 @@ class _QueryPasses:
         cell: np.ndarray,
         cells: int,
         ask: Callable[[CellShifts], Any],
+        quote: Quote,
     ):
-        self.labels, self.counts, self.cell, self.cells, self.ask = labels, counts, cell, cells, ask
+        self.labels, self.counts, self.cell, self.cells = labels, counts, cell, cells
+        self.ask, self.quote = ask, quote
         self.place = {key: row for row, key in enumerate(zip(*labels.values(), strict=True))}
 
     def extent(self) -> tuple[float, float]:
@@ -132,7 +150,7 @@ class _QueryPasses:
     def sums(self, shift: np.ndarray, lo: float, hi: float, absolute: bool) -> PassSums:
         """One query."""
         of_row, n = shift[self.cell], self.counts[COUNT]
-        found = self._answered(self.ask(CellShifts(self.labels, of_row, lo, hi)))
+        found = self._answered(self.ask(CellShifts(self.labels, of_row, lo, hi, self.quote)))
         ends = np.stack([np.clip(self.counts[end] - of_row, lo, hi) for end in (LOW, HIGH)])
         most = n * np.abs(ends).max(axis=0)  # of the sum of |y|
         # Sums of several rows are rounded once more each.
@@ -213,9 +231,22 @@ def _label(value: Any) -> Any:
     return "missing" if value is None else str(value)
 
 
-def _equals(name: str, value: Any) -> str:
+def _column(name: str, quote: Quote) -> str:
+    """SQL of the name of a column."""
+    if quote is None:
+        if not _PLAIN.fullmatch(name):
+            raise InputError(
+                f"The column {name!r} has a name that has to be quoted, which engines do differently: pass "
+                "quote='\"' (standard SQL) or quote='`' (Spark, BigQuery, MySQL), or call the column otherwise."
+            )
+        return name
+    if quote in name or "\\" in name:
+        raise InputError(f"The column {name!r} has a {quote} or a backslash in its name: call it otherwise.")
+    return f"{quote}{name}{quote}"
+
+
+def _equals(column: str, value: Any) -> str:
     """SQL of whether a column has a label."""
-    column = '"' + name.replace('"', '""') + '"' if not name.isidentifier() else name
     if value is None:
         return f"{column} IS NULL"
     if isinstance(value, bool):
@@ -225,7 +256,7 @@ def _equals(name: str, value: Any) -> str:
     text = str(value)
     if "'" in text or "\\" in text:
         raise InputError(
-            f"The label {text!r} of {name!r} has a quote or a backslash, which engines spell differently: join with "
+            f"The label {text!r} of {column} has a quote or a backslash, which engines spell differently: join with "
             "shifts.table() instead of shifts.sql(...)."
         )
     return f"{column} = '{text}'"

@@ -98,6 +98,12 @@ def test_what_is_refused(run, graded, tmp_path):
     result = run("fit", tmp_path / "a.csv", *FIT, "--confidence", "0.9", "-o", tmp_path / "m")
     assert result.exit_code == 2
     assert "of two classes" in result.stderr
+    for option in ("--rate", "--residuals", "--rate-ratio"):
+        result = run("fit", tmp_path / "a.csv", *FIT[:4], option, "0.1", "-o", tmp_path / "m")
+        assert result.exit_code == 2
+        assert "grade has 3 classes" in result.stderr
+        assert "--positive 'high'" in result.stderr
+        assert "Training" not in result.stderr
     result = run("predict", model, tmp_path / "a.csv", "-o", tmp_path / "o.csv", "--prefix", "")
     assert result.exit_code == 0, result.stderr
     again = run("predict", model, tmp_path / "o.csv", "-o", tmp_path / "p.csv")
@@ -107,6 +113,30 @@ def test_what_is_refused(run, graded, tmp_path):
     result = run("audit", tmp_path / "o.csv", *asked)
     assert result.exit_code == 2
     assert "one prediction" in result.stderr
+
+
+def test_streams_name_their_classes(run, graded, tmp_path):
+    model, _ = graded
+    pupils(60, 2).to_csv(tmp_path / "new.csv", index=False)
+    asked = ["--mode", "stream", "--state", tmp_path / "s.db"]
+    said = [run("predict", model, tmp_path / "new.csv", "-o", tmp_path / "out.csv", *asked).stdout for _ in range(2)]
+    page = tmp_path / "certificate.html"
+    said.append(run("stream", "show", tmp_path / "s.db").stdout)
+    said.append(run("stream", "certificate", tmp_path / "s.db", "-o", page).stdout)
+    for text in (*said, page.read_text()):
+        assert all(f"f, class {name}" in text for name in NAMES)
+        assert "class 0" not in text
+    assert "probabilities of classes high, low, middle" in said[2]
+    assert run("stream", "verify", tmp_path / "s.db").exit_code == 0
+
+
+def test_a_first_decision_breaks_no_promise(run, graded, tmp_path):
+    model, _ = graded
+    pupils(1, 3).to_csv(tmp_path / "one.csv", index=False)
+    asked = ["--mode", "stream", "--state", tmp_path / "s.db"]
+    result = run("predict", model, tmp_path / "one.csv", "-o", tmp_path / "out.csv", *asked)
+    assert result.exit_code == 0, result.stderr
+    assert "nothing to compare" in result.stdout
 
 
 def test_a_column_is_no_copy_of_a_target_of_several_classes():

@@ -12,6 +12,7 @@ import pytest
 import typer
 
 from fairlayer.cli.app import app, sentence
+from fairlayer.cli.commands import described, read_options
 from fairlayer.errors import InputError
 from fairlayer.nearest import nearest
 
@@ -36,6 +37,38 @@ def test_every_option_has_help(run, name):
         for option in parameter.opts:
             if option.startswith("--"):
                 assert option in result.stdout
+
+
+def test_options_are_read_from_a_docstring():
+    prose, options = read_options(
+        """What it does: this.
+
+        DATA: A file.
+        --output, -o FILE: Where to: here,
+        or there.
+
+        More of it:
+        --odds TOL[:CUTS]: Equal odds.
+        --seed N >= 3: A number.
+        --quick: Be quick.
+        """
+    )
+    assert prose == "What it does: this."
+    assert list(options) == ["data", "output", "odds", "seed", "quick"]
+    assert (options["output"].default, *options["output"].param_decls) == ("--output", "-o")
+    assert options["output"].help == "Where to: here, or there."
+    assert [one.metavar for one in options.values()] == ["DATA", "FILE", "TOL[:CUTS]", "N", None]
+    assert [one.rich_help_panel for one in options.values()] == [None, None, *["More of it"] * 3]
+    assert options["seed"].min == 3
+
+
+def test_an_option_that_is_not_described_is_an_error():
+    def command(number: int = 0) -> int:
+        """What it does."""
+        return number
+
+    with pytest.raises(KeyError, match="number"):
+        described(command)
 
 
 def test_help_and_version(run):

@@ -68,7 +68,7 @@ def example() -> Audit:
         accuracy = float(((predicted >= 0.5) == (np.asarray(test.target) == 1)).mean())
         kept = "yes" if gaps.satisfied else "no"
         comparison.append({"method": title, "accuracy": accuracy, "gap": gaps.largest, "kept": kept})
-    raw = model._raw(model.preprocessing_.transform(test.features))
+    raw = model._scores(model.preprocessing_.transform(test.features))
     return audit(
         predicted,
         test.protected,

@@ -20,7 +20,7 @@ from fairlayer.audit.numerals import (
     signed,
     stated,
 )
-from fairlayer.report.drawing import Band, Curve, Scale, scale, ticks_of
+from fairlayer.report.drawing import Band, Curve, Scale, scale
 from fairlayer.report.names import isolated, shortened
 
 
@@ -94,8 +94,10 @@ def test_a_scale_without_values_or_with_one():
 
 
 def test_ticks_have_equal_decimals():
-    assert [tick.text for tick in ticks_of(scale([0.0, 1.0]))] == ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]
-    assert ticks_of(scale([-0.05, 0.05]))[0].text == "\N{MINUS SIGN}0.06"
+    axis = scale([0.0, 1.0])
+    assert [axis.label(tick) for tick in axis.ticks] == ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]
+    axis = scale([-0.05, 0.05])
+    assert axis.label(axis.ticks[0]) == "\N{MINUS SIGN}0.06"
 
 
 def test_what_is_not_a_number_is_not_drawn():

@@ -233,6 +233,24 @@ def test_a_search_that_settles_on_the_wrong_rows_goes_on():
     assert np.abs(solution.gaps.numpy()).max() > 0.2012
 
 
+@every_kind
+def test_all_classes_may_be_at_their_bounds_at_once(kind, monkeypatch):
+    """Gaps of classes add up to 0: two at the bound and two at its opposite do not contradict each other."""
+    from fairlayer.solve import class_driver
+    from fairlayer.solve.simplex import SOLVED, solve_simplex
+
+    ends = []
+    monkeypatch.setattr(class_driver, "solve_simplex", lambda *given: ends.append(solve_simplex(*given)) or ends[-1])
+    everywhere = 0
+    for seed in range(60):
+        z, groups, _, _ = make(seed, 400, 4, (2, 2))
+        P = torch.tensor(z, dtype=torch.float32)
+        found = project(P, groups, [MeanParity(0.02)], discrepancy=kind, simplex=True)
+        everywhere += int((found.gaps.abs() > 0.0199).reshape(4, 2).all(dim=0).sum())
+    assert everywhere > 10
+    assert {outcome for outcome, _ in ends} == {SOLVED}
+
+
 def test_far_from_the_simplex_the_nearest_point_is_found():
     """Shifts so large that 1 is lost to rounding: the passes once never ended."""
     from fairlayer.solve.simplex_passes import SQUARED, write

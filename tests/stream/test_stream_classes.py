@@ -20,6 +20,7 @@ from fairlayer import (
     Stream,
     project,
 )
+from fairlayer.errors import StoreError
 from fairlayer.solution import Status
 
 every_kind = pytest.mark.parametrize("kind", ["entropy", "squared"])
@@ -140,37 +141,41 @@ def test_the_theorem_in_rational_arithmetic(seed):
 
 @every_kind
 def test_in_the_long_run_it_costs_little_more_than_hindsight(kind):
-    rng = np.random.default_rng(0)
-    groups = {"g": (rng.random(4000) < 0.3).astype(int)}
-    z = probabilities(rng, 4000, 3, groups["g"][:, None] * [1.0, 0.0, -0.5])
-    stream, parts = Stream([MeanParity(0.02)], simplex=True, discrepancy=kind), []
-    for start in range(0, 4000, 20):
-        part = slice(start, start + 20)
-        parts.append(stream.update(z[part], {"g": groups["g"][part]}).value)
-    best = project(z, groups, [MeanParity(0.02)], simplex=True, discrepancy=kind).value
+    """Over several streams: which half of one is easier, hindsight alone knows."""
+    spent = least = 0.0
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        groups = {"g": (rng.random(4000) < 0.3).astype(int)}
+        z = probabilities(rng, 4000, 3, groups["g"][:, None] * [1.0, 0.0, -0.5])
+        stream, parts = Stream([MeanParity(0.02)], simplex=True, discrepancy=kind), []
+        for start in range(0, 4000, 20):
+            part = slice(start, start + 20)
+            parts.append(stream.update(z[part], {"g": groups["g"][part]}).value)
+        best = project(z, groups, [MeanParity(0.02)], simplex=True, discrepancy=kind).value
 
-    def cost(y):
-        last = slice(2000, 4000)
-        own = y * np.log(y / z) if kind == "entropy" else (y - z) ** 2
-        return own[last].sum()
+        def cost(y, z=z):
+            own = y * np.log(y / z) if kind == "entropy" else (y - z) ** 2
+            return own[2000:].sum()
 
-    assert cost(np.concatenate(parts)) < 1.25 * cost(best)
+        spent, least = spent + cost(np.concatenate(parts)), least + cost(best)
+    assert spent < 1.1 * least
 
 
 def test_past_data_teach_the_leader():
-    rng = np.random.default_rng(1)
-    groups = {"g": (rng.random(2000) < 0.4).astype(int)}
-    z = probabilities(rng, 2000, 3, groups["g"][:, None] * [1.0, 0.0, -0.5])
-    past, now = slice(0, 1500), slice(1500, 2000)
-    change = {}
-    for warm in (None, (z[past], {"g": groups["g"][past]})):
-        stream = Stream([MeanParity(0.02)], simplex=True, discrepancy="entropy", warm_start=warm)
-        y = np.concatenate(
-            [stream.update(z[i : i + 5], {"g": groups["g"][i : i + 5]}).value for i in range(1500, 2000, 5)]
-        )
-        change[warm is not None] = (y * np.log(y / z[now])).sum()
-        assert stream.certificate().samples == 500
-    assert change[True] < change[False]
+    change = {False: 0.0, True: 0.0}
+    for seed in range(1, 5):
+        rng = np.random.default_rng(seed)
+        groups = {"g": (rng.random(2000) < 0.4).astype(int)}
+        z = probabilities(rng, 2000, 3, groups["g"][:, None] * [1.0, 0.0, -0.5])
+        past, now = slice(0, 1500), slice(1500, 2000)
+        for warm in (None, (z[past], {"g": groups["g"][past]})):
+            stream = Stream([MeanParity(0.02)], simplex=True, discrepancy="entropy", warm_start=warm)
+            y = np.concatenate(
+                [stream.update(z[i : i + 5], {"g": groups["g"][i : i + 5]}).value for i in range(1500, 2000, 5)]
+            )
+            change[warm is not None] += (y * np.log(y / z[now])).sum()
+            assert stream.certificate().samples == 500
+    assert change[True] < 0.98 * change[False]
 
 
 def test_every_group_may_come_late_and_a_batch_may_keep_the_rows_too():
@@ -332,3 +337,35 @@ def test_targets_of_several_outputs():
     for stream in (Stream([MeanParity(0.1)], policy="primal-dual"),):
         with pytest.raises(InputError, match="one output per sample"):
             stream.update(z, groups)
+
+
+def test_classes_have_names(tmp_path):
+    rng = np.random.default_rng(0)
+    asked = {"simplex": True, "store": tmp_path / "s.db"}
+    batch = probabilities(rng, 20, 3), np.arange(20) % 2
+    named = Stream([MeanParity(0.05)], classes=["a", "b", "c"], **asked)
+    assert any(row.endswith("class b") for row in named.update(*batch).rows)
+    assert "class c" in str(named.certificate())
+    named.close()
+    again = Stream([MeanParity(0.05)], **asked)  # by whoever does not know the names
+    again.update(*batch)
+    assert "class c" in str(again.certificate())
+    assert again.verify()
+    again.close()
+    with pytest.raises(StoreError, match="classes"):
+        Stream([MeanParity(0.05)], classes=["a", "c", "b"], **asked)
+    with pytest.raises(InputError, match="names 2"):
+        Stream([MeanParity(0.05)], simplex=True, classes=["a", "b"]).update(*batch)
+    with pytest.raises(InputError, match="simplex=True"):
+        Stream([MeanParity(0.05)], classes=["a", "b"])
+
+
+def test_a_stream_without_names_continues_without(tmp_path):
+    rng = np.random.default_rng(0)
+    asked = {"simplex": True, "store": tmp_path / "s.db"}
+    batch = probabilities(rng, 20, 3), np.arange(20) % 2
+    Stream([MeanParity(0.05)], **asked).update(*batch)
+    later = Stream([MeanParity(0.05)], classes=["a", "b", "c"], **asked)
+    later.update(*batch)
+    assert "class 2" in str(later.certificate())
+    assert later.verify()

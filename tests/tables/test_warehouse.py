@@ -117,3 +117,35 @@ def test_bad_input():
     quoted = Warehouse(frame.assign(sex="O'Neil", race=frame["race"]))
     with pytest.raises(InputError, match="join with"):
         project_sums(quoted.cells(), quoted.sums, rules)
+
+
+def test_names_that_have_to_be_quoted():
+    frame = people(500).rename(columns={"sex": "group", "race": "race at birth"})
+    warehouse = Warehouse(frame)
+    warehouse.by = '"group", "race at birth"'
+    cells, rules = warehouse.cells(), [MeanParity(0.01)]
+    with pytest.raises(InputError, match="'race at birth' has a name that has to be quoted"):
+        project_sums(cells, warehouse.sums, rules, (0, 1))
+    shifts = project_sums(cells, warehouse.sums, rules, (0, 1), quote='"')
+    assert shifts.status is Status.OPTIMAL
+    again = frame.rename(columns={"group": "sex", "race at birth": "race"})
+    assert np.abs(warehouse.fair(shifts) - in_memory(again, rules, (0, 1))).max() < 1e-9
+
+
+def test_spark_and_bigquery_quote_by_backticks():
+    """There, what stands between double quotes is text: a comparison with it would never hold."""
+    cells = {"race at birth": ["a", "b"], "n": [2, 2], "low": [0.1, 0.2], "high": [0.1, 0.2]}
+    asked = []
+
+    def sums(shifts):
+        asked.append(shifts.sql("p"))
+        return {"race at birth": ["a", "b"], "total": [0.2, 0.4] - 2 * shifts.shift, "free": [2, 2]}
+
+    project_sums(cells, sums, [MeanParity(0.01)], quote="`")
+    assert asked
+    assert all("WHEN `race at birth` = 'a'" in one and '"' not in one for one in asked)
+    with pytest.raises(InputError, match="quote must be"):
+        project_sums(cells, sums, [MeanParity(0.01)], quote="'")
+    odd = {"race`": cells.pop("race at birth"), **cells}
+    with pytest.raises(InputError, match="backslash in its name"):
+        project_sums(odd, sums, [MeanParity(0.01)], quote="`")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -84,8 +84,14 @@ def audit(
     if is_table(predictions) or isinstance(predictions, Table):
         _only_arrays(targets=targets, features=features, weights=weights, unconstrained=unconstrained)
         columns = {"groups": groups, "prediction": prediction, "target": target, "weight": weight, "raw": raw}
-        with _opened(predictions, memory) as table:
-            tally, samples = _load_table(table, columns, rules, threshold, tradeoff, seed)
+        # Whatever is repeated goes by other names, so it cannot be asked for.
+        file = None if isinstance(predictions, Table) else open_source(Path(predictions), may_repeat=lambda _: True)
+        with nullcontext(predictions) if file is None else TableFile(file, memory) as table:
+            roles = read_roles(table, **columns)
+            facts = FileProfile(table, roles, rules)
+            code = code_cells(table, roles, facts, rules)
+            tally = tally_table(table, facts, code, rules, threshold)
+            samples = sample_table(table, facts, code, TRADEOFF_ROWS, seed) if tradeoff else None
     else:
         _only_files(prediction=prediction, target=target, weight=weight)
         if rules.needs_targets is not None and targets is None:
@@ -145,17 +151,6 @@ def audit(
     )
 
 
-@contextmanager
-def _opened(predictions: Any, memory: str) -> Iterator[Table]:
-    """A table, or the file of this name."""
-    if isinstance(predictions, Table):
-        yield predictions
-        return
-    # Whatever is repeated goes by other names, so it cannot be asked for.
-    with TableFile(open_source(Path(predictions), may_repeat=lambda _: True), memory) as table:
-        yield table
-
-
 def _is_table(predictions: Any) -> bool:
     """Whether there are several outputs per sample."""
     if getattr(predictions, "is_nested", False):  # which has no shape, and is refused by name further on
@@ -168,22 +163,6 @@ def _title(predictions: Any) -> str:
     if isinstance(predictions, Table):
         return predictions.title
     return Path(predictions).name if is_table(predictions) else "arrays"
-
-
-def _load_table(
-    table: Table,
-    columns: Mapping[str, Any],
-    rules: ConstraintSet,
-    threshold: float | None,
-    sample: bool,
-    seed: int,
-) -> tuple[CellTally, AuditSamples | None]:
-    """The tally of a table, and some of its rows where a sample is wanted."""
-    roles = read_roles(table, **columns)
-    facts = FileProfile(table, roles, rules)
-    code = code_cells(table, roles, facts, rules)
-    tally = tally_table(table, facts, code, rules, threshold)
-    return tally, sample_table(table, facts, code, TRADEOFF_ROWS, seed) if sample else None
 
 
 def _start(samples: AuditSamples, unconstrained: Any) -> tuple[str, np.ndarray]:

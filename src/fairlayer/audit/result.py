@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fairlayer.audit.plain import from_plain, to_plain
+from fairlayer.records import from_plain, to_plain
 
 Interval = tuple[float, float]
 
@@ -28,18 +28,6 @@ class Verdict(enum.StrEnum):
     SATISFIED = "satisfied"
     VIOLATED = "violated"
     UNDECIDED = "undecided"
-
-    @property
-    def sentence(self) -> str:
-        """What a reader is told."""
-        return _SENTENCES[self]
-
-
-_SENTENCES = {
-    Verdict.SATISFIED: "The whole interval of the gap lies within the tolerance.",
-    Verdict.VIOLATED: "The whole interval of the gap lies beyond the tolerance.",
-    Verdict.UNDECIDED: "The interval of the gap reaches to both sides of the tolerance, or there is none.",
-}
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 `assign_cells` numbers the combinations of several integer columns and counts their samples. Where there are few, as a
 rule, the number is computed from the labels and empty combinations are simply empty cells; otherwise the combinations
-that occur are numbered, by a hash.
+that occur are numbered, by a hash. Combinations of many columns are nearly all different: then columns are divided into
+*facets*, the combinations within a facet are *parts*, of which there are few, and a cell is made of one part of each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,10 +19,12 @@ import torch
 from fairlayer.binding.exact_sums import exact_sums
 from fairlayer.binding.families import NO_LABEL
 from fairlayer.binding.groups import Column
+from fairlayer.binding.rows import NO_PARTS
 from fairlayer.compiled import compiled
 from fairlayer.constraints.plain_data import Label
 
 MOST_DIRECT = 1024  # combinations, empty ones included, up to which cells are numbered directly
+_MOST_PARTS = 256  # of a facet
 _MOST_CODES = 2.0**62
 _MOST_MARKS = 1 << 16  # codes, and four more for each sample, up to which each has a mark of its own
 _GLANCE = 256  # samples that are looked at to learn which labels there are
@@ -32,6 +36,7 @@ class Levels(NamedTuple):
 
     labels: tuple[tuple[Label, ...], ...]  # of each column, in the order of its digits
     digits: bytes | None  # (k, G) int64, of cells that are not the full grid of digits
+    facets: tuple[Facet, ...] = ()  # where cells are made of parts: what is said of columns is said facet by facet
 
     def digit_table(self) -> np.ndarray:
         """(G, k): the digit of each column in each cell."""
@@ -43,6 +48,16 @@ class Levels(NamedTuple):
         return np.indices(shape).reshape(len(shape), -1).T
 
 
+class Facet(NamedTuple):
+    """Some of the columns, whose combinations are parts of cells."""
+
+    columns: tuple[int, ...]
+    levels: Levels
+
+
+Uses = tuple[tuple[int, ...], ...]  # columns that are looked at together
+
+
 class Cells(NamedTuple):
     """Cell of each sample, and how many samples (and how much weight) each cell holds."""
 
@@ -50,28 +65,42 @@ class Cells(NamedTuple):
     samples: np.ndarray  # (G,) float64
     weight: np.ndarray  # (G,) float64
     levels: Levels
+    part: np.ndarray = NO_PARTS  # (facets, G) uint32 the parts of each cell, numbered facet after facet
 
 
-def assign_cells(columns: Sequence[Column], n: int, weights: np.ndarray | None = None) -> Cells:
+def assign_cells(
+    columns: Sequence[Column],
+    n: int,
+    weights: np.ndarray | None = None,
+    uses: Callable[[], Uses] | None = None,
+) -> Cells:
     """Number the combinations of labels that the columns hold.
 
     A column with labels of its own keeps all of them, present or not; one of plain integers has those that occur.
+    uses: columns that must be in one facet; without it all of them are, and every cell is a part of its own.
     """
     if not columns or n == 0:
         labels = tuple(column.labels or () for column in columns)
         return _finish(np.zeros(n, dtype=np.int32), np.full(int(not columns), float(n)), Levels(labels, b""), weights)
     # As a rule the first samples have all labels that there are; whether they have is seen while cells are numbered.
     for seen in (min(n, _GLANCE), n):
-        index, ranges, size, within = np.zeros(n, dtype=np.int32), [], 1.0, True
+        ranges, size = [], 1.0
         for column in columns:
             if type(column.values) is torch.Tensor:
                 return _on_device(columns, weights)
-            known = 0 if column.labels is None else len(column.labels)
-            start, last, fits = add_column(column.values, known, seen, index)
+            known = column.labels
+            start, last = (0, len(known) - 1) if known is not None else value_range(column.values, seen)
             ranges.append((start, last - start + 1))
             size *= last - start + 1
-            within = within and fits
-        if within and size <= MOST_DIRECT:
+        if size > MOST_DIRECT:
+            facets = [] if uses is None else _facets(uses(), [width for _, width in ranges])
+            if len(facets) > 1:
+                return _in_parts(columns, facets, n, weights)
+            continue
+        index, within = np.zeros(n, dtype=np.int32), True
+        for column, (start, width) in zip(columns, ranges, strict=True):
+            within = add_column(column.values, start, width, index) and within
+        if within:
             count = count_cells(index, int(size))
             labels = tuple([
                 column.labels if column.labels is not None else _range_labels(j, ranges, count)
@@ -80,12 +109,45 @@ def assign_cells(columns: Sequence[Column], n: int, weights: np.ndarray | None =
             return _finish(index, count, Levels(labels, None), weights)
     if size > _MOST_CODES:
         columns = _narrowed(columns)
+        ranges = [(0, len(column.labels or ())) for column in columns]
     code = np.zeros(n, dtype=np.int64)
-    for column in columns:
-        add_column(column.values, 0 if column.labels is None else len(column.labels), n, code)
+    for column, (start, width) in zip(columns, ranges, strict=True):
+        add_column(column.values, start, width, code)
     index, some = _numbered(code, size)
     found = np.stack([column.values[some] for column in columns])
     return _finish(index, count_cells(index, len(some)), _renumber(columns, found), weights)
+
+
+def _facets(uses: Uses, widths: Sequence[int]) -> list[tuple[int, ...]]:
+    """Facets that have few parts each, as far as they can. widths: labels of each column, as far as is known."""
+    facets: list[set[int]] = []
+    for columns in uses:
+        if facets and math.prod(widths[j] for j in facets[-1].union(columns)) <= _MOST_PARTS:
+            facets[-1] |= {*columns}
+        else:
+            facets.append({*columns})
+    return [tuple(sorted(facet)) for facet in facets]
+
+
+def _in_parts(columns: Sequence[Column], facets: list[tuple[int, ...]], n: int, weights: np.ndarray | None) -> Cells:
+    """Number the combinations of parts that occur."""
+    each = [assign_cells([columns[j] for j in facet], n) for facet in facets]
+    code, size = np.zeros(n, dtype=np.int64), 1.0
+    for own in each:
+        if size * len(own.samples) > _MOST_CODES:
+            numbers, some = _numbered(code, size)
+            code, size = numbers.astype(np.int64), float(len(some))
+        code *= len(own.samples)
+        code += own.cell
+        size *= len(own.samples)
+    index, some = _numbered(code, size)
+    part, begin = np.empty((len(facets), len(some)), dtype=np.uint32), 0
+    for own, of_cell in zip(each, part, strict=True):
+        of_cell[:] = own.cell[some]
+        of_cell += begin
+        begin += len(own.samples)
+    levels = Levels((), None, tuple(Facet(facet, own.levels) for facet, own in zip(facets, each, strict=True)))
+    return _finish(index, count_cells(index, len(some)), levels, weights)._replace(part=part)
 
 
 def _numbered(code: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
@@ -158,22 +220,23 @@ def _weigh(index: Any, weights: np.ndarray, G: int) -> np.ndarray:
 
 
 @compiled
-def add_column(values, known, seen, code):
-    """code = code * width + (value - start), sample by sample; the first value, the last, and whether all lie between.
+def value_range(values, seen):
+    """The least and the greatest of the first `seen` values."""
+    start = last = values[0]
+    for i in range(seen):
+        start, last = min(start, values[i]), max(last, values[i])
+    return start, last
 
-    known: how many values there are, from 0 on; or 0, for those from the least to the greatest of the first `seen`.
-    """
-    start, last = 0, known - 1
-    if known == 0:
-        start = last = values[0]
-        for i in range(seen):
-            start, last = min(start, values[i]), max(last, values[i])
-    width, largest = last - start + 1, np.uint64(0)  # negative ones are the largest of all
+
+@compiled
+def add_column(values, start, width, code):
+    """code = code * width + (value - start), sample by sample; whether all values were less than `width` from start."""
+    largest = np.uint64(0)  # negative ones are the largest of all
     for i in range(values.size):
         digit = values[i] - start
         code[i] = code[i] * width + digit
         largest = max(largest, np.uint64(digit))
-    return start, last, largest <= np.uint64(last - start)
+    return largest < np.uint64(width)
 
 
 @compiled

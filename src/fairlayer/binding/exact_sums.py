@@ -133,14 +133,28 @@ def exact_sums(values, cell, weight, S, error):
     round_sums(limbs, S, error)
 
 
+def whole_numbers(limbs: np.ndarray) -> list[int]:
+    """Each sum as a whole number of its units, 2^-1074 or, of products, 2^-2148."""
+    carried = limbs.copy()
+    carry(carried)
+    top = 32 * (limbs.shape[1] - 1)
+    low = [int.from_bytes(row.tobytes(), "little") for row in carried[:, :-1].astype("<u4")]
+    return [whole + (high << top) for whole, high in zip(low, carried[:, -1].tolist(), strict=True)]
+
+
 def fractions(limbs: np.ndarray) -> list[Fraction]:
     """Each sum as a rational number."""
-    unit = Fraction(1, 2 ** (1074 if limbs.shape[1] == LIMBS else 2148))
-    return [unit * sum(int(limb) << (32 * k) for k, limb in enumerate(row) if limb) for row in limbs.tolist()]
+    unit = 2 ** (1074 if limbs.shape[1] == LIMBS else 2148)
+    return [Fraction(whole, unit) for whole in whole_numbers(limbs)]
+
+
+def cell_limbs(values: Any, cell: np.ndarray, weight: np.ndarray, size: int) -> np.ndarray:
+    """Cell sums without rounding."""
+    limbs = np.zeros((size, LIMBS if len(weight) == 0 else PRODUCT_LIMBS), dtype=np.int64)
+    accumulate(np.ascontiguousarray(values, dtype=np.float64), cell, weight, limbs)
+    return limbs
 
 
 def exact_cell_sums(values: Any, cell: np.ndarray, weight: np.ndarray, size: int) -> list[Fraction]:
     """Cell sums as rational numbers."""
-    limbs = np.zeros((size, LIMBS if len(weight) == 0 else PRODUCT_LIMBS), dtype=np.int64)
-    accumulate(np.ascontiguousarray(values, dtype=np.float64), cell, weight, limbs)
-    return fractions(limbs)
+    return fractions(cell_limbs(values, cell, weight, size))

@@ -38,17 +38,32 @@ class Ranks:
         self.device = torch.device("cpu") if on_host else torch.accelerator.current_accelerator()
         self.labels = SharedLabels()
 
-    def total(self, words: np.ndarray) -> np.ndarray:
-        """Sums over all ranks of an int64 array, which must have the same size on each."""
+    @property
+    def few(self) -> bool:
+        """Whether everyone sends its words to everyone."""
+        return self.size <= FEW
+
+    def parts(self, words: np.ndarray) -> np.ndarray:
+        """Arrays that add up to the sums over all ranks of an int64 array, which must have the same size on each.
+
+        One of every rank, in their order, where ranks are few; otherwise their sum.
+        """
+        if self.size == 1:
+            return words[None]
         tensor = torch.from_numpy(words).to(self.device)
-        if self.size <= FEW:
+        if self.few:
             to_each = tensor.expand(self.size, *tensor.shape).contiguous()
-            everyones = torch.empty_like(to_each)
-            self._ask(lambda: dist.all_to_all_single(everyones, to_each, group=self.group))
-            tensor = everyones.sum(dim=0)
+            parts = torch.empty_like(to_each)
+            # What `all_to_all_single` calls, without its checks and records, which take as long as the exchange.
+            self._ask(lambda: self.group.alltoall_base(parts, to_each, [], []).wait())
         else:
-            self._ask(lambda: dist.all_reduce(tensor, group=self.group))
-        return tensor.cpu().numpy()
+            parts = tensor[None]
+            self._ask(lambda: dist.all_reduce(parts, group=self.group))
+        return parts.cpu().numpy()
+
+    def total(self, words: np.ndarray) -> np.ndarray:
+        """Sums over all ranks."""
+        return self.parts(words).sum(axis=0)
 
     def from_each(self, mine: Any) -> list[Any]:
         """An object of every rank."""

@@ -7,6 +7,7 @@ every row of every family, is made when it is asked for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -16,7 +17,18 @@ import torch
 
 from fairlayer.binding.exact_sums import exact_sums
 from fairlayer.binding.families import Family
-from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, RATIO, UPPER, Rows
+from fairlayer.binding.rows import (
+    COEFFICIENT,
+    EACH,
+    KIND,
+    LOWER,
+    NO_PARTS,
+    RATIO,
+    UPPER,
+    Rows,
+    flat_entries,
+    over_parts,
+)
 from fairlayer.compiled import compiled
 from fairlayer.constraints.affine import Affine
 
@@ -35,6 +47,7 @@ class RowPlan:
         taken: set[str] = set()
         self.families = [family._replace(prefix=_distinct(family.prefix, family.suffix, taken)) for family in blocks]
         self.size = size
+        self.part = NO_PARTS
         widths = [len(family.groups) for family in self.families]
         self.begin = np.cumsum([0, *widths])  # of each family's statistics
         self.start, self.statistic, self.share = _entries(self.families, self.begin, size)
@@ -59,6 +72,26 @@ class RowPlan:
         # Bounds of families, and the families with them.
         self._limits: tuple[np.ndarray, np.ndarray, np.ndarray] = (self.no_offset,) * 3
 
+    def over(self, part: np.ndarray) -> RowPlan:
+        """The same plan over cells that are made of its cells, as parts."""
+        if not part.size:
+            return self
+        plan = copy(self)
+        plan.part, plan.size, plan._views = part, part.shape[1], {}
+        return plan
+
+    def flat(self) -> RowPlan:
+        """The same plan, every cell a part of its own."""
+        if not self.part.size:
+            return self
+        plan = copy(self)
+        plan.start, entry = flat_entries(self.start, self.part)
+        plan.statistic, plan.share = self.statistic[entry], self.share[entry]
+        # Every family knows the parts that one of its columns belongs to, and is -1 of others.
+        plan.families = [family._replace(member=family.member[self.part].max(axis=0)) for family in self.families]
+        plan.part, plan._views = NO_PARTS, {}
+        return plan
+
     @cached_property
     def labels(self) -> list[str]:
         """The name of each statistic."""
@@ -67,24 +100,26 @@ class RowPlan:
     @cached_property
     def membership(self) -> np.ndarray:
         """(G, K): how much each cell counts towards each statistic."""
-        member = np.zeros((self.size, len(self.residual)))
-        member[np.repeat(np.arange(self.size), np.diff(self.start)), self.statistic] = self.share
+        member, plan = np.zeros((self.size, len(self.residual))), self.flat()
+        member[np.repeat(np.arange(self.size), np.diff(plan.start)), plan.statistic] = plan.share
         return member
 
     def totals(self, of_cell: np.ndarray) -> np.ndarray:
         """(K,) sum over the cells of each statistic."""
-        of_entry = np.repeat(of_cell, np.diff(self.start))
-        if self.whole and not (of_entry % 1.0).any():  # counts add up without rounding
+        if self.whole and not (of_cell % 1.0).any():  # counts add up without rounding
+            of_part = over_parts(self.part, len(self.start) - 1, of_cell)
+            of_entry = np.repeat(of_part, np.diff(self.start))
             return np.bincount(self.statistic, weights=of_entry, minlength=len(self.residual))
-        total, error = np.empty(len(self.residual)), np.empty(len(self.residual))
-        exact_sums(self.share, self.statistic.astype(np.int32), of_entry, total, error)
+        plan, total, error = self.flat(), np.empty(len(self.residual)), np.empty(len(self.residual))
+        of_entry = np.repeat(of_cell, np.diff(plan.start))
+        exact_sums(plan.share, plan.statistic.astype(np.int32), of_entry, total, error)
         return total
 
     def means(self, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Entries of M that make means of cell sums, and which statistics have any weight."""
         if self.whole and not self.matrices:
             value, present = np.empty(self.statistic.shape), np.empty(self.residual.shape, dtype=bool)
-            if _means_of_counts(self.start, self.statistic, weight, value, present):
+            if _means_of_counts(self.start, self.statistic, self.part, weight, value, present):
                 return value, present
         total = self.totals(weight)
         present = total > 0
@@ -105,7 +140,7 @@ class RowPlan:
             family = np.empty((4, len(lower)))
             family[KIND], family[COEFFICIENT], family[LOWER], family[UPPER] = self.kind, self.ratio, lower, upper
             self._limits = kept = (lower, upper, family)
-        return Rows(self.start, self.statistic, value, offset, present, self.first, kept[2])
+        return Rows(self.start, self.statistic, value, offset, present, self.first, kept[2], self.part)
 
     def view(self, present: np.ndarray) -> PresentRows:
         """The rows between statistics that are `present`."""
@@ -118,14 +153,15 @@ class RowPlan:
 
 
 @compiled
-def _means_of_counts(start, statistic, weight, value, present):
+def _means_of_counts(start, statistic, part, weight, value, present):
     """Entries of M that make means of cell sums; False where weights are not whole, and their sums not exact."""
-    total = np.zeros(present.size)
     for c in range(weight.size):
         if weight[c] != np.floor(weight[c]) or weight[c] > _MOST_WHOLE:
             return False
-        for e in range(start[c], start[c + 1]):
-            total[statistic[e]] += weight[c]
+    total, of_part = np.zeros(present.size), over_parts(part, start.size - 1, weight)
+    for p in range(of_part.size):
+        for e in range(start[p], start[p + 1]):
+            total[statistic[e]] += of_part[p]
     for e in range(value.size):
         value[e] = 1.0 / max(total[statistic[e]], 1.0)
     for k in range(present.size):

@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,12 +30,20 @@ def digest_of(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1 | 1
 
 
+class Guess(NamedTuple):
+    """What to expect of the next batch: what the last one was like."""
+
+    levels: Levels
+    digest: int  # of these
+    few: bool  # whether every rank had few samples
+
+
 class SharedLabels:
     """What all ranks of a group know to be known to all. It changes in the same way on each."""
 
     def __init__(self) -> None:
         self.known: dict[int, Labels] = {}  # by digest
-        self.last: dict[int, tuple[Levels, int]] = {}  # of the last batch, and their digest, by the settings of a layer
+        self.last: dict[int, Guess] = {}  # by the settings of a layer
 
     def unite(self, mine: Labels, digests: Sequence[int], exchange: Exchange) -> Labels:
         """The labels of all ranks, given the digest of each."""
@@ -49,13 +57,15 @@ class SharedLabels:
             self.known.update(zip(digests, exchange(mine), strict=True))
         return united(tuple(self.known[digest] for digest in different))
 
-    def remember(self, settings: int, levels: Levels) -> None:
-        """Expect the same levels of the next batch."""
-        if settings in self.last and self.last[settings][0] == levels:
-            return
-        if len(self.last) > _MOST_KNOWN:
-            self.last.clear()
-        self.last[settings] = levels, digest_of(repr(levels))
+    def remember(self, settings: int, levels: Levels, few: bool) -> None:
+        """Expect the same of the next batch."""
+        last = self.last.get(settings)
+        if last is None or last.levels != levels:
+            if len(self.last) > _MOST_KNOWN:
+                self.last.clear()
+            self.last[settings] = Guess(levels, digest_of(repr(levels)), few)
+        elif last.few != few:
+            self.last[settings] = last._replace(few=few)
 
 
 @lru_cache(maxsize=1024)

@@ -24,7 +24,7 @@ from fairlayer.cli import (
     stream,
     warm_up,
 )
-from fairlayer.cli.commands import Command, Group
+from fairlayer.cli.commands import Command, Group, described
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.nearest import nearest
 
@@ -139,5 +139,5 @@ for command in (
     *(fit.fit, predict.predict, audit.audit, project.project),
     *(datasets.datasets, demo.demo, reproduce.reproduce, bench.bench, warm_up.warm_up),
 ):
-    app.command(cls=Command)(command)
+    app.command(cls=Command)(described(command))
 app.add_typer(stream.commands, name="stream")  # groups of commands come last

@@ -5,80 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from fairlayer.cli import options
 from fairlayer.cli.terminal import note, say
 from fairlayer.errors import InputError
-from fairlayer.tables.table_io import Source, check_output, open_source, read_frame, replacing
+from fairlayer.tables.table_io import Source, TableFile, check_output, open_source, read_frame, replacing
 
 if TYPE_CHECKING:
     from fairlayer.audit import Audit
     from fairlayer.tables.attribute import Attribute
 
 
-@options.constrained
 def audit(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file of any size.")],
-    prediction: Annotated[
-        str,
-        typer.Option(
-            metavar="COLUMN",
-            help="The column of predictions: scores, or 0 and 1. Several columns, separated by commas, are the "
-            "probabilities of as many classes: each is judged, and so are the shares of the likeliest class.",
-        ),
-    ],
-    protected: options.Protected,
+    data: Path,
+    prediction: str,
+    protected: list[str],
     wanted: options.Wanted,
-    target: options.Target = None,
-    raw: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="The column of predictions before they were made fair, to see who was changed; of several classes, as "
-            "many columns as there are predictions.",
-        ),
-    ] = None,
-    weight: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column that says how much each row counts.")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Where to write the report, a page of its own such as report.html; report.json is written beside it.",
-        ),
-    ] = None,
-    card: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write a model card in Markdown.")] = None,
-    facts: options.Facts = None,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="FORM",
-            help="What to write: report, or ll144 for the tables of a bias audit as New York City's Local Law 144 "
-            "describes them, to the terminal and to a .csv or .html file named by -o.",
-        ),
-    ] = "report",
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            metavar="P",
-            help="Predictions of P or more are decisions 1. The default is 0.5; where targets or predictions are "
-            "amounts rather than probabilities, there are no decisions.",
-        ),
-    ] = None,
-    confidence: Annotated[float, typer.Option(metavar="P", help="The confidence of every interval by itself.")] = 0.95,
-    seed: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=0, help="Seed of the rows that are drawn for the trade-off, where a file has very many."
-        ),
-    ] = 0,
+    target: str | None = None,
+    raw: str | None = None,
+    weight: str | None = None,
+    output: Path | None = None,
+    card: Path | None = None,
+    facts: Path | None = None,
+    format: str = "report",  # noqa: A002
+    threshold: float | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
 ) -> int:
     """Judge predictions, group by group.
 
@@ -86,11 +39,27 @@ def audit(
     exit code is about the rows of the file: 0 if they keep every constraint, 1 if not.
 
     `fairlayer audit out.csv --prediction probability --protected sex --parity 0.02 -o report.html`
+
+    DATA: A CSV or Parquet file of any size.
+    --prediction COLUMN: The column of predictions: scores, or 0 and 1. Several columns, separated by commas, are the
+    probabilities of as many classes: each is judged, and so are the shares of the likeliest class.
+    --raw COLUMN: The column of predictions before they were made fair, to see who was changed; of several classes, as
+    many columns as there are predictions.
+    --weight COLUMN: The column that says how much each row counts.
+    --output, -o FILE: Where to write the report, a page of its own such as report.html; report.json is written beside
+    it.
+    --card FILE: Where to write a model card in Markdown.
+    --format FORM: What to write: report, or ll144 for the tables of a bias audit as New York City's Local Law 144
+    describes them, to the terminal and to a .csv or .html file named by -o.
+    --threshold P: Predictions of P or more are decisions 1. The default is 0.5; where targets or predictions are
+    amounts rather than probabilities, there are no decisions.
+    --confidence P: The confidence of every interval by itself.
+    --seed N >= 0: Seed of the rows that are drawn for the trade-off, where a file has very many.
     """
-    if form not in FORMS:
-        raise InputError(f"--format: {form!r} is none of {', '.join(FORMS)}.")
+    if format not in FORMS:
+        raise InputError(f"--format: {format!r} is none of {', '.join(FORMS)}.")
     wanted.check_target(target, "predictions")
-    _check_outputs(output, card, [path for path in (data, facts) if path is not None], form)
+    _check_outputs(output, card, [path for path in (data, facts) if path is not None], format)
     if facts is not None and card is None:
         raise InputError("--facts is for the model card: add --card FILE.")
     source = open_source(data, may_repeat=lambda _: True)  # a column that is not asked for does no harm
@@ -103,8 +72,8 @@ def audit(
             source.check(name, option)
 
     from fairlayer.audit import audit as run
-    from fairlayer.cli.reporting import read_facts
-    from fairlayer.tables.columns import FileColumns, with_groups
+    from fairlayer.cli.reporting import digest, read_facts, write_reports
+    from fairlayer.tables.columns import FileColumns
 
     told = read_facts(facts)
     with FileColumns(source) as columns:
@@ -112,44 +81,30 @@ def audit(
         columns.check_groups(attributes)
         for name in several or (prediction,):
             columns.check_number(name, "--prediction")
+    how: dict[str, Any] = {"threshold": threshold, "confidence": confidence, "seed": seed}
     if several:
-        if form == "ll144":
+        if format == "ll144":
             raise InputError("--format ll144 is of one prediction: name one column with --prediction.")
-        result = _audit_classes(
-            source, attributes, constraints, several, before, target, weight, threshold, confidence, seed
-        )
-        return _tell(result, data, output, card, told)
-    named = [name for name in (prediction, target, raw, weight) if name is not None]
-    with with_groups(source, attributes, [*named, *wanted.conditional_columns(source)]) as path:
-        result = run(
-            path,
-            [attribute.column for attribute in attributes],
-            constraints,
-            prediction=prediction,
-            target=target,
-            raw=raw,
-            weight=weight,
-            threshold=threshold,
-            confidence=confidence,
-            seed=seed,
-        )
-    if form == "ll144":
+        result = _audit_classes(source, attributes, constraints, several, before, target, weight, how)
+    else:
+        roles: dict[str, Any] = {"prediction": prediction, "target": target, "raw": raw, "weight": weight}
+        for attribute in attributes:
+            if attribute.cuts and attribute.column in [*roles.values(), *wanted.conditional_columns(source)]:
+                raise InputError(
+                    f"--protected: column {attribute.column!r} has another role too: leave out its cut points."
+                )
+        with TableFile(source.cut_by(attributes)) as table:
+            result = run(table, [attribute.column for attribute in attributes], constraints, **roles, **how)
+    result = replace(result, settings=replace(result.settings, source=data.name))
+    if format == "ll144":
         decides = threshold is not None or any(one.quantity == "decision" for one in constraints)
         _write_bias_audit(result, output, decides or None)
-        return 0 if result.satisfied else 1
-    return _tell(result, data, output, card, told)
-
-
-def _tell(result: Audit, data: Path, output: Path | None, card: Path | None, told: dict[str, str]) -> int:
-    """Print the result, write what is asked for, and return the exit code."""
-    from fairlayer.cli.reporting import digest, write_reports
-
-    result = replace(result, settings=replace(result.settings, source=data.name))
-    say(str(result))
-    if output is not None or card is not None:
-        provenance = {"data, SHA-256": digest(data)}
-        written = write_reports(result, page=output, card=card, facts=told, provenance=provenance)
-        note(f"Wrote {', '.join(map(str, written))}.")
+    else:
+        say(str(result))
+        if output is not None or card is not None:
+            provenance = {"data, SHA-256": digest(data)}
+            written = write_reports(result, page=output, card=card, facts=told, provenance=provenance)
+            note(f"Wrote {', '.join(map(str, written))}.")
     return 0 if result.satisfied else 1
 
 
@@ -169,9 +124,7 @@ def _audit_classes(
     before: tuple[str, ...],
     target: str | None,
     weight: str | None,
-    threshold: float | None,
-    confidence: float,
-    seed: int,
+    how: dict[str, Any],
 ) -> Audit:
     """Audit the probabilities of several classes, a column each. Classes are called as their columns are, less what
     `fairlayer predict` puts before them."""
@@ -190,9 +143,7 @@ def _audit_classes(
         features=frame,
         weights=None if weight is None else numbers(frame[weight], weight).to_numpy(),
         raw=frame[list(before)].to_numpy(dtype=float) if before else None,
-        threshold=threshold,
-        confidence=confidence,
-        seed=seed,
+        **how,
     )
 
 
@@ -211,21 +162,15 @@ def _write_bias_audit(result: Audit, output: Path | None, decisions: bool | None
 
 
 def _check_outputs(output: Path | None, card: Path | None, inputs: list[Path], form: str) -> None:
-    if form == "ll144":
-        if card is not None:
-            raise InputError("--card goes with --format report: leave one of them out.")
-        if output is not None:
-            if output.suffix.lower() not in (".csv", ".html", ".htm"):
-                raise InputError(f"-o: {output} must end in .csv or .html.")
-            check_output(output, *inputs)
-        return
-    if output is not None:
-        if output.suffix.lower() not in (".html", ".htm"):
-            raise InputError(f"-o: {output} must end in .html: the report is a page.")
-        check_output(output, *inputs)
-        check_output(output.with_suffix(".json"), *inputs)
+    tables = form == "ll144"
+    if tables and card is not None:
+        raise InputError("--card goes with --format report: leave one of them out.")
+    taken = [] if output is None else [output] if tables else [output, output.with_suffix(".json")]
+    if output is not None and output.suffix.lower() not in (".html", ".htm", *((".csv",) if tables else ())):
+        raise InputError(f"-o: {output} must end in {'.csv or .html.' if tables else '.html: the report is a page.'}")
+    for path in taken:
+        check_output(path, *inputs)
     if card is not None:
         check_output(card, *inputs, option="--card")
-        taken = [] if output is None else [output, output.with_suffix(".json")]
         if card.absolute() in [path.absolute() for path in taken]:
             raise InputError(f"--card: {card} is where the report goes: name another file.")

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import InputError
+from fairlayer.tables.table_io import check_format, check_output, replacing, save_frame
 
 
-def datasets(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A dataset to describe; without one, all are listed.")
-    ] = None,
-    fetch: Annotated[
-        bool, typer.Option("--fetch", help="Download it where it is not there, and check it against its checksum.")
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write it as a CSV or Parquet file: features, protected attributes and target.",
-        ),
-    ] = None,
-) -> int:
+def datasets(name: str | None = None, fetch: bool = False, output: Path | None = None) -> int:
     """List, fetch and describe datasets.
 
     Files are looked for in the folder that FAIRLAYER_DATA names, else in a cache in your home, to which those with a
     public address are fetched. `synthetic` is generated, and always there.
 
     `fairlayer datasets adult --fetch -o adult.csv`
+
+    NAME: A dataset to describe; without one, all are listed.
+    --fetch: Download it where it is not there, and check it against its checksum.
+    --output, -o FILE: Write it as a CSV or Parquet file: features, protected attributes and target.
     """
     from fairlayer.datasets import available, data_folder
 
@@ -48,8 +35,6 @@ def datasets(
     if name not in listed:
         raise InputError(f"There is no dataset {name!r}; there are {', '.join(listed)}.")
     if output is not None:
-        from fairlayer.tables.table_io import check_format, check_output
-
         check_format(output, "-o")
         check_output(output)
     if not listed[name].present and not fetch:
@@ -61,9 +46,8 @@ def datasets(
     data = library.load(name) if name == "synthetic" else library.load(name, fetch=fetch)
     _describe(data)
     if output is not None:
-        from fairlayer.tables.table_io import write_frame
-
-        write_frame(_frame(data), output)
+        with replacing(output) as temporary:
+            save_frame(_frame(data), temporary)
         note(f"Wrote {len(data):,} rows to {output}.")
     return 0
 

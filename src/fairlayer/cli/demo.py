@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import InputError
@@ -28,20 +26,16 @@ MODELS = (  # what is tried: its name, the model, and how it is made fair
 )
 
 
-def demo(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write the report and the predictions.")
-    ] = Path("demo"),
-    parity: Annotated[float, typer.Option(metavar="TOL", min=0.0, help="The most that group means may differ.")] = 0.08,
-    rate: Annotated[
-        float, typer.Option(metavar="TOL", min=0.0, help="The most that approval rates may differ.")
-    ] = 0.02,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the rows and the models.")] = 0,
-) -> int:
+def demo(output: Path = Path("demo"), parity: float = 0.08, rate: float = 0.02, seed: int = 0) -> int:
     """Decide on credit for people of a German bank, fairly by sex and age, and write a report.
 
     The data come with the package: no download, about a minute on two cores. The first run also compiles the solver,
     once per installation.
+
+    --output, -o FOLDER: Where to write the report and the predictions.
+    --parity TOL >= 0: The most that group means may differ.
+    --rate TOL >= 0: The most that approval rates may differ.
+    --seed N >= 0: Seed of the rows and the models.
     """
     if output.exists() and not output.is_dir():
         raise InputError(f"-o: {output} is a file: name a folder.")

@@ -6,11 +6,8 @@ import datetime
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any, Literal
 
 from fairlayer.cli import interrupts, options
 from fairlayer.cli.terminal import note, say, show_table
@@ -24,168 +21,40 @@ if TYPE_CHECKING:
     from fairlayer.tables.schema import Inferred, Schema
 
 FEWEST_ROWS = 40
-COLUMNS, TRAINING = "Columns, where they are not read as you mean them", "Training"
 PAGE, CARD = "report.html", "model-card.md"
 FILES = ("model.safetensors", "model.json", "estimator.skops", "groups.skops", PAGE, "report.json", CARD)
 
 
-class TaskName(StrEnum):
-    """What to learn."""
-
-    CLASSIFICATION = "classification"
-    REGRESSION = "regression"
-
-
-class ModelName(StrEnum):
-    """What kind of model is trained."""
-
-    AUTO = "auto"
-    BOOSTING = "boosting"
-    NETWORK = "network"
-    LINEAR = "linear"
-    LOGISTIC = "logistic"
+UNKNOWN = {  # what constraints that need targets cannot look at in new rows, and what is done instead
+    "residual": "Residuals are known only once targets are. New predictions are moved by the shift",
+    "decision": "Who is compared is known only once targets are. New rows are decided by the thresholds",
+}
+Model = Literal["auto", "boosting", "network", "linear", "logistic"]
+Method = Literal["layer", "projection", "penalty", "lagrangian", "unconstrained"]
 
 
-class MethodName(StrEnum):
-    """How the model is made fair."""
-
-    LAYER = "layer"
-    PROJECTION = "projection"
-    PENALTY = "penalty"
-    LAGRANGIAN = "lagrangian"
-    UNCONSTRAINED = "unconstrained"
-
-
-class ServingName(StrEnum):
-    """What predictions will look at."""
-
-    BATCH = "batch"
-    BLIND = "blind"
-
-
-@options.constrained
 def fit(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file with one row per sample.")],
-    target: Annotated[str, typer.Option(metavar="COLUMN", help="What to predict: classes, or numbers.")],
-    protected: options.Protected,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="The model folder to write; it is replaced.")
-    ],
+    data: Path,
+    target: str,
+    protected: list[str],
+    output: Path,
     wanted: options.Wanted,
-    bounds: options.Bounds = None,
-    facts: options.Facts = None,
-    task: Annotated[
-        TaskName | None,
-        typer.Option(rich_help_panel=COLUMNS, help="Classification or regression, where the target leaves it open."),
-    ] = None,
-    positive: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VALUE",
-            rich_help_panel=COLUMNS,
-            help="The class whose probability is predicted, against all others. Without it, a target of three and more "
-            "classes gets a probability for each.",
-        ),
-    ] = None,
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN",
-            rich_help_panel=COLUMNS,
-            help="A column to leave out of the features. The option may be given more than once.",
-        ),
-    ] = None,
-    hide_protected: Annotated[
-        bool,
-        typer.Option(
-            "--hide-protected", rich_help_panel=COLUMNS, help="Leave the protected columns out of the features."
-        ),
-    ] = False,
-    merge_rare: Annotated[
-        int,
-        typer.Option(
-            metavar="ROWS",
-            min=0,
-            rich_help_panel=COLUMNS,
-            help="Merge groups with fewer rows than this into one, 'other'.",
-        ),
-    ] = 0,
-    model: Annotated[
-        ModelName,
-        typer.Option(
-            rich_help_panel=TRAINING,
-            help="The kind of model: `boosting` for gradient boosted trees, `network`, `linear` for numbers, "
-            "`logistic` for classes. `auto` tries all that apply and keeps the best on rows that it did not learn "
-            "from, under the constraints. Output, report and card say which.",
-        ),
-    ] = ModelName.NETWORK,
-    confidence: Annotated[
-        float | None,
-        typer.Option(
-            metavar="P",
-            rich_help_panel=TRAINING,
-            help="Aim at tighter tolerances, so that the population that the rows are drawn from keeps the stated ones "
-            "at this confidence, such as 0.95. The output says what was aimed at, or how many rows it would take.",
-        ),
-    ] = None,
-    serving: Annotated[
-        ServingName,
-        typer.Option(
-            rich_help_panel=TRAINING,
-            help="What new predictions look at. `batch`: the groups of their rows (`fairlayer predict --mode` says "
-            "how). `blind`: no protected attribute. Rows are then moved by how likely their groups are, as a second "
-            "model tells from the features, so that the true groups agree; a statement on the population is printed.",
-        ),
-    ] = ServingName.BATCH,
-    method: Annotated[
-        MethodName | None,
-        typer.Option(
-            rich_help_panel=TRAINING,
-            help="How to train. Default: `layer`, through the projection; `lagrangian` with --odds; `projection` "
-            "where --model is not a network.",
-        ),
-    ] = None,
-    compare: Annotated[
-        bool,
-        typer.Option(
-            "--compare", rich_help_panel=TRAINING, help="Train the other methods too, and show them side by side."
-        ),
-    ] = False,
-    test: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE",
-            rich_help_panel=TRAINING,
-            help="The share of the rows that is kept from training, for the report.",
-        ),
-    ] = 0.2,
-    epochs: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=1,
-            rich_help_panel=TRAINING,
-            help="The most passes over the data. Training ends before that once it no longer improves.",
-        ),
-    ] = 200,
-    max_minutes: Annotated[
-        float | None,
-        typer.Option(
-            metavar="MINUTES",
-            rich_help_panel=TRAINING,
-            help="Stop training after the pass during which this time runs out, and keep the best model so far. Report "
-            "and card say so. With --compare it is the time of each training.",
-        ),
-    ] = None,
-    seed: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=0,
-            rich_help_panel=TRAINING,
-            help="Seed of the split, the network and the batches: the same seed gives the same model.",
-        ),
-    ] = 0,
+    bounds: tuple[float, float] | None = None,
+    facts: Path | None = None,
+    task: Literal["classification", "regression"] | None = None,
+    positive: str | None = None,
+    ignore: list[str] | None = None,
+    hide_protected: bool = False,
+    merge_rare: int = 0,
+    model: Model = "network",
+    confidence: float | None = None,
+    serving: Literal["batch", "blind"] = "batch",
+    method: Method | None = None,
+    compare: bool = False,
+    test: float = 0.2,
+    epochs: int = 200,
+    max_minutes: float | None = None,
+    seed: int = 0,
 ) -> int:
     """Train a fair model on a table.
 
@@ -195,6 +64,36 @@ def fit(
     `report.json` and `model-card.md`. Ctrl-C ends the command and leaves the folder as it was.
 
     `fairlayer fit people.csv --target income --protected sex,race --parity 0.02 -o model/`
+
+    DATA: A CSV or Parquet file with one row per sample.
+    --target COLUMN: What to predict: classes, or numbers.
+    --output, -o FOLDER: The model folder to write; it is replaced.
+
+    Columns, where they are not read as you mean them:
+    --task: Classification or regression, where the target leaves it open.
+    --positive VALUE: The class whose probability is predicted, against all others. Without it, a target of three and
+    more classes gets a probability for each.
+    --ignore COLUMN: A column to leave out of the features. The option may be given more than once.
+    --hide-protected: Leave the protected columns out of the features.
+    --merge-rare ROWS >= 0: Merge groups with fewer rows than this into one, 'other'.
+
+    Training:
+    --model: The kind of model: `boosting` for gradient boosted trees, `network`, `linear` for numbers, `logistic` for
+    classes. `auto` tries all that apply and keeps the best on rows that it did not learn from, under the constraints.
+    Output, report and card say which.
+    --confidence P: Aim at tighter tolerances, so that the population that the rows are drawn from keeps the stated ones
+    at this confidence, such as 0.95. The output says what was aimed at, or how many rows it would take.
+    --serving: What new predictions look at. `batch`: the groups of their rows (`fairlayer predict --mode` says how).
+    `blind`: no protected attribute. Rows are then moved by how likely their groups are, as a second model tells from
+    the features, so that the true groups agree; a statement on the population is printed.
+    --method: How to train. Default: `layer`, through the projection; `lagrangian` with --odds; `projection` where
+    --model is not a network.
+    --compare: Train the other methods too, and show them side by side.
+    --test SHARE: The share of the rows that is kept from training, for the report.
+    --epochs N >= 1: The most passes over the data. Training ends before that once it no longer improves.
+    --max-minutes MINUTES: Stop training after the pass during which this time runs out, and keep the best model so far.
+    Report and card say so. With --compare it is the time of each training.
+    --seed N >= 0: Seed of the split, the network and the batches: the same seed gives the same model.
     """
     box = options.read_bounds(bounds)
     if not 0.0 < test < 1.0:
@@ -215,10 +114,11 @@ def fit(
     from fairlayer.cli.learning import Part, Setting, choose_model, split
     from fairlayer.cli.reporting import digest, read_facts, write_reports
     from fairlayer.estimators.folder import save
+    from fairlayer.records import to_plain
     from fairlayer.tables.schema import FrameColumns, infer, target_values
 
     interrupts.check()
-    blind = serving is ServingName.BLIND
+    blind = serving == "blind"
     told = read_facts(facts)
     inferred = infer(
         read_frame(source),
@@ -228,7 +128,7 @@ def fit(
         ignore=ignored,
         keep=wanted.conditional_columns(source),
         hide_protected=hide_protected or blind,
-        task=None if task is None else task.value,
+        task=task,
         positive=positive,
         merge_rare=merge_rare,
     )
@@ -241,9 +141,11 @@ def fit(
     classes: dict[Any, int] | None = {schema.positive: 1, schema.negative: 0} if classify else None
     if schema.classes:
         classes = {name: j for j, name in enumerate(schema.classes)}
-        if compare and method in (MethodName.PENALTY, MethodName.LAGRANGIAN):
+        if compare and method in ("penalty", "lagrangian"):
             raise InputError(f"--method {method} is of two classes, and {target!r} has {len(classes)}: leave it out.")
     constraints = wanted.constraints(FrameColumns(source, frame), attributes, classes)
+    if schema.classes:
+        _check_classes(constraints, schema)
     wanted.check_threshold(required=None if classify else schema.target)
     _check_regions(constraints, schema, frame, wanted)
     kind = _choose_kind(model, method, constraints, classify, max_minutes)
@@ -262,7 +164,7 @@ def fit(
         max_minutes=max_minutes,
         verbose=sys.stderr.isatty(),
         confidence=confidence,
-        serving=serving.value,
+        serving=serving,
         classes=schema.classes,
     )
     answers = target_values(frame[target], schema.task, schema.positive, schema.classes)
@@ -286,7 +188,7 @@ def fit(
         audit = replace(audit, notes=(*audit.notes, stated))
         note(stated)
     with replacing_folder(output) as temporary:
-        save(fitted, temporary, table={"schema": schema.to_data(), "data": data.name, "seed": seed, "test": test})
+        save(fitted, temporary, table={"schema": to_plain(schema), "data": data.name, "seed": seed, "test": test})
         write_reports(
             audit,
             page=temporary / PAGE,
@@ -318,35 +220,35 @@ def _check_folder(output: Path) -> None:
 
 
 def _choose_kind(
-    model: ModelName, method: MethodName | None, constraints: Any, classify: bool, max_minutes: float | None
+    model: Model, method: Method | None, constraints: Any, classify: bool, max_minutes: float | None
 ) -> str:
     """The kind of model that was asked for; refused where it cannot do what else was asked for."""
     from fairlayer.cli.learning import is_by_target
     from fairlayer.estimators.models import FOR_CLASSES, FOR_NUMBERS
 
-    auto = model is ModelName.AUTO
-    if model is ModelName.NETWORK:
-        return model.value
+    auto = model == "auto"
+    if model == "network":
+        return model
     if is_by_target(constraints):
         if auto:
             note("A constraint among rows of like target can only be trained towards: the model is a network.")
-            return ModelName.NETWORK.value
+            return "network"
         raise InputError(
             f"--model {model} cannot keep --odds or another constraint among rows of like target, as targets are "
             "unknown when predicting. A network can be trained towards it: --model network."
         )
     possible = FOR_CLASSES if classify else FOR_NUMBERS
-    if not auto and model.value not in possible:
+    if not auto and model not in possible:
         what = "classes" if classify else "numbers"
         raise InputError(f"--model {model}: the target holds {what}: use one of {', '.join(possible)}, or auto.")
-    if method is not None and (auto or method not in (MethodName.PROJECTION, MethodName.UNCONSTRAINED)):
+    if method is not None and (auto or method not in ("projection", "unconstrained")):
         raise InputError(f"--method {method} is for --model network: leave it out, or choose that model.")
     if max_minutes is not None and not auto:
         raise InputError(f"--max-minutes is for networks, and --model {model} is none: leave it out.")
-    return model.value
+    return model
 
 
-def _choose(method: MethodName | None, kind: str, constraints: Any) -> str:
+def _choose(method: Method | None, kind: str, constraints: Any) -> str:
     """The layer, unless a constraint compares rows of like target: then no output can be projected."""
     from fairlayer.cli.learning import is_by_target
 
@@ -355,12 +257,12 @@ def _choose(method: MethodName | None, kind: str, constraints: Any) -> str:
         return "projection"
     if method is None:
         return "lagrangian" if by_target else "layer"
-    if by_target and method in (MethodName.LAYER, MethodName.PROJECTION):
+    if by_target and method in ("layer", "projection"):
         raise InputError(
             f"--method {method} cannot keep --odds or another constraint among rows with the same target, as targets "
             "are unknown when predicting: leave --method out."
         )
-    return method.value
+    return method
 
 
 def _introduce(inferred: Inferred, rows: int, constraints: Sequence[GroupConstraint]) -> None:
@@ -382,18 +284,25 @@ def _introduce(inferred: Inferred, rows: int, constraints: Sequence[GroupConstra
     for name in schema.attributes:
         if name not in compared:
             note(f"  {name} is protected, but no constraint compares its groups: they only appear in the report.")
-    if any(constraint.quantity == "residual" for constraint in constraints):
+    for quantity in {constraint.quantity for constraint in constraints if constraint.needs_targets} & UNKNOWN.keys():
         note(
-            "  Residuals are known only once targets are. New predictions are moved by the shift that training found "
-            "for their groups: over many rows like these, gaps are near their tolerances, but nothing is promised for "
-            "a single file."
+            f"  {UNKNOWN[quantity]} that training found for their groups: over many rows like these, gaps are near "
+            "their tolerances, but nothing is promised for a single file."
         )
-    if any(constraint.quantity == "decision" and constraint.needs_targets for constraint in constraints):
-        note(
-            "  Who is compared is known only once targets are. New rows are decided by the thresholds that training "
-            "found for their groups: over many rows like these, gaps are near their tolerances, but nothing is "
-            "promised for a single file."
-        )
+
+
+def _check_classes(constraints: Sequence[GroupConstraint], schema: Schema) -> None:
+    """Refuse what cannot be kept of the probabilities of several classes."""
+    from fairlayer.binding.constraint_set import ConstraintSet
+    from fairlayer.classes import check_class_rules
+
+    try:
+        check_class_rules(ConstraintSet(list(constraints)))
+    except InputError as error:
+        raise InputError(
+            f"--target: {schema.target} has {len(schema.classes)} classes, whose mean probabilities are compared: use "
+            f"--parity or --conditional, or tell one class from the rest, such as --positive {schema.classes[0]!r}."
+        ) from error
 
 
 def _check_regions(constraints: Sequence[GroupConstraint], schema: Schema, frame: Any, wanted: options.Wanted) -> None:

@@ -47,11 +47,6 @@ def ending_in_one_line() -> Iterator[None]:
         os._exit(EXIT_CODE)  # at once: while Python winds down, one more interrupt would kill it
 
 
-def came() -> bool:
-    """Whether there was an interrupt."""
-    return _came
-
-
 def check() -> None:
     """Raise an interrupt again that something caught."""
     if _came:

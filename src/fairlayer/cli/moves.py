@@ -2,11 +2,14 @@
 
 A shift per cell is found in passes over scores of which a part is in memory at a time. Decisions need the scores of a
 cell in order, and people with the same score may get different ones: they are solved with all scores in memory.
+
+Both find the nearest scores that keep the constraints, or raise InfeasibleError (`solve`); give SQL of the table with
+its scores moved, its parameters, and the tables to register for it (`copy_sql`); and say what is true of scores as they
+were written, in exact arithmetic (`certify`).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,35 +23,23 @@ from fairlayer.constraints import Constraint
 from fairlayer.decisions.project import exact_rates, project_decisions, read_threshold
 from fairlayer.errors import InputError
 from fairlayer.extras import needs
-from fairlayer.solution import DecisionFacts, Facts
+from fairlayer.solution import Facts
 from fairlayer.solve.files import Change, Chunk, ChunkPasses, Chunks, Shifts, certify_chunks, project_passes
 from fairlayer.tables.scored_rows import ScoredRows
 
 MOST_DECISIONS = 50_000_000  # rows, of which some 100 bytes each are in memory
 
 
-class Moves(ABC):
-    """Scores bound to constraints: solved, written and checked."""
+class _Bound:
+    """Scores bound to constraints."""
 
     def __init__(self, system: System, constraints: Sequence[Constraint], bounds: Any):
         self.system = system
         self.rules = ConstraintSet(list(constraints))
         self.bounds = bounds
 
-    @abstractmethod
-    def solve(self, passes: ChunkPasses) -> tuple[Facts, Change]:
-        """Find the nearest scores that keep the constraints; InfeasibleError where there are none."""
 
-    @abstractmethod
-    def copy_sql(self, cells: ScoredRows, keep_raw: str | None) -> tuple[str, dict[str, Any], dict[str, Any]]:
-        """SQL of the table with its scores moved, its parameters, and the tables to register for it."""
-
-    @abstractmethod
-    def certify(self, chunks: Chunks) -> Facts:
-        """What is true of scores as they were written, in exact arithmetic."""
-
-
-class ByShifts(Moves):
+class ByShifts(_Bound):
     """Means: a shift for each cell."""
 
     def __init__(self, system: System, constraints: Sequence[Constraint], bounds: Any):
@@ -77,7 +68,7 @@ class ByShifts(Moves):
         return certify_chunks(chunks, self.system)
 
 
-class ByDecisions(Moves):
+class ByDecisions(_Bound):
     """Rates of decisions: each score by itself."""
 
     def __init__(self, system: System, constraints: Sequence[Constraint], bounds: Any):
@@ -117,9 +108,12 @@ class ByDecisions(Moves):
         """By counts."""
         y, cell = _whole(chunks)
         rates, missed = exact_rates(y >= self.threshold, self._bound_to(cell))
-        return DecisionFacts(
-            self.system.view, rates, missed, self.facts.excess, self.facts.optimality_gap, self.facts.ties
-        )
+        found = self.facts
+        nobody = np.zeros(len(rates))  # has a multiplier
+        return Facts(self.system.view, rates, nobody, missed, found.excess, found.optimality_gap, found.ties)
+
+
+Moves = ByShifts | ByDecisions
 
 
 def _whole(chunks: Chunks) -> Chunk:

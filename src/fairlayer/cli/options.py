@@ -8,15 +8,11 @@ has no option of its own is written as in Python: `--constraint 'MeanParity(0.02
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cached_property, wraps
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
-
-import typer
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from fairlayer.errors import InputError
 from fairlayer.nearest import nearest
@@ -27,159 +23,20 @@ if TYPE_CHECKING:
     from fairlayer.constraints import Condition, GroupConstraint
 
 MOST_VALUES = 20  # of a column whose values are regions of their own
-CONSTRAINTS = "Constraints, at least one"
-TOLERANCE = "TOL is a number such as `0.02`, or one for each attribute, `sex=0.02,race=0.05`."
 
 Grouping = str | tuple[str, ...]  # an attribute, or several whose intersections are compared
 
-Protected = Annotated[
-    list[str],
-    typer.Option(
-        "--protected",
-        metavar="COLUMN",
-        help="A protected attribute, or several: `sex,race`. The option may be given more than once. `age=30,50` makes "
-        "groups of a column of numbers by cut points: below 30, 30 to 50, 50 and above.",
-    ),
-]
-Over = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--over",
-        metavar="GROUPS",
-        rich_help_panel=CONSTRAINTS,
-        help="Compare these groups where a tolerance does not name any: `race+sex` for the intersections of both, "
-        "`race+sex,age` for those and for age by itself. By default every protected attribute is compared by itself.",
-    ),
-]
-Parity = Annotated[
-    str | None,
-    typer.Option(
-        "--parity",
-        metavar="TOL",
-        rich_help_panel=CONSTRAINTS,
-        help=f"Mean parity: the group means of the output differ by at most TOL. {TOLERANCE}",
-    ),
-]
-Ratio = Annotated[
-    str | None,
-    typer.Option(
-        "--ratio",
-        metavar="R",
-        rich_help_panel=CONSTRAINTS,
-        help="Ratio parity: the mean output of every group is at least R times that of any other, such as `0.8`.",
-    ),
-]
-Rate = Annotated[
-    str | None,
-    typer.Option(
-        "--rate",
-        metavar="TOL",
-        rich_help_panel=CONSTRAINTS,
-        help="Rate parity: the rates of yes decisions differ by at most TOL, where an output of --threshold or more is "
-        "a yes.",
-    ),
-]
-RateRatio = Annotated[
-    str | None,
-    typer.Option(
-        "--rate-ratio",
-        metavar="R",
-        rich_help_panel=CONSTRAINTS,
-        help="Rate parity by ratio: the rate of yes decisions of every group is at least R times that of any other; "
-        "`0.8` is the four-fifths rule.",
-    ),
-]
-Given = Annotated[
-    str | None,
-    typer.Option(
-        "--given",
-        metavar="CLASS",
-        rich_help_panel=CONSTRAINTS,
-        help="Compare rates of decisions only among rows of this target: `1` for equal opportunity, `each` for every "
-        "class. For --rate and --rate-ratio.",
-    ),
-]
-Threshold = Annotated[
-    float | None,
-    typer.Option(
-        "--threshold",
-        metavar="P",
-        rich_help_panel=CONSTRAINTS,
-        help="An output of P or more is a yes; 0.5 by default. For --rate and --rate-ratio.",
-    ),
-]
-Odds = Annotated[
-    str | None,
-    typer.Option(
-        "--odds",
-        metavar="TOL[:CUTS]",
-        rich_help_panel=CONSTRAINTS,
-        help="Equalized odds: the same among rows with the same target, for each class. Where the target is a number, "
-        "give cut points: `0.05:20,40`.",
-    ),
-]
-Residuals = Annotated[
-    str | None,
-    typer.Option(
-        "--residuals",
-        metavar="TOL",
-        rich_help_panel=CONSTRAINTS,
-        help="Equalized residuals: the group means of output minus target differ by at most TOL, so that all groups "
-        "are over- or underestimated alike.",
-    ),
-]
-ResidualMean = Annotated[
-    str | None,
-    typer.Option(
-        "--residual-mean",
-        metavar="TOL",
-        rich_help_panel=CONSTRAINTS,
-        help="Residual mean: the mean of output minus target is at most TOL in every group, above or below 0, so that "
-        "no group is over- or underestimated.",
-    ),
-]
-Conditional = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--conditional",
-        metavar="TOL:COLUMN[=CUTS]",
-        rich_help_panel=CONSTRAINTS,
-        help="Mean parity within parts of a column: `0.05:age=30,50` by cut points of a column of numbers, "
-        "`0.05:town` for each value of a column of text, `0.05:town=A|B,C` for some. The option may be given more "
-        "than once.",
-    ),
-]
-Constraints = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--constraint",
-        metavar="CONSTRAINT",
-        rich_help_panel=CONSTRAINTS,
-        help="Any constraint, written as in Python: `'MeanParity(0.02, over=\"sex\")'`. The option may be given "
-        "more than once. `fairlayer --import MODULE` makes constraints of your own known.",
-    ),
-]
-Target = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN",
-        help="The actual outcome. It is needed for --odds, --residuals and --residual-mean, and where --constraint "
-        "looks at targets.",
-    ),
-]
-Bounds = Annotated[
-    tuple[float, float] | None,
-    typer.Option("--bounds", metavar="LO HI", help="Keep outputs between LO and HI; `-inf` and `inf` are open sides."),
-]
-Facts = Annotated[
-    Path | None,
-    typer.Option(
-        "--facts",
-        metavar="FILE",
-        help="A JSON file with what only people know, for the model card: `name`, `version`, `intended use`, `contact` "
-        "and so on.",
-    ),
-]
+SHARED = """
+--protected COLUMN: A protected attribute, or several: `sex,race`. The option may be given more than once. `age=30,50`
+makes groups of a column of numbers by cut points: below 30, 30 to 50, 50 and above.
+--target COLUMN: The actual outcome. It is needed for --odds, --residuals and --residual-mean, and where --constraint
+looks at targets.
+--bounds LO HI: Keep outputs between LO and HI; `-inf` and `inf` are open sides.
+--facts FILE: A JSON file with what only people know, for the model card: `name`, `version`, `intended use`, `contact`
+and so on.
+STORE: The SQLite file or postgresql:// URL that the stream is kept in.
+--name NAME: The name of the stream; not needed where the store holds only one.
+"""
 
 
 def read_attributes(texts: Sequence[str], source: Source) -> list[Attribute]:
@@ -230,20 +87,46 @@ def read_bounds(bounds: tuple[float, float] | None) -> tuple[float | None, float
 
 @dataclass(frozen=True)
 class Wanted:
-    """The constraint options as they were given. `constrained` gives them to a command."""
+    """The constraint options as they were given.
 
-    parity: Parity = None
-    ratio: Ratio = None
-    rate: Rate = None
-    rate_ratio: RateRatio = None
-    given: Given = None
-    odds: Odds = None
-    residuals: Residuals = None
-    residual_mean: ResidualMean = None
-    conditional: Conditional = None
-    threshold: Threshold = None
-    constraint: Constraints = None
-    over: Over = None
+    Constraints, at least one:
+    --parity TOL: Mean parity: the group means of the output differ by at most TOL. TOL is a number such as `0.02`, or
+    one for each attribute, `sex=0.02,race=0.05`.
+    --ratio R: Ratio parity: the mean output of every group is at least R times that of any other, such as `0.8`.
+    --rate TOL: Rate parity: the rates of yes decisions differ by at most TOL, where an output of --threshold or more is
+    a yes.
+    --rate-ratio R: Rate parity by ratio: the rate of yes decisions of every group is at least R times that of any
+    other; `0.8` is the four-fifths rule.
+    --given CLASS: Compare rates of decisions only among rows of this target: `1` for equal opportunity, `each` for
+    every class. For --rate and --rate-ratio.
+    --odds TOL[:CUTS]: Equalized odds: the same among rows with the same target, for each class. Where the target is a
+    number, give cut points: `0.05:20,40`.
+    --residuals TOL: Equalized residuals: the group means of output minus target differ by at most TOL, so that all
+    groups are over- or underestimated alike.
+    --residual-mean TOL: Residual mean: the mean of output minus target is at most TOL in every group, above or below 0,
+    so that no group is over- or underestimated.
+    --conditional TOL:COLUMN[=CUTS]: Mean parity within parts of a column: `0.05:age=30,50` by cut points of a column of
+    numbers, `0.05:town` for each value of a column of text, `0.05:town=A|B,C` for some. The option may be given more
+    than once.
+    --threshold P: An output of P or more is a yes; 0.5 by default. For --rate and --rate-ratio.
+    --constraint CONSTRAINT: Any constraint, written as in Python: `'MeanParity(0.02, over="sex")'`. The option may be
+    given more than once. `fairlayer --import MODULE` makes constraints of your own known.
+    --over GROUPS: Compare these groups where a tolerance does not name any: `race+sex` for the intersections of both,
+    `race+sex,age` for those and for age by itself. By default every protected attribute is compared by itself.
+    """
+
+    parity: str | None = None
+    ratio: str | None = None
+    rate: str | None = None
+    rate_ratio: str | None = None
+    given: str | None = None
+    odds: str | None = None
+    residuals: str | None = None
+    residual_mean: str | None = None
+    conditional: list[str] | None = None
+    threshold: float | None = None
+    constraint: list[str] | None = None
+    over: list[str] | None = None
 
     def __post_init__(self) -> None:
         means = (self.parity, self.ratio, self.odds, self.residuals, self.residual_mean)
@@ -318,7 +201,8 @@ class Wanted:
         )
 
         names = [attribute.column for attribute in attributes]
-        over = [group for text in self.over or () for group in _read_groups(text, names, "--over")] or None
+        listed = [part for text in self.over or () for part in ([text] if text in names else text.split(","))]
+        over = [_read_group(part, names, "--over") for part in listed] or None
         made: list[GroupConstraint] = []
 
         def add(kind: Any, text: str | None, option: str, **options: Any) -> None:
@@ -351,48 +235,17 @@ class Wanted:
                 made.append(ConditionalParity(tolerance, over=groups or over, regions={column: regions}))
         for constraint in self.written:
             made.append(constraint if over is None or constraint.over is not None else replace(constraint, over=over))
-            self._check_over(made[-1], names)
+            try:
+                made[-1].groupings(names)
+            except InputError as error:
+                raise InputError(f"--constraint: {error} List it in --protected as well.") from error
         return made
-
-    def _check_over(self, constraint: GroupConstraint, names: Sequence[str]) -> None:
-        try:
-            constraint.groupings(names)
-        except InputError as error:
-            raise InputError(f"--constraint: {error} List it in --protected as well.") from error
 
     def conditional_columns(self, source: Source) -> list[str]:
         """The columns within whose parts groups are compared."""
         named = [_split_column(text.partition(":")[2], source)[0] for text in self.conditional or ()]
         conditions = [condition for constraint in self.written for condition in constraint.conditions]
         return named + [source.check(str(c.name), "--constraint") for c in conditions if c.source == "feature"]
-
-
-def constrained(command: Callable[..., int]) -> Callable[..., int]:
-    """A command with the constraint options in place of its argument `wanted`, which they are read into.
-
-    An option that the command has by itself, with words of its own, is read into both.
-    """
-    signature = inspect.signature(command, eval_str=True)
-    hints = get_type_hints(Wanted, include_extras=True)
-    parameters: list[inspect.Parameter] = []
-    for parameter in signature.parameters.values():
-        if parameter.name == "wanted":
-            added = [field for field in fields(Wanted) if field.name not in signature.parameters]
-            parameters += [
-                inspect.Parameter(f.name, parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
-                for f in added
-            ]
-        else:
-            parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY))
-
-    @wraps(command)
-    def run(**given: Any) -> int:
-        wanted = Wanted(**{field.name: given[field.name] for field in fields(Wanted)})
-        return command(wanted=wanted, **{name: given[name] for name in given if name in signature.parameters})
-
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
 
 
 def _tolerances(text: str | None, names: Sequence[str], option: str) -> list[tuple[Grouping | None, float]]:
@@ -428,11 +281,6 @@ def _read_class(text: str | None, classes: Mapping[str | None, int] | None) -> A
         return text
     number = float(text)
     return int(number) if number.is_integer() else number
-
-
-def _read_groups(text: str, names: Sequence[str], option: str) -> list[Grouping]:
-    """`race+sex,age`."""
-    return [_read_group(part, names, option) for part in ([text] if text in names else text.split(","))]
 
 
 def _read_group(text: str, names: Sequence[str], option: str) -> Grouping:

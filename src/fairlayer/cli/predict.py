@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any, Literal
 
 from fairlayer.cli import interrupts
-from fairlayer.cli.terminal import note, say, show_table
+from fairlayer.cli.terminal import MOST_SHOWN, note, say, show_gaps, show_table
 from fairlayer.errors import InputError, StoreError
 from fairlayer.tables.table_io import (
     Source,
@@ -37,82 +34,21 @@ if TYPE_CHECKING:
 
     Write = Callable[[np.ndarray, np.ndarray], None]  # takes raw and fair outputs
 
-MOST_SHOWN = 30
-STREAM = "With --mode stream"
-
-
-class Mode(StrEnum):
-    """How predictions are made fair."""
-
-    BATCH = "batch"
-    STREAM = "stream"
-    FROZEN = "frozen"
-    BLIND = "blind"
+Mode = Literal["batch", "stream", "frozen", "blind"]  # how predictions are made fair
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `fairlayer fit` wrote.")],
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file with new rows, one or many.")],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to write the rows with their predictions."),
-    ],
-    mode: Annotated[
-        Mode | None,
-        typer.Option(
-            help="`batch`, the default: the rows of the file satisfy the constraints together, exactly. `stream`: they "
-            "do together with all rows of earlier calls, kept in --state. `frozen`: each row is moved by the shift "
-            "that training found for its groups, whatever else is in the file; gaps are near the tolerance over many "
-            "rows, and the gap of this file is printed. Constraints on residuals leave only `frozen`. `blind`: no "
-            "protected attribute is looked at; the one mode of models fitted with --serving blind."
-        ),
-    ] = None,
-    new_groups: Annotated[
-        bool,
-        typer.Option(
-            "--new-groups",
-            help="Accept groups that the model was not trained with, and compare them like the others. Without it they "
-            "are refused, as they are often misspellings.",
-        ),
-    ] = False,
-    state: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            rich_help_panel=STREAM,
-            help="The SQLite file (or postgresql:// URL) that keeps its decisions.",
-        ),
-    ] = None,
-    stream: Annotated[
-        str, typer.Option(metavar="NAME", rich_help_panel=STREAM, help="The name of the stream within --state.")
-    ] = "default",
-    batch_size: Annotated[
-        int,
-        typer.Option(
-            metavar="ROWS",
-            min=0,
-            rich_help_panel=STREAM,
-            help="How many rows are decided at a time; 0 for all at once.",
-        ),
-    ] = 0,
-    batch_id: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            rich_help_panel=STREAM,
-            help="A name for these rows. Sent again under that name, they get the same predictions and count once.",
-        ),
-    ] = None,
-    warm_start: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            rich_help_panel=STREAM,
-            help="A CSV or Parquet file of past rows. A new stream learns from them how the groups differ, before its "
-            "first decision. They are not decided, and do not count.",
-        ),
-    ] = None,
-    prefix: Annotated[str, typer.Option(metavar="TEXT", help="Put this before the names of the columns added.")] = "",
+    model: Path,
+    data: Path,
+    output: Path,
+    mode: Mode | None = None,
+    new_groups: bool = False,
+    state: str | None = None,
+    stream: str = "default",
+    batch_size: int = 0,
+    batch_id: str | None = None,
+    warm_start: Path | None = None,
+    prefix: str = "",
 ) -> int:
     """Predict new rows with a model folder.
 
@@ -122,38 +58,56 @@ def predict(
     mode promises nothing for a single file, so there it is 0.
 
     `fairlayer predict model/ new.csv -o out.csv --mode stream --state decisions.db`
+
+    MODEL: A folder that `fairlayer fit` wrote.
+    DATA: A CSV or Parquet file with new rows, one or many.
+    --output, -o FILE: Where to write the rows with their predictions.
+    --mode: `batch`, the default: the rows of the file satisfy the constraints together, exactly. `stream`: they do
+    together with all rows of earlier calls, kept in --state. `frozen`: each row is moved by the shift that training
+    found for its groups, whatever else is in the file; gaps are near the tolerance over many rows, and the gap of this
+    file is printed. Constraints on residuals leave only `frozen`. `blind`: no protected attribute is looked at; the one
+    mode of models fitted with --serving blind.
+    --new-groups: Accept groups that the model was not trained with, and compare them like the others. Without it they
+    are refused, as they are often misspellings.
+    --prefix TEXT: Put this before the names of the columns added.
+
+    With --mode stream:
+    --state FILE: The SQLite file (or postgresql:// URL) that keeps its decisions.
+    --stream NAME: The name of the stream within --state.
+    --batch-size ROWS >= 0: How many rows are decided at a time; 0 for all at once.
+    --batch-id TEXT: A name for these rows. Sent again under that name, they get the same predictions and count once.
+    --warm-start FILE: A CSV or Parquet file of past rows. A new stream learns from them how the groups differ, before
+    its first decision. They are not decided, and do not count.
     """
     check_format(output, "-o")
     check_output(output, data)
     _check_mode(mode, state, batch_id, batch_size)
-    if warm_start is not None and mode is not Mode.STREAM:
+    if warm_start is not None and mode != "stream":
         raise InputError("--warm-start belongs to --mode stream: add it.")
     if state is not None and Path(state).absolute() in (output.absolute(), data.absolute()):
         raise InputError(f"--state: {state} is the table itself: name another file.")
 
     from fairlayer.estimators import folder
+    from fairlayer.records import from_plain
     from fairlayer.tables.schema import Schema
 
     interrupts.check()
     kept = folder.read_table(model)
     if kept is None:
         raise InputError(f"{model} was not written by `fairlayer fit`: it does not say what its columns mean.")
-    schema = Schema.from_data(kept["schema"])
-    source = _open(data, schema)
+    schema = from_plain(Schema, kept["schema"])
     estimator = folder.load(model)
     projection = _projection(estimator.layer_)
-    blind = estimator.serving == Mode.BLIND.value
-    _check_columns(source, schema, not blind and (projection is not None or mode is Mode.STREAM))
-    added = [prefix + name for name in schema.added]
-    for name in added:
+    blind = estimator.serving == "blind"
+    source, frame = _read(data, schema, not blind and (projection is not None or mode == "stream"))
+    for name in [prefix + name for name in schema.added]:
         if name in source.columns:
             raise InputError(
                 f"{data} has a column {name!r} already: pass --prefix fair_ to give the new columns other names."
             )
-    frame = read_frame(source)
     rows = Rows.read(frame, schema)
     chosen = _choose(mode, estimator, projection, rows, data)
-    if rows.groups is not None and not blind and (projection is not None or chosen is Mode.STREAM):
+    if rows.groups is not None and not blind and (projection is not None or chosen == "stream"):
         _check_known(rows.groups, schema, chosen, new_groups)
     with replacing(output) as temporary:
 
@@ -164,11 +118,12 @@ def predict(
             save_frame(frame.rename(columns=source.repeated), temporary)
             interrupts.finish()
 
-        if chosen is Mode.STREAM:
+        if chosen == "stream":
             past = None if warm_start is None else _past(warm_start, estimator, schema)
             assert state is not None  # checked with the mode
             with _leaving_nothing_undecided(state, stream):
-                decisions = estimator.stream(state, stream, warm_start=past)
+                named = {"classes": schema.classes} if schema.classes else {}
+                decisions = estimator.stream(state, stream, warm_start=past, **named)
                 if past is not None and decisions.certificate().samples:
                     note(
                         f"Stream {stream!r} has made decisions already: --warm-start is for new streams, and was "
@@ -181,10 +136,15 @@ def predict(
     return code
 
 
-def _open(path: Path, schema: Schema) -> Source:
-    """A file whose rows are to be predicted; columns that the model does not look at may have one name."""
-    needed = {*schema.features, *schema.attributes, schema.target}
-    return open_source(path, may_repeat=lambda name: name not in needed, decimal_commas=schema.decimal_commas)
+def _read(path: Path, schema: Schema, needs_groups: bool) -> tuple[Source, Any]:
+    """A file and its rows, which are to be predicted; refused where it lacks what the model looks at."""
+    needed = {*schema.features, *schema.attributes, schema.target}  # others may have one name
+    source = open_source(path, may_repeat=lambda name: name not in needed, decimal_commas=schema.decimal_commas)
+    for name in schema.features:
+        source.check(name, "The model needs a feature that is missing")
+    for name in schema.attributes if needs_groups else ():
+        source.check(name, "The model needs the protected attribute of every row, to know how to move it")
+    return source, read_frame(source)
 
 
 @dataclass(frozen=True)
@@ -211,7 +171,7 @@ class Rows:
 
 
 def _check_mode(mode: Mode | None, state: str | None, batch_id: str | None, batch_size: int) -> None:
-    if mode is Mode.STREAM:
+    if mode == "stream":
         if state is None:
             raise InputError("--mode stream: add --state decisions.db, the file that keeps the stream.")
         if "://" not in state:
@@ -232,33 +192,25 @@ def _projection(layer: Any) -> FairLayer | None:
     return layer if isinstance(layer, FairLayer) else None
 
 
-def _check_columns(source: Source, schema: Schema, needs_groups: bool) -> None:
-    """Refuse a file that lacks what the model looks at."""
-    for name in schema.features:
-        source.check(name, "The model needs a feature that is missing")
-    for name in schema.attributes if needs_groups else ():
-        source.check(name, "The model needs the protected attribute of every row, to know how to move it")
-
-
 def _choose(mode: Mode | None, estimator: Any, projection: FairLayer | None, rows: Rows, data: Path) -> Mode:
     """The mode asked for, or batch; refused where it could promise nothing."""
-    if estimator.serving == Mode.BLIND.value:
-        if mode not in (None, Mode.BLIND):
+    if estimator.serving == "blind":
+        if mode not in (None, "blind"):
             raise InputError(
                 f"--mode {mode}: the model was fitted with --serving blind, and looks at no protected attribute: leave "
                 "--mode out."
             )
-        return Mode.BLIND
-    if mode is Mode.BLIND:
+        return "blind"
+    if mode == "blind":
         raise InputError("--mode blind: the model looks at protected attributes: fit one with --serving blind.")
     rules = projection.rules if projection is not None else estimator.layer_.rules
-    if rules.needs_targets and (projection is not None or mode is Mode.STREAM):
-        if mode not in (None, Mode.FROZEN):
+    if rules.needs_targets and (projection is not None or mode == "stream"):
+        if mode not in (None, "frozen"):
             raise InputError(
                 f"--mode {mode}: {rules.needs_targets} compares predictions with targets, which are known only later: "
                 "use --mode frozen, which moves each row by the shift that training found for its groups."
             )
-        return Mode.FROZEN
+        return "frozen"
     if mode is None and projection is not None:
         assert rows.groups is not None
         for name, labels in rows.groups.items():
@@ -268,7 +220,7 @@ def _choose(mode: Mode | None, estimator: Any, projection: FairLayer | None, row
                     "Choose a mode: --mode frozen moves each row by the shift that training found for its groups, "
                     "--mode stream compares it with earlier files, --mode batch leaves it as it is."
                 )
-    return mode or Mode.BATCH
+    return mode or "batch"
 
 
 def _check_known(groups: dict[str, np.ndarray], schema: Schema, mode: Mode, new_groups: bool) -> None:
@@ -279,7 +231,7 @@ def _check_known(groups: dict[str, np.ndarray], schema: Schema, mode: Mode, new_
         if not new:
             continue
         listed = ", ".join(map(repr, new[:5]))
-        if mode is Mode.FROZEN:
+        if mode == "frozen":
             raise InputError(
                 f"--mode frozen: {name} {listed}: the model was not trained with this group, so there is nothing to "
                 f"move it by. It knows {', '.join(map(repr, entry.known))}. Use --mode batch, or fit again with such "
@@ -309,12 +261,12 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
     """Predict all rows; the exit code."""
     from fairlayer.cli.learning import outputs
 
-    estimator.serving = mode.value
-    if mode is Mode.FROZEN and projection is not None:
+    estimator.serving = mode
+    if mode == "frozen" and projection is not None:
         _check_combinations(estimator.frozen_, rows)
     raw, fair = outputs(estimator, rows.X, rows.groups)
     write(raw, fair)
-    if mode is Mode.BATCH and projection is not None:
+    if mode == "batch" and projection is not None:
         solution = projection.solution
         assert solution is not None
         named = solution.rows
@@ -328,7 +280,7 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
         aim = "without the constraints" if estimator.method == "unconstrained" else "towards the constraints"
         say(f"The model was trained {aim}. Its outputs are not moved, and nothing is promised for a single file.")
         rules = estimator.layer_.rules
-    elif mode is Mode.BLIND:
+    elif mode == "blind":
         say(
             "Mode: blind. Each row was moved by how likely its groups are, as its features tell; no protected "
             "attribute was looked at. The promise is about the population, and nothing is promised for a single file. "
@@ -362,28 +314,19 @@ def _show_left(fair: np.ndarray, rules: ConstraintSet, rows: Rows, classes: tupl
             say("The file has no groups to compare, so there are no gaps.")
             return
         tolerance = 0.5 * (gaps.upper - gaps.lower)
-        listed = sorted(zip(gaps.names, gaps.values.tolist(), tolerance.tolist(), strict=True), key=_excess)
-        show_table(["constraint", "gap", "tolerance"], listed[: -MOST_SHOWN - 1 : -1])
-        beyond = int((abs(gaps.values) > tolerance).sum())
-        _, worst, limit = listed[-1]
-        compared = f"{abs(worst):.4g} for a tolerance of {limit:g}"
+        show_gaps(gaps.names, gaps.values.tolist(), tolerance.tolist())
+        excess = abs(gaps.values) - tolerance
+        beyond, worst = int((excess > 0.0).sum()), int(excess.argmax())
+        compared = f"{abs(gaps.values[worst]):.4g} for a tolerance of {tolerance[worst]:g}"
         if beyond:
             say(f"In this file {beyond} of {len(gaps.names)} gaps exceed their tolerance: at worst, {compared}.")
         else:
             say(f"In this file every gap is within its tolerance: at worst, {compared}.")
 
 
-def _excess(entry: tuple[str, float, float]) -> float:
-    """By how much a gap exceeds its tolerance."""
-    _, gap, tolerance = entry
-    return abs(gap) - tolerance
-
-
 def _past(path: Path, estimator: Any, schema: Schema) -> tuple[Any, ...]:
     """What the model says of past rows, their groups and their features."""
-    source = _open(path, schema)
-    _check_columns(source, schema, needs_groups=True)
-    frame = read_frame(source)
+    _, frame = _read(path, schema, needs_groups=True)
     X = schema.inputs(frame)
     return estimator.raw_outputs(X), schema.groups(frame), X
 
@@ -430,7 +373,7 @@ def _by_stream(
     certificate = stream.certificate()
     stream.close()
     say(str(certificate))
-    return 0 if certificate.kept else 1
+    return 1 if certificate.broken else 0  # the first decision has nothing to be compared with
 
 
 def _show_gaps(gaps: dict[str, float]) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from fairlayer.cli import options
-from fairlayer.cli.terminal import note, say, show_table, steps
+from fairlayer.cli.terminal import note, say, show_gaps, steps
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
 from fairlayer.tables.table_io import (
     Source,
@@ -38,26 +36,17 @@ if TYPE_CHECKING:
     from fairlayer.tables.scored_rows import ScoredRows
 
 VECTORS = 256  # of 2,048 rows, read at a time
-MOST_SHOWN = 30
 
 
-@options.constrained
 def project(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file of any size.")],
-    score: Annotated[
-        str, typer.Option("--score", "--prediction", metavar="COLUMN", help="The column of scores to make fair.")
-    ],
-    protected: options.Protected,
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to write the table, as CSV or Parquet."),
-    ],
+    data: Path,
+    score: str,
+    protected: list[str],
+    output: Path,
     wanted: options.Wanted,
-    target: options.Target = None,
-    bounds: options.Bounds = None,
-    keep_raw: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Keep the scores as they were in a column of this name.")
-    ] = None,
+    target: str | None = None,
+    bounds: tuple[float, float] | None = None,
+    keep_raw: str | None = None,
 ) -> int:
     """Move scores as little as possible so that the constraints hold over the whole table, in exact arithmetic.
 
@@ -67,6 +56,11 @@ def project(
     From CSV to Parquet, columns of numbers and dates get their types.
 
     `fairlayer project scores.parquet --score p --protected sex --parity 0.02 --bounds 0 1 -o fair.parquet`
+
+    DATA: A CSV or Parquet file of any size.
+    --score, --prediction COLUMN: The column of scores to make fair.
+    --output, -o FILE: Where to write the table, as CSV or Parquet.
+    --keep-raw NAME: Keep the scores as they were in a column of this name.
     """
     box = options.read_bounds(bounds)
     wanted.check_threshold()
@@ -104,10 +98,10 @@ def project(
                 )
             moves = make(system, constraints, box)
             found, change = kept.solve(moves, cells, scored, progress)
-        progress.next("Writing")
+        progress("Writing")
         with replacing(output) as temporary:
             _write(cells, moves, temporary, keep_raw)
-            progress.next("Checking what was written")
+            progress("Checking what was written")
             facts = _check_written(cells, moves, temporary, keep_raw)
             if facts.missed.max(initial=0.0) > 0.0 >= found.missed.max(initial=0.0):
                 raise FairlayerError(f"{output} does not hold what was computed; nothing was kept. Please report it.")
@@ -179,21 +173,19 @@ class _Kept:
         def start() -> Iterator[tuple[np.ndarray, np.ndarray]]:
             nonlocal passes
             passes += 1
-            progress.detail(f"pass {passes}")
+            progress(detail=f"pass {passes}")
             return self.chunks(cells)
 
-        progress.next("Solving")
+        progress("Solving")
         size = len(moves.system.weight)
         try:
-            found = moves.solve(ChunkPasses(start, size, scored.regrouped(cells.cell_of_code, size)))
+            return moves.solve(ChunkPasses(start, size, scored.regrouped(cells.cell_of_code, size)))
         except InfeasibleError as error:
             how = "Lower the ratios" if error.relative else "Raise the tolerances"
             raise InputError(
                 f"No scores satisfy these constraints together: {'; '.join(error.rows[:5])}. {how} by "
                 f"{error.excess:.4g}, or widen --bounds."
             ) from error
-        progress.detail("")
-        return found
 
 
 def _write(cells: ScoredRows, moves: Moves, path: Path, keep_raw: str | None) -> None:
@@ -222,14 +214,9 @@ def _check_written(cells: ScoredRows, moves: Moves, path: Path, keep_raw: str | 
 
 
 def _show(facts: Facts, change: Change, system: System) -> None:
-    import numpy as np
-
     n = int(system.weight.sum())
-    order = np.argsort(-np.abs(facts.gaps))[:MOST_SHOWN]
     lower, upper = system.view.limits(*system.stated)
-    tolerance = 0.5 * (upper - lower)
-    rows = [[facts.rows[j], float(facts.gaps[j]), float(tolerance[j])] for j in order.tolist()]
-    show_table(["constraint", "gap", "tolerance"], rows)
+    show_gaps(facts.rows, facts.gaps.tolist(), (0.5 * (upper - lower)).tolist())
     say(facts.status.value)
     say(
         f"{change.changed:,} of {n:,} scores were changed, by {change.total / n:.4g} on average over all and by "

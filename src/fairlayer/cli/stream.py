@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fairlayer.cli.commands import Command, Group
+from fairlayer.cli.commands import Command, Group, described
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import InputError, StoreError
 from fairlayer.extras import needs
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 200  # drawn on a page, and kept in JSON
 MOST_ENTRIES = 10  # shown of a log
+TITLES = {"number": "entry", "samples": "decisions_so_far"}  # of what an entry has, where they are others
 
 commands = typer.Typer(
     cls=Group,
@@ -36,16 +37,9 @@ def _help(context: typer.Context) -> None:
         raise typer.Exit(2)
 
 
-Store = Annotated[
-    str, typer.Argument(metavar="STORE", help="The SQLite file or postgresql:// URL that the stream is kept in.")
-]
-Name = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The name of the stream; not needed where the store holds only one.")
-]
-
-
 @commands.command("list", cls=Command)
-def list_streams(store: Store) -> int:
+@described
+def list_streams(store: str) -> int:
     """List the streams of a store.
 
     `fairlayer stream list decisions.db`
@@ -61,7 +55,8 @@ def list_streams(store: Store) -> int:
 
 
 @commands.command("show", cls=Command)
-def show(store: Store, name: Name = None) -> int:
+@described
+def show(store: str, name: str | None = None) -> int:
     """Show the settings of a stream, its groups and its latest entries.
 
     `fairlayer stream show decisions.db --name loans`
@@ -85,25 +80,17 @@ def show(store: Store, name: Name = None) -> int:
 
 
 @commands.command("verify", cls=Command)
-def verify(
-    store: Store,
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The name of the stream; without it, every one is verified.")
-    ] = None,
-    hash: Annotated[  # noqa: A002
-        str | None,
-        typer.Option(
-            metavar="HASH",
-            help="The head of the log that an earlier certificate shows. While it is still in the log, the log has not "
-            "been rewritten since.",
-        ),
-    ] = None,
-) -> int:
+@described
+def verify(store: str, name: str | None = None, hash: str | None = None) -> int:  # noqa: A002
     """Compute every ledger again from its log, and find any change.
 
     The exit code is 0 if nothing was changed, 1 if something was.
 
     `fairlayer stream verify decisions.db`
+
+    --name NAME: The name of the stream; without it, every one is verified.
+    --hash HASH: The head of the log that an earlier certificate shows. While it is still in the log, the log has not
+    been rewritten since.
     """
     names = [name] if name is not None else _names(store)
     if hash is not None and len(names) != 1:
@@ -118,26 +105,17 @@ def verify(
 
 
 @commands.command("certificate", cls=Command)
-def certificate(
-    store: Store,
-    name: Name = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Where to write it besides: a page such as certificate.html, with certificate.json beside it, or "
-            "certificate.json or certificate.txt alone.",
-        ),
-    ] = None,
-) -> int:
+@described
+def certificate(store: str, name: str | None = None, output: Path | None = None) -> int:
     """Certify what is true of a stream now, for those who answer for it.
 
     The record is verified first. The page shows gaps, groups and changes over time, computed again from the log. The
     exit code is 0 if the promise is kept and the record is whole, 1 if not.
 
     `fairlayer stream certificate decisions.db --name loans -o certificate.html`
+
+    --output, -o FILE: Where to write it besides: a page such as certificate.html, with certificate.json beside it, or
+    certificate.json or certificate.txt alone.
     """
     if output is not None:
         _check_ending(output, ".html", ".htm", ".json", ".txt")
@@ -155,23 +133,14 @@ def certificate(
 
 
 @commands.command("export", cls=Command)
-def export(
-    store: Store,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Where to write it. A CSV or Parquet file has one row per entry: time, decisions, status, gaps, "
-            "changes and the mean of every group. A .jsonl file has the entries as they are stored, with their hashes.",
-        ),
-    ],
-    name: Name = None,
-) -> int:
+@described
+def export(store: str, output: Path, name: str | None = None) -> int:
     """Write the log of a stream to a file, for other programs.
 
     `fairlayer stream export decisions.db -o log.csv`
+
+    --output, -o FILE: Where to write it. A CSV or Parquet file has one row per entry: time, decisions, status, gaps,
+    changes and the mean of every group. A .jsonl file has the entries as they are stored, with their hashes.
     """
     _check_ending(output, ".csv", ".tsv", ".parquet", ".jsonl")
     check_output(output, Path(store))
@@ -216,11 +185,9 @@ def _check_ending(output: Path, *endings: str) -> None:
 
 
 def _verdict(certificate: Certificate) -> str:
-    unknown = any(report.gap is None for report in certificate.constraints)
-    beyond = any(report.gap is not None and not report.kept for report in certificate.constraints)
-    if beyond or unknown:
-        return "violated" if beyond else "undecided"
-    return "satisfied" if certificate.satisfied else "within half a decision"
+    if certificate.satisfied:
+        return "satisfied"
+    return "violated" if certificate.broken else "within half a decision" if certificate.kept else "undecided"
 
 
 def _write(stream: Stream, drawn: Certificate, verification: Verification, text: str, output: Path) -> list[Path]:
@@ -274,17 +241,8 @@ def _frame(stream: Stream) -> Any:
     titles = [report.constraint for report in stream.certificate().constraints]
     rows = []
     for step in stream.timeline().steps:
-        row: dict[str, Any] = {
-            "entry": step.number,
-            "time": step.time,
-            "kind": step.kind,
-            "batch_id": step.batch_id,
-            "decisions": step.decisions,
-            "decisions_so_far": step.samples,
-            "status": step.status,
-            "changed": step.changed,
-            "change": step.change,
-        }
+        told = {name: value for name, value in step._asdict().items() if name not in ("gaps", "groups")}
+        row: dict[str, Any] = {TITLES.get(name, name): value for name, value in told.items()}
         row |= {f"gap, {title}": gap for title, gap in zip(titles, step.gaps, strict=True)}
         for group in step.groups:
             row |= {f"count, {group.group}": group.count, f"mean, {group.group}": group.mean}

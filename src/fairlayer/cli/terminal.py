@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+MOST_SHOWN = 30  # gaps
 
 
 def note(text: str) -> None:
@@ -34,6 +36,12 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[Any]], title: str 
     Console(highlight=False).print(table)
 
 
+def show_gaps(names: Sequence[str], gaps: Sequence[float], tolerances: Sequence[float]) -> None:
+    """Gaps beside their tolerances, at most `MOST_SHOWN`; those that exceed theirs most, or come nearest, first."""
+    rows = sorted(zip(names, gaps, tolerances, strict=True), key=lambda row: row[2] - abs(row[1]))
+    show_table(["constraint", "gap", "tolerance"], rows[:MOST_SHOWN])
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return ""
@@ -48,25 +56,12 @@ def _cell(value: Any) -> str:
     return f"[{colour}]{text}[/]" if colour else text
 
 
-class Steps:
-    """A bar that moves on by one step after another, each with a name."""
-
-    def __init__(self, progress: Progress, task: TaskID):
-        self._progress = progress
-        self._task = task
-
-    def next(self, name: str) -> None:
-        """Begin the next step."""
-        self._progress.update(self._task, description=escape(name), advance=1)
-
-    def detail(self, text: str) -> None:
-        """Say how the step goes."""
-        self._progress.update(self._task, detail=escape(text))
-
-
 @contextmanager
-def steps(total: int, name: str = "") -> Iterator[Steps]:
-    """Show a bar of so many steps while the block runs; nothing remains of it, and nothing shows in a pipe."""
+def steps(total: int, name: str) -> Iterator[Callable[..., None]]:
+    """Show a bar of so many steps while the block runs; nothing remains of it, and nothing shows in a pipe.
+
+    It is told of each step when it begins, with its name, and of how it goes: `detail`.
+    """
     console = Console(stderr=True)
     columns = (
         SpinnerColumn(),
@@ -76,4 +71,9 @@ def steps(total: int, name: str = "") -> Iterator[Steps]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield Steps(progress, progress.add_task(name, total=total, detail=""))
+        task = progress.add_task(name, total=total, detail="")
+
+        def tell(name: str | None = None, detail: str = "") -> None:
+            progress.update(task, description=name, advance=int(name is not None), detail=detail)
+
+        yield tell

@@ -113,9 +113,10 @@ class GroupConstraint(Constraint):
 
     def words(self) -> str:
         """The constraint as Python would write it, without what is left at its default."""
-        given = {name: value for name, value in self.settings().items() if value is not None}
-        first = f"{float(given.pop('tolerance')):g}"
-        return f"{type(self).__name__}({', '.join([first, *(f'{name}={value!r}' for name, value in given.items())])})"
+        settings = self.settings()
+        first = settings.pop(next(iter(settings)))  # the tolerance, or the ratio that stands in its place
+        given = [f"{name}={value!r}" for name, value in settings.items() if value is not None]
+        return f"{type(self).__name__}({', '.join([*([] if first is None else [f'{float(first):g}']), *given])})"
 
     @cached_property
     def key(self) -> str:

@@ -60,12 +60,6 @@ class RateParity(GroupConstraint):
         """The ratio, 1 where there is none."""
         return 1.0 if self.ratio is None else self.ratio
 
-    def words(self) -> str:
-        """As Python would write it."""
-        given = {name: value for name, value in self.settings().items() if value is not None}
-        first = [] if self.tolerance is None else [f"{float(given.pop('tolerance')):g}"]
-        return f"RateParity({', '.join([*first, *(f'{name}={value!r}' for name, value in given.items())])})"
-
     @property
     def comparison(self) -> Comparison:  # type: ignore[override]
         """By difference or by ratio, as it was made."""

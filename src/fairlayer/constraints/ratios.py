@@ -47,11 +47,6 @@ class RatioParity(GroupConstraint):
         """Ratio, groups and name."""
         return {"ratio": self.ratio, "over": self.over, "name": self.name}
 
-    def words(self) -> str:
-        """As Python would write it."""
-        given = [f"{name}={value!r}" for name, value in (("over", self.over), ("name", self.name)) if value is not None]
-        return f"RatioParity({', '.join([f'{self.ratio:g}', *given])})"
-
 
 def read_ratio(value: Any) -> float:
     """A number above 0 and at most 1."""

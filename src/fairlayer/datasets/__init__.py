@@ -11,23 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlayer.datasets.dataset import Dataset, Pictures
-from fairlayer.datasets.files import DatasetError, File, data_folder
+from fairlayer.datasets.files import DatasetError, data_folder
 from fairlayer.datasets.pictures import celeba, fairface
 from fairlayer.datasets.synthetic import Factors, synthetic, synthetic_arrays, synthetic_factors
-from fairlayer.datasets.tables import (
-    ACS,
-    ADULT,
-    CREDIT_CARD,
-    EMPLOYEE,
-    GERMAN,
-    SBA,
-    acs,
-    adult,
-    credit_card,
-    employee,
-    german,
-    sba,
-)
+from fairlayer.datasets.tables import FILES, acs, adult, credit_card, employee, german, sba
 
 __all__ = [
     "Availability",
@@ -52,24 +39,7 @@ __all__ = [
 ]
 
 LOADERS: dict[str, Callable[..., Dataset]] = {
-    "acs": acs,
-    "adult": adult,
-    "celeba": celeba,
-    "credit_card": credit_card,
-    "employee": employee,
-    "fairface": fairface,
-    "german": german,
-    "sba": sba,
-    "synthetic": synthetic,
-}
-
-_FILES: dict[str, list[tuple[File, ...]]] = {  # of each, alternatives that serve equally
-    "acs": [ACS],
-    "adult": list(ADULT.values()),
-    "credit_card": [CREDIT_CARD],
-    "employee": [EMPLOYEE],
-    "german": [GERMAN],
-    "sba": [SBA],
+    loader.__name__: loader for loader in (acs, adult, celeba, credit_card, employee, fairface, german, sba, synthetic)
 }
 _PATTERNS = {
     "celeba": ("list_attr_celeba.*", "list_eval_partition.*", "img_align_celeba*"),
@@ -92,7 +62,7 @@ def available() -> list[Availability]:
     folder = data_folder()
     listed = []
     for name, loader in LOADERS.items():
-        files = _FILES.get(name, [])
+        files = [choices for choices in FILES if choices[0].folder == name]
         patterns = _PATTERNS.get(name, ())
         present = all(any(file.present for file in choices) for choices in files)
         present = present and all(any((folder / name).glob(pattern)) for pattern in patterns)

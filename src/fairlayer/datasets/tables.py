@@ -83,6 +83,7 @@ SBA = (
 EMPLOYEE = (
     File("employee", "Employee_Performance.xls", "594ca71b688b264175fee7fa1ba0e996200fb0c275a4f26b8244828914682492"),
 )
+FILES = (ACS, *ADULT.values(), CREDIT_CARD, EMPLOYEE, GERMAN, SBA)  # each with alternatives that serve equally
 
 
 def adult(fetch: bool = True, verify: bool = True) -> Dataset:

@@ -21,9 +21,9 @@ class Costs(NamedTuple):
 
     start: np.ndarray  # (U + 1,)
     cost: np.ndarray  # (n + U,) of 0, 1, 2, ... yeses; infinite where that many are not possible
-    mass: np.ndarray  # (n + U,) the weight of that many yeses, with those from before
+    mass: np.ndarray  # (n + U,) the weight of that many yeses
     now: np.ndarray  # (U,) yeses that cost nothing
-    total: np.ndarray  # (U,) the weight of all samples, with those from before
+    total: np.ndarray  # (U,) the weight of all samples
     whole: bool  # whether every sample has weight 1, so that weights are counts, and exact
     order: np.ndarray  # (n,) samples cell by cell: the first j of a cell are the j that say yes
 
@@ -36,6 +36,24 @@ class Costs(NamedTuple):
         """(U,) the cost of a number of yeses in each cell."""
         return self.cost[self.start[:-1] + count]
 
+    def possible(self) -> tuple[np.ndarray, np.ndarray]:
+        """(U,) the fewest and the most yeses that each cell can have."""
+        finite = np.isfinite(self.cost)
+        tables = [finite[a:b] for a, b in zip(self.start[:-1], self.start[1:], strict=True)]
+        low, high = (
+            [int(np.argmax(one)) for one in tables],
+            [len(one) - 1 - int(np.argmax(one[::-1])) for one in tables],
+        )
+        return np.array(low, dtype=np.int64), np.array(high, dtype=np.int64)
+
+
+class Best(NamedTuple):
+    """The best numbers of yeses."""
+
+    yeses: np.ndarray  # (U,) of each cell; empty where none satisfies what is asked
+    cost: float
+    least: float  # no answer costs less
+
 
 def cell_costs(
     change: np.ndarray,  # (n,) what it costs to turn the decision of a sample around; infinite where that is impossible
@@ -43,7 +61,6 @@ def cell_costs(
     cell: np.ndarray,  # (n,) of 0 to cells - 1; -1 for samples that are left alone
     cells: int,
     weights: np.ndarray | None = None,  # (n,) above 0; a sample of weight 2 costs and counts twice
-    before: tuple[np.ndarray, np.ndarray] | None = None,  # (U,) weight of earlier samples, and of their yeses
 ) -> Costs:
     """The tables of all cells.
 
@@ -59,10 +76,9 @@ def cell_costs(
     start = np.concatenate([[0], np.cumsum(size + 1)]).astype(np.int64)
     now = np.bincount(cell[here][yes[here]], minlength=cells).astype(np.int64)
     weight = np.ones(0) if weights is None else np.ascontiguousarray(weights, dtype=np.float64)
-    counted, said_yes = before if before is not None else (np.zeros(cells), np.zeros(cells))
     cost, mass = np.empty(len(here) + cells), np.empty(len(here) + cells)
-    fill_tables(start, order, now, change.astype(np.float64), weight, said_yes.astype(np.float64), cost, mass)
-    total = counted + (size if weights is None else np.bincount(cell[here], weight[here], cells))
+    fill_tables(start, order, now, change.astype(np.float64), weight, cost, mass)
+    total = size if weights is None else np.bincount(cell[here], weight[here], cells)
     return Costs(start, cost, mass, now, total.astype(np.float64), weights is None, order)
 
 
@@ -77,12 +93,12 @@ def by_cell(order, cell, size):
 
 
 @compiled
-def fill_tables(start, order, now, change, weight, before, cost, mass):
+def fill_tables(start, order, now, change, weight, cost, mass):
     """Running sums: of costs away from the number of yeses there are now, of weights from the first yes on."""
     at = 0
     for u in range(now.size):
         begin, n = start[u], start[u + 1] - start[u] - 1
-        mass[begin] = before[u]
+        mass[begin] = 0.0
         for j in range(n):
             own = 1.0 if weight.size == 0 else weight[order[at + j]]
             mass[begin + j + 1] = mass[begin + j] + own

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlayer.decisions.cost import Costs, cell_costs
+from fairlayer.decisions.cost import Best, Costs
 from fairlayer.decisions.overlapping import overlapping_counts
-from fairlayer.decisions.sweep import closest, sweep
+from fairlayer.decisions.sweep import sweep
 
 
 class Comparison(NamedTuple):
@@ -31,14 +31,6 @@ class Part(NamedTuple):
     comparisons: tuple[int, ...]  # their positions in the list
     unit: np.ndarray  # (cells,) -1 for cells that none of them looks at
     member: np.ndarray  # (comparisons, units)
-
-
-class Best(NamedTuple):
-    """The best numbers of yeses of a part."""
-
-    yeses: np.ndarray  # (units,) empty where none satisfies the comparisons
-    cost: float
-    least: float  # no answer costs less
 
 
 def split(comparisons: Sequence[Comparison], cells: int) -> list[Part]:
@@ -65,19 +57,8 @@ def best_counts(costs: Costs, part: Part, comparisons: Sequence[Comparison]) -> 
     stated = [comparisons[position] for position in part.comparisons]
     if len(stated) == 1:
         # A unit of a single comparison is a group of it.
-        swept = sweep(costs, stated[0].allowed, stated[0].ratio)
-        exact = costs.whole and len(swept.yeses)
-        return Best(swept.yeses, swept.cost, swept.cost if exact else swept.least)
-    found = overlapping_counts(costs, part.member, [one.allowed for one in stated], [one.ratio for one in stated])
-    return Best(*found)
-
-
-def least_allowed(costs: Costs, part: Part, comparisons: Sequence[Comparison]) -> Fraction | None:
-    """The least difference of rates, or the greatest ratio, that some numbers of yeses keep; None for overlapping
-    comparisons."""
-    if len(part.comparisons) > 1:
-        return None
-    return closest(costs, comparisons[part.comparisons[0]].ratio)
+        return sweep(costs, stated[0].allowed, stated[0].ratio)
+    return overlapping_counts(costs, part.member, [one.allowed for one in stated], [one.ratio for one in stated])
 
 
 def thresholds(scores: np.ndarray, costs: Costs, count: np.ndarray) -> np.ndarray:
@@ -94,6 +75,3 @@ def thresholds(scores: np.ndarray, costs: Costs, count: np.ndarray) -> np.ndarra
         else:
             found[u] = own[:j].min() + 0.5 * (own[j:].max() - own[:j].min())
     return found
-
-
-__all__ = ["Best", "Comparison", "Part", "best_counts", "cell_costs", "least_allowed", "split", "thresholds"]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import scipy  # whose parts load when they are used
 
-from fairlayer.decisions.cost import Costs
+from fairlayer.decisions.cost import Best, Costs
 from fairlayer.errors import InputError
 
 _CLOSE = 1e-9  # of the cost: an answer this near to the bound is the best
@@ -34,7 +34,7 @@ _SIMPLE = 10**6  # largest denominator of a fraction that a ratio is taken to st
 _SIZE = 1e4  # of costs, as the solver sees them
 _DOUBT = 2e-6  # what the solver takes for nothing, in that size
 _SOLVE_ERROR = 4  # of scipy's statuses
-_NONE = np.zeros(0, dtype=np.int64)
+_NOTHING_FOUND = Best(np.zeros(0, dtype=np.int64), np.inf, np.inf)
 
 
 def overlapping_counts(
@@ -42,13 +42,13 @@ def overlapping_counts(
     member: np.ndarray,  # (F, U) the group of each unit in each comparison, -1 for none
     allowed: Sequence[float | Fraction],
     ratio: Sequence[bool],
-) -> tuple[np.ndarray, float, float]:
-    """Numbers of yeses, what they cost, and the least that any would; no numbers where there are none."""
+) -> Best:
+    """The best numbers of yeses that were found."""
     rows = _Rows(costs, member, allowed, ratio)
     model = _Model(costs, rows)
     relaxed = model.relax()
     if relaxed is None:
-        return _NONE, np.inf, np.inf
+        return _NOTHING_FOUND
     place, least, pull = relaxed
     found, reach = None, _NEAR
     while found is None:
@@ -62,7 +62,7 @@ def overlapping_counts(
     if not costs.whole or found is None:  # a programme of weights aims inside the rows, where these lie on them
         found = min((one for one in (found, *model.alike()) if one is not None), key=model.cost_of, default=None)
     if found is None:
-        return _NONE, np.inf, np.inf
+        return _NOTHING_FOUND
     cost = model.cost_of(found)
     close = _CLOSE * cost + _NOTHING * model.dearest
     if cost - least > close and costs.whole:
@@ -72,7 +72,7 @@ def overlapping_counts(
             if better is not None and model.cost_of(better) < cost:
                 found, cost = better, model.cost_of(better)
             least = max(least, min(bound, cost))
-    return found, cost, cost if cost - least <= close else least
+    return Best(found, cost, cost if cost - least <= close else least)
 
 
 class _Rows:
@@ -143,11 +143,8 @@ class _Model:
     def __init__(self, costs: Costs, rows: _Rows):
         self.costs = costs
         self.rows = rows
-        finite = np.isfinite(costs.cost)
-        ends = list(zip(costs.start[:-1].tolist(), costs.start[1:].tolist(), strict=True))
-        self.low = np.array([float(np.argmax(finite[a:b])) for a, b in ends])
-        self.high = np.array([float(b - a - 1 - np.argmax(finite[a:b][::-1])) for a, b in ends])
-        self.dearest = float(costs.cost[finite].max(initial=0.0))
+        self.low, self.high = (ends.astype(np.float64) for ends in costs.possible())
+        self.dearest = float(costs.cost[np.isfinite(costs.cost)].max(initial=0.0))
         self.unit = _SIZE / max(self.dearest, 1e-300)
         self.presolve = True
 

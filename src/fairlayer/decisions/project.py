@@ -18,11 +18,12 @@ from fairlayer.binding.exact_sums import exact_cell_sums
 from fairlayer.binding.rows import RATIO
 from fairlayer.binding.system import System
 from fairlayer.decisions.cost import Costs, cell_costs
-from fairlayer.decisions.counts import Comparison, Part, best_counts, least_allowed, split, thresholds
+from fairlayer.decisions.counts import Comparison, Part, best_counts, split, thresholds
 from fairlayer.decisions.scores import Turns, count_ties, decide, read_turns, threshold_in, write_scores
 from fairlayer.decisions.surrogate import HeldRow, follow
+from fairlayer.decisions.sweep import closest
 from fairlayer.errors import InfeasibleError, InputError
-from fairlayer.solution import DecisionFacts, Solution
+from fairlayer.solution import Facts, Solution
 
 _MOST_REPAIRS = 4
 _STEPS = 24  # of a bisection
@@ -72,7 +73,7 @@ def project_decisions(
         value = follow(z, value, problem.held(answer.decided, rates), system.weights, at, temperature)
     elif not torch.is_grad_enabled():
         value = value.detach()
-    return Solution(value, DecisionFacts(system.view, rates, missed, answer.excess, answer.gap, ties))
+    return Solution(value, Facts(system.view, rates, np.zeros(len(rates)), missed, answer.excess, answer.gap, ties))
 
 
 def fit_thresholds(z: Tensor, system: System, rules: ConstraintSet, box: Box) -> np.ndarray:
@@ -168,11 +169,10 @@ class _Problem:
 
     def _least_excess(self, costs: Costs, part: Part, stated: Sequence[Comparison]) -> float:
         """By how much the tolerances of a part must grow (or its ratios fall) for some decisions to keep them."""
-        exact = least_allowed(costs, part, stated)
-        if exact is not None:
+        if len(part.comparisons) == 1:
             own = stated[part.comparisons[0]]
-            beyond = Fraction(own.allowed) - exact if own.ratio else exact - Fraction(own.allowed)
-            return _rounded_up(beyond)
+            exact = closest(costs, own.ratio)
+            return _rounded_up(Fraction(own.allowed) - exact if own.ratio else exact - Fraction(own.allowed))
         low, high = 0.0, 1.0
         for _ in range(_STEPS):
             middle = 0.5 * (low + high)

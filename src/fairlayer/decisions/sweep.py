@@ -12,12 +12,11 @@ it is; with weights, in floats, slightly inside, and it is for the caller to che
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import NamedTuple
 
 import numpy as np
 
 from fairlayer.compiled import compiled
-from fairlayer.decisions.cost import Costs
+from fairlayer.decisions.cost import Best, Costs
 
 MOST_SAMPLES = 2**31 - 1  # so that products of two counts are whole numbers of 63 bits
 _ROUNDING = 2.0**-50
@@ -27,58 +26,30 @@ _ONE, _NOUGHT = np.uint64(1), np.uint64(0)
 _MOST_STEPS = 200
 
 
-class Swept(NamedTuple):
-    """The end of a sweep."""
+def sweep(costs: Costs, allowed: float | Fraction, ratio: bool) -> Best:
+    """The cheapest numbers of yeses. allowed: the largest difference of rates; with `ratio`, the least ratio.
 
-    yeses: np.ndarray  # (G,) of each group; empty where there is no answer
-    cost: float
-    least: float  # no answer costs less, even with fractions of samples
-
-
-def sweep(costs: Costs, allowed: float | Fraction, ratio: bool) -> Swept:
-    """The cheapest numbers of yeses. allowed: the largest difference of rates; with `ratio`, the least ratio."""
+    Of weights, `least` is what they cost with fractions of samples.
+    """
     share = Fraction(min(max(allowed, 0), 1))
     exponent = share.denominator.bit_length() - 1
     if share.numerator.bit_length() > 63 or share.denominator != 1 << exponent:
         raise ValueError(f"{allowed} is no float")
-    low, high = _possible(costs)
-    count, cost, least = run_sweep(
-        costs.start,
-        costs.cost,
-        costs.mass,
-        costs.now,
-        costs.total,
-        low,
-        high,
-        float(share),
-        np.uint64(share.numerator),
-        np.uint64(exponent),
-        ratio,
-        costs.whole,
-    )
-    return Swept(count if np.isfinite(cost) else count[:0], float(cost), float(least))
+    parts = float(share), np.uint64(share.numerator), np.uint64(exponent)
+    count, cost, least = run_sweep(*costs[:5], *costs.possible(), *parts, ratio, costs.whole)
+    found = bool(np.isfinite(cost))
+    return Best(count if found else count[:0], float(cost), float(cost if found and costs.whole else least))
 
 
 def closest(costs: Costs, ratio: bool) -> Fraction:
     """The least difference of rates, or the greatest ratio, that the possible numbers of yeses allow."""
-    low, high = _possible(costs)
-    a, j, b, i = closest_pair(costs.start, costs.mass, costs.total, low, high, ratio)
+    a, j, b, i = closest_pair(costs.start, costs.mass, costs.total, *costs.possible(), ratio)
     first, second = (
         Fraction(float(costs.mass[costs.start[u] + at])) / Fraction(float(costs.total[u])) for u, at in ((a, j), (b, i))
     )
     if not ratio:
         return second - first
     return second / first if first else Fraction(1)
-
-
-def _possible(costs: Costs) -> tuple[np.ndarray, np.ndarray]:
-    """(G,) the fewest and the most yeses that each group can have."""
-    finite = np.isfinite(costs.cost)
-    low = np.array([int(np.argmax(finite[a:b])) for a, b in zip(costs.start[:-1], costs.start[1:], strict=True)])
-    high = np.array(
-        [int(b - a - 1 - np.argmax(finite[a:b][::-1])) for a, b in zip(costs.start[:-1], costs.start[1:], strict=True)]
-    )
-    return low.astype(np.int64), high.astype(np.int64)
 
 
 @compiled(small=True)
@@ -229,22 +200,15 @@ def run_sweep(start, cost, mass, now, total, low, high, share, numerator, expone
                 best, of, at = spent, a, j
     # Whatever is better lies where the convex function is lower.
     if np.isfinite(best) and np.isfinite(least):
-        inside, outside = bottom, left
-        for _ in range(_MOST_STEPS):
-            middle = 0.5 * (inside + outside)
-            if _relaxed(start, cost, mass, now, total, low, high, middle, share, ratio) <= best:
-                inside = middle
-            else:
-                outside = middle
-        left = outside
-        inside, outside = bottom, right
-        for _ in range(_MOST_STEPS):
-            middle = 0.5 * (inside + outside)
-            if _relaxed(start, cost, mass, now, total, low, high, middle, share, ratio) <= best:
-                inside = middle
-            else:
-                outside = middle
-        right = outside
+        for side in range(2):
+            inside, outside = bottom, left if side == 0 else right
+            for _ in range(_MOST_STEPS):
+                middle = 0.5 * (inside + outside)
+                if _relaxed(start, cost, mass, now, total, low, high, middle, share, ratio) <= best:
+                    inside = middle
+                else:
+                    outside = middle
+            left, right = (outside, right) if side == 0 else (left, outside)
     for a in range(G):
         begin = max(_first_from(mass, start[a], start[a + 1], left * total[a]) - start[a] - 1, low[a])
         end = min(_first_from(mass, start[a], start[a + 1], right * total[a]) - start[a] + 1, high[a])

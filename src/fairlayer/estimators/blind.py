@@ -16,11 +16,12 @@ from fairlayer.binding.groups import SoftGroup
 from fairlayer.errors import InputError
 from fairlayer.estimators.inputs import are_columns
 from fairlayer.estimators.models import make_estimator
-from fairlayer.estimators.sample import Sample
 from fairlayer.extras import needs
+from fairlayer.training.batches import Batch, take
 
 with needs("fairlayer.sklearn", "scikit-learn"):
     from sklearn.calibration import CalibratedClassifierCV  # type: ignore[import-untyped]
+    from sklearn.utils import _safe_indexing  # type: ignore[import-untyped]
 
 CALIBRATION = 0.4  # of the rows: half of them to choose the shifts, half for the statement
 STATED = 0.95  # confidence of the statement where none is asked for
@@ -28,16 +29,21 @@ FOLDS = 3  # to calibrate probabilities on rows that they were not learned from
 FEWEST = 20  # rows of a group, below which its probabilities cannot be learned
 
 
-def part_rows(sample: Sample, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def part_rows(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows to learn from, and rows to choose the shifts on, at random: the statement is about independent draws."""
-    order = np.random.default_rng(seed).permutation(len(sample.targets))
-    kept = round(CALIBRATION * len(order))
+    order = np.random.default_rng(seed).permutation(n)
+    kept = round(CALIBRATION * n)
     return np.sort(order[kept:]), np.sort(order[:kept])
 
 
-def check_blind(estimator: Any, X: Any, groups: Any, bounds: Any, rules: Any, options: Mapping[str, Any]) -> None:
+def rows_of(sample: Batch, rows: np.ndarray) -> Batch:
+    """Some rows of what `fit` was given, whose x may be of any kind that estimators take."""
+    return Batch(_safe_indexing(sample.x, rows), *(take(part, rows) for part in sample[1:]))
+
+
+def check_blind(estimator: Any, X: Any, groups: Any, rules: Any, options: Mapping[str, Any]) -> None:
     """Refuse what cannot be served blind."""
-    why = None
+    why, bounds = None, estimator.bounds_
     if groups is None or rules is None:
         why = "needs sensitive_features in fit, and method='layer' or 'projection'"
     elif rules.about_decisions or rules.needs_targets:

@@ -10,7 +10,8 @@ import inspect
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from torch import Tensor, nn
@@ -18,18 +19,17 @@ from torch import Tensor, nn
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import MeanParity
 from fairlayer.errors import InputError
-from fairlayer.estimators.blind import STATED, GroupModel, check_blind, part_rows
+from fairlayer.estimators.blind import STATED, GroupModel, check_blind, part_rows, rows_of
 from fairlayer.estimators.inputs import are_columns, columns_of, groups_within, named_groups
 from fairlayer.estimators.network import NetworkScores, train
-from fairlayer.estimators.sample import Sample
-from fairlayer.estimators.serving import SERVINGS, Rows
+from fairlayer.estimators.serving import SERVINGS
 from fairlayer.estimators.wrapped import EstimatorScores, check_kind
 from fairlayer.extras import needs
 from fairlayer.frames import is_frame
 from fairlayer.frozen.freeze import freeze
 from fairlayer.layer import FairLayer
 from fairlayer.stream import Stream
-from fairlayer.training import AugmentedLagrangian, Penalty, Projection, Unconstrained
+from fairlayer.training import AugmentedLagrangian, Batch, Penalty, Projection, Unconstrained
 
 with needs("fairlayer.sklearn", "scikit-learn"):
     from sklearn.base import BaseEstimator  # type: ignore[import-untyped]
@@ -57,6 +57,7 @@ class Outputs(NamedTuple):
     fair: np.ndarray  # the same
 
 
+@dataclass(eq=False, repr=False)  # scikit-learn takes the parameters from what `__init__` takes
 class FairEstimator(BaseEstimator, ABC):
     """Common to classifier and regressor.
 
@@ -85,42 +86,23 @@ class FairEstimator(BaseEstimator, ABC):
     __metadata_request__predict: ClassVar = {"sensitive_features": True}
     __metadata_request__score: ClassVar = {"sensitive_features": True}
 
-    def __init__(
-        self,
-        constraints: Any = None,
-        *,
-        estimator: Any = None,
-        sensitive_columns: Sequence[Any] | str | None = None,
-        method: str | Callable[..., nn.Module] = "layer",
-        serving: Literal["batch", "frozen", "blind"] = "batch",
-        confidence: float | None = None,
-        hidden: tuple[int, ...] = (64, 64),
-        module: Any = None,
-        learning_rate: float = 1e-3,
-        batch_size: int | Literal["auto"] = "auto",
-        max_epochs: int = 200,
-        patience: int = 8,
-        max_minutes: float | None = None,
-        validation_fraction: float = 0.1,
-        random_state: Any = None,
-        verbose: bool = False,
-    ):
-        self.constraints = constraints
-        self.estimator = estimator
-        self.sensitive_columns = sensitive_columns
-        self.method = method
-        self.serving = serving
-        self.confidence = confidence
-        self.hidden = hidden
-        self.module = module
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.max_minutes = max_minutes
-        self.validation_fraction = validation_fraction
-        self.random_state = random_state
-        self.verbose = verbose
+    constraints: Any = None
+    _: KW_ONLY
+    estimator: Any = None
+    sensitive_columns: Sequence[Any] | str | None = None
+    method: str | Callable[..., nn.Module] = "layer"
+    serving: Literal["batch", "frozen", "blind"] = "batch"
+    confidence: float | None = None
+    hidden: tuple[int, ...] = (64, 64)
+    module: Any = None
+    learning_rate: float = 1e-3
+    batch_size: int | Literal["auto"] = "auto"
+    max_epochs: int = 200
+    patience: int = 8
+    max_minutes: float | None = None
+    validation_fraction: float = 0.1
+    random_state: Any = None
+    verbose: bool = False
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -147,6 +129,14 @@ class FairEstimator(BaseEstimator, ABC):
         return 1
 
     @abstractmethod
+    def _learn_targets(self, y: Any) -> np.ndarray:
+        """The targets of `fit` as numbers, once they are checked, and what must be known of them."""
+
+    @abstractmethod
+    def _limits(self) -> Any:
+        """(lo, hi) that outputs are kept within; None for none."""
+
+    @abstractmethod
     def _fit_estimator(self, X: Any, y: Any, weights: Any, options: dict[str, Any]) -> EstimatorScores:
         """Fit a copy of the estimator."""
 
@@ -154,6 +144,16 @@ class FairEstimator(BaseEstimator, ABC):
         return np.asarray(y, dtype=np.float64)
 
     # Learning
+
+    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None, **options: Any) -> Self:
+        """Train. sensitive_features: a frame, series, mapping or array with one or more labels per row of X.
+
+        options: `sample_weight`, which the training and the frozen shifts look at; anything else goes to `fit` of the
+        estimator.
+        """
+        X, y, groups = self._start(X, y, sensitive_features)
+        self._fit(X, y, self._learn_targets(y), groups, options)
+        return self
 
     def _start(self, X: Any, y: Any, sensitive_features: Any) -> tuple[Any, Any, Any]:
         """Check what `fit` got."""
@@ -191,40 +191,39 @@ class FairEstimator(BaseEstimator, ABC):
         if told:
             raise InputError(f"{', '.join(told)}: of the network, which estimator takes the place of: leave them out.")
 
-    def _fit(self, X: Any, y: Any, targets: np.ndarray, groups: Any, bounds: Any, options: dict[str, Any]) -> None:
+    def _fit(self, X: Any, y: Any, targets: np.ndarray, groups: Any, options: dict[str, Any]) -> None:
         """Learn raw outputs, then how groups are shifted. y: as given; targets: the same as float64."""
         weights = _read_weights(options.pop("sample_weight", None), len(targets))
-        self.bounds_ = bounds
+        self.bounds_ = self._limits()
         self.groups_ = None if groups is None else list(groups)
-        self.layer_ = self._layer(groups, bounds)
+        self.layer_ = self._layer(groups)
         features = columns_of(X) if _needs_features(self.layer_) else None
-        sample = calibration = Sample(X, targets, groups, features, weights)
+        sample = calibration = Batch(X, targets, groups, features, weights)
         self.group_model_: Any = None
         if self.serving == "blind":
             told = options if weights is None else {**options, "sample_weight": weights}
             projection = projection_of(self.layer_)
-            check_blind(self, X, groups, bounds, None if projection is None else projection.rules, told)
-            learn, kept = part_rows(sample, self._seed())
-            sample, calibration, y = sample.rows(learn), sample.rows(kept), np.asarray(y)[learn]
+            check_blind(self, X, groups, None if projection is None else projection.rules, told)
+            learn, kept = part_rows(len(targets), self._seed())
+            sample, calibration, y = rows_of(sample, learn), rows_of(sample, kept), np.asarray(y)[learn]
         if self.estimator is None:
             if options:
                 raise InputError(f"fit got {list(options)}, which are for an estimator: the network takes none.")
             self._train(sample)
         else:
-            self._know_estimator(self._fit_estimator(sample.X, y, weights, options))
+            self._know_estimator(self._fit_estimator(sample.x, y, weights, options))
         if self.serving == "blind":
-            assert sample.groups is not None
             _, compared = self.layer_.rules.groupings(tuple(sample.groups))
-            self.group_model_ = GroupModel.fit(sample.X, sample.groups, compared, self._seed())
+            self.group_model_ = GroupModel.fit(sample.x, sample.groups, compared, self._seed())
         self._freeze(calibration)
         self.groups_in_X_ = groups is not None and are_columns(groups, X)
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _train(self, sample: Sample) -> None:
+    def _train(self, sample: Batch) -> None:
         """Raw outputs from the network."""
-        scores, fitted = train(self, sample, self.layer_, self._wrap, self._loss, self._seed(), self._outputs())
+        scores, fitted = train(self, sample, self._seed())
         self._scores: NetworkScores | EstimatorScores = scores
         self.preprocessing_, self.model_ = scores.encoder, scores.model
         self.history_ = fitted.history
@@ -239,25 +238,30 @@ class FairEstimator(BaseEstimator, ABC):
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
 
-    def _freeze(self, sample: Sample) -> None:
+    def _freeze(self, sample: Batch) -> None:
         """Shifts per group from the sample; where there can be none, why."""
         self.frozen_, self.unfrozen_ = None, ""
         layer = projection_of(self.layer_)
         if layer is None:
             return
-        data = {"targets": sample.targets, "features": sample.features, "weights": sample.weights}
         stated: dict[str, Any] = {"confidence": None}
         if self.serving == "blind":
             stated = {"confidence": self.confidence or STATED, "tighten": self.confidence is not None}
-            data["proxies"] = self.group_model_(sample.X)
         try:
-            self.frozen_ = freeze(layer, self._raw(sample.X), sample.groups, **stated, **data)
+            self.frozen_ = self._frozen(layer, sample, stated)
         except InputError as error:
             if self.serving != "batch" or layer.rules.needs_targets:
                 raise
             self.unfrozen_ = str(error)
 
-    def _layer(self, groups: Any, bounds: Any) -> Any:
+    def _frozen(self, layer: FairLayer, sample: Batch, options: dict[str, Any]) -> Any:
+        """What a sample says of the shifts; options: those of `freeze`."""
+        X, targets, groups, features, weights = sample
+        data = {"targets": targets, "features": features, "weights": weights}
+        proxies = self.group_model_(X) if self.serving == "blind" else None
+        return freeze(layer, self._scores(X), groups, proxies=proxies, **data, **options)
+
+    def _layer(self, groups: Any) -> Any:
         """What outputs go through; nothing without sensitive features."""
         if groups is None:
             if self.constraints is not None and self.method != "unconstrained":
@@ -271,7 +275,7 @@ class FairEstimator(BaseEstimator, ABC):
         if make is None:
             raise InputError(f"method must be one of {list(METHODS)} or a callable; got {self.method!r}.")
         rules = ConstraintSet([MeanParity(0.05)] if self.constraints is None else self.constraints)
-        layer = make(rules.constraints, bounds)
+        layer = make(rules.constraints, self._limits())
         by_target = next((c for c in rules.constraints if c.needs_groups and not c.serves_unknown_targets), None)  # type: ignore[attr-defined]
         if by_target is not None and projection_of(layer) is not None:
             raise InputError(
@@ -301,12 +305,9 @@ class FairEstimator(BaseEstimator, ABC):
         if groups is None:
             groups = self._groups_in(X)
         features = columns_of(X) if _needs_features(layer) else None
-        targets = None if y is None else self._targets(y)
-        if self._is_blind():
-            options["proxies"] = self.group_model_(X)
-        self.frozen_ = freeze(
-            layer, self._raw(X), groups, targets=targets, features=features, confidence=confidence, **options
-        )
+        self._is_blind()  # or refused
+        sample = Batch(X, None if y is None else self._targets(y), groups, features, options.pop("weights", None))
+        self.frozen_ = self._frozen(layer, sample, {"confidence": confidence, **options})
         return self
 
     # Predicting
@@ -321,19 +322,19 @@ class FairEstimator(BaseEstimator, ABC):
         serving = "frozen" if groups is None and self.sensitive_columns is None else self.serving
         if projection is not None and groups is None:
             groups = self.group_model_(X) if blind else self._groups_in(X)
-        raw = self._raw(X)
+        raw = self._scores(X)
         if projection is None:  # the network itself was trained towards the constraints, or there are none
             free = self.layer_ is None or self.bounds_ is None
             return Outputs(raw, raw if free else np.clip(raw, *self.bounds_))
         features = columns_of(X) if projection.rules.needs_features else None
         frozen = self.frozen_ if self.frozen_ is not None else self.unfrozen_
-        return Outputs(raw, SERVINGS[serving](projection, frozen).serve(Rows(raw, groups, features)))
+        return Outputs(raw, SERVINGS[serving](projection, frozen, raw, groups, features))
 
     def raw_outputs(self, X: Any) -> np.ndarray:
         """What the model itself says, before anything makes it fair: probabilities for a classifier."""
         check_is_fitted(self, "layer_")
         X, _ = self._read(X, None)
-        return self._raw(X)
+        return self._scores(X)
 
     def stream(self, store: Any = None, name: str = "default", **options: Any) -> Stream:
         """A stream of decisions under the model's constraints: `stream.update(model.raw_outputs(X), groups)`.
@@ -349,11 +350,9 @@ class FairEstimator(BaseEstimator, ABC):
                 "A stream keeps the books of the groups of its samples, which serving='blind' must not see."
             )
         options = {"discrepancy": layer.discrepancy, "simplex": layer.simplex, **options}
+        if layer.simplex:
+            options.setdefault("classes", [str(name) for name in self.classes_])
         return Stream(layer.rules.constraints, self.bounds_, store=store, name=name, **options)
-
-    def _raw(self, X: Any) -> np.ndarray:
-        """The model's own outputs."""
-        return self._scores(X)
 
     def _is_blind(self) -> bool:
         """Whether predictions look at X alone. `fit` decides that: the shifts for one are not those for the other."""

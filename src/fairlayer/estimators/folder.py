@@ -22,27 +22,25 @@ from typing import Any
 import numpy as np
 
 from fairlayer.constraints import Constraint, read_constraint
+from fairlayer.constraints.plain_data import from_plain, to_plain
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.estimators.blind import GroupModel
 from fairlayer.estimators.encoder import Encoder
-from fairlayer.estimators.estimator import FairEstimator
+from fairlayer.estimators.estimator import METHODS, FairEstimator
 from fairlayer.estimators.network import NetworkScores, Rescaled, network
 from fairlayer.estimators.safe import pack, unpack
 from fairlayer.estimators.wrapped import EstimatorScores
 from fairlayer.extras import MissingExtraError, needs
-from fairlayer.frozen.classes import FrozenClasses
 from fairlayer.frozen.confidence import Certificate, GapBound, Mean
-from fairlayer.frozen.decisions import unfitted
+from fairlayer.frozen.freeze import unfitted
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
 from fairlayer.model import FairModel
 from fairlayer.sklearn import FairClassifier, FairRegressor
 from fairlayer.solve.discrepancy import known_name
-from fairlayer.training import AugmentedLagrangian, Penalty, Projection, Unconstrained
 
 FORMAT = 1  # of the folder; raised when an older release could not read it
 TENSORS, FACTS, INNER, GROUPS = "model.safetensors", "model.json", "estimator.skops", "groups.skops"
-_METHODS = {"layer": FairLayer, "projection": Projection, "penalty": Penalty, "lagrangian": AugmentedLagrangian}
 _ESTIMATORS: dict[str, type[FairEstimator]] = {"FairClassifier": FairClassifier, "FairRegressor": FairRegressor}
 _SETTINGS = (
     *("serving", "confidence", "hidden", "learning_rate", "batch_size", "max_epochs", "patience", "max_minutes"),
@@ -76,7 +74,7 @@ def save(estimator: FairEstimator, folder: Any, *, table: Mapping[str, Any] | No
     content["sha256"] = _sum(packed[TENSORS])
     content["estimator_sha256"] = _sum(packed[INNER]) if INNER in packed else None
     if GROUPS in packed:
-        names = [_scalar(name) for name in estimator.group_model_.models]
+        names = to_plain(list(estimator.group_model_.models))
         content["group_model"] = {"attributes": names, "sha256": _sum(packed[GROUPS])}
     content["digest"] = _digest(content)
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -114,7 +112,7 @@ def load(folder: Any) -> FairClassifier | FairRegressor:
     try:
         estimator = _rebuild(content, reader.load(packed), None if other is None else unpack(other))
         if told is not None and apart is not None:
-            estimator.group_model_ = GroupModel(dict(zip(told["attributes"], unpack(apart), strict=True)))
+            estimator.group_model_ = GroupModel(dict(zip(from_plain(told["attributes"]), unpack(apart), strict=True)))
         return estimator
     except MissingExtraError:
         raise
@@ -179,7 +177,7 @@ def _describe(estimator: FairEstimator) -> dict[str, Any]:
     frozen = estimator.frozen_
     projection = layer if isinstance(layer, FairLayer) else getattr(layer, "projection", None)
     settings = {name: getattr(estimator, name) for name in _SETTINGS}
-    seed = estimator.random_state
+    seed, named = estimator.random_state, estimator.sensitive_columns
     content: dict[str, Any] = {
         "format": FORMAT,
         "versions": {
@@ -188,18 +186,27 @@ def _describe(estimator: FairEstimator) -> dict[str, Any]:
             **{name: metadata.version(name) for name in ("torch", "numpy", "scikit-learn")},
         },
         "estimator": type(estimator).__name__,
-        "settings": {**settings, "hidden": list(estimator.hidden), "random_state": _number_or_none(seed)},
+        "settings": {
+            **settings,
+            "hidden": list(estimator.hidden),
+            "random_state": None if hasattr(seed, "randint") else to_plain(seed),
+        },
         "method": None if layer is None else _method(layer),
         "constraints": [] if layer is None else [_constraint_data(c) for c in layer.rules.constraints],
         "layer": None if projection is None else _layer_data(projection),
-        "bounds": None if estimator.bounds_ is None else [_number_or_none(side) for side in estimator.bounds_],
-        **_describe_source(estimator),
-        "columns": _list_of(getattr(estimator, "feature_names_in_", None)),
+        "bounds": None if estimator.bounds_ is None else to_plain(list(estimator.bounds_)),
+        # Where raw outputs come from: a network of our own, or what another estimator says.
+        "encoder": estimator.preprocessing_.to_data() if estimator.estimator is None else None,
+        "column": getattr(estimator._scores, "column", None),
+        "columns": to_plain(getattr(estimator, "feature_names_in_", None)),
         "inputs": getattr(estimator, "n_features_in_", None),
-        "sensitive_columns": _names(estimator.sensitive_columns),
-        "groups": None if estimator.groups_ is None else [_scalar(name) for name in estimator.groups_],
+        "sensitive_columns": to_plain(named if named is None or isinstance(named, str) else list(named)),
+        "groups": None if estimator.groups_ is None else to_plain(list(estimator.groups_)),
         "groups_in_X": bool(estimator.groups_in_X_),
-        "history": {name: [_finite(value) for value in values] for name, values in estimator.history_.items()},
+        "history": {
+            name: [value if math.isfinite(value) else None for value in values]
+            for name, values in estimator.history_.items()
+        },
         "epochs": getattr(estimator, "n_iter_", None),
         "stopped": estimator.stopped_,
         "frozen": None if frozen is None else _frozen_data(frozen),
@@ -207,16 +214,9 @@ def _describe(estimator: FairEstimator) -> dict[str, Any]:
     }
     if isinstance(estimator, FairClassifier):
         content["discrepancy"] = estimator.discrepancy
-        content["classes"] = _list_of(estimator.classes_)
+        content["classes"] = to_plain(estimator.classes_)
         content["thresholds"] = [estimator.threshold, estimator.threshold_]
     return content
-
-
-def _describe_source(estimator: FairEstimator) -> dict[str, Any]:
-    """Where raw outputs come from: a network of our own, or what another estimator says."""
-    if estimator.estimator is None:
-        return {"encoder": estimator.preprocessing_.to_data(), "column": None}
-    return {"encoder": None, "column": getattr(estimator._scores, "column", None)}
 
 
 def _tensors(estimator: FairEstimator) -> dict[str, Any]:
@@ -231,18 +231,17 @@ def _tensors(estimator: FairEstimator) -> dict[str, Any]:
 def _rebuild(content: dict[str, Any], tensors: dict[str, Any], inner: Any) -> Any:
     kind = _ESTIMATORS[content["estimator"]]
     settings = dict(content["settings"], hidden=tuple(content["settings"]["hidden"]))
-    settings["sensitive_columns"] = content.get("sensitive_columns")
+    settings["sensitive_columns"] = from_plain(content.get("sensitive_columns"))
     constraints = [read_constraint(data) for data in content["constraints"]]
-    bounds = None if content["bounds"] is None else tuple(content["bounds"])
+    bounds = None if content["bounds"] is None else tuple(from_plain(content["bounds"]))
     if kind is FairRegressor:
         settings["bounds"] = bounds
     estimator: Any = kind(constraints or None, method=content["method"] or "unconstrained", estimator=inner, **settings)
     estimator.layer_ = None
     if content["method"] is not None:
-        make: Any = _METHODS.get(content["method"], Unconstrained)
-        estimator.layer_ = make(constraints, bounds, **_layer_options(content["layer"]))
+        estimator.layer_ = METHODS[content["method"]](constraints, bounds, **_layer_options(content["layer"]))
     estimator.bounds_ = bounds
-    estimator.groups_ = content["groups"]
+    estimator.groups_ = from_plain(content["groups"])
     estimator.groups_in_X_ = content["groups_in_X"]
     estimator.history_ = {
         name: [math.nan if value is None else value for value in values] for name, values in content["history"].items()
@@ -251,10 +250,10 @@ def _rebuild(content: dict[str, Any], tensors: dict[str, Any], inner: Any) -> An
     if content["inputs"] is not None:
         estimator.n_features_in_ = content["inputs"]
     if content["columns"] is not None:
-        estimator.feature_names_in_ = np.array(content["columns"], dtype=object)
+        estimator.feature_names_in_ = np.array(from_plain(content["columns"]), dtype=object)
     if kind is FairClassifier:
         estimator.discrepancy = content.get("discrepancy", "squared")
-        estimator.classes_ = np.array(content["classes"])
+        estimator.classes_ = np.array(from_plain(content["classes"]))
         estimator.threshold, estimator.threshold_ = content.get("thresholds", (None, 0.5))
     if inner is None:
         _rebuild_network(estimator, content, tensors)
@@ -285,31 +284,31 @@ def _rebuild_network(estimator: Any, content: dict[str, Any], tensors: dict[str,
 
 def _method(layer: Any) -> str:
     """By what the estimator goes when it predicts; methods that only train count as what is left: nothing."""
-    return next((name for name, kind in _METHODS.items() if isinstance(layer, kind)), "unconstrained")
+    kinds: dict[str, Any] = METHODS
+    return next((name for name, kind in kinds.items() if isinstance(layer, kind)), "unconstrained")
 
 
 def _layer_data(layer: FairLayer) -> dict[str, Any]:
     discrepancy = known_name(layer.discrepancy)
     if discrepancy is None:
         raise InputError(f"A layer with discrepancy {layer.discrepancy!r} cannot be saved; one of the library's can.")
-    levels = layer.levels
-    known = None if levels is None else [[_scalar(name), _list_of(labels)] for name, labels in levels.items()]
-    data = {"absent": layer.absent, "infeasible": layer.infeasible, "levels": known, "confidence": layer.confidence}
+    levels = None if layer.levels is None else _labels_data(layer.levels)
+    data = {"absent": layer.absent, "infeasible": layer.infeasible, "levels": levels, "confidence": layer.confidence}
     data |= {"simplex": True} if layer.simplex else {}
     return data if discrepancy == "squared" else {**data, "discrepancy": discrepancy}
 
 
 def _layer_options(data: dict[str, Any]) -> dict[str, Any]:
-    levels = None if data["levels"] is None else {name: tuple(labels) for name, labels in data["levels"]}
-    discrepancy = data.get("discrepancy", "squared")
-    return {
-        "absent": data["absent"],
-        "infeasible": data["infeasible"],
-        "levels": levels,
-        "discrepancy": discrepancy,
-        "confidence": data.get("confidence"),
-        "simplex": data.get("simplex", False),
-    }
+    """Of a layer or a method; what an older release did not write is as it is by default."""
+    return {**data, "levels": None if data["levels"] is None else _labels(data["levels"])}
+
+
+def _labels_data(labels: Mapping[Any, Any]) -> Any:
+    return to_plain([[name, list(known)] for name, known in labels.items()])
+
+
+def _labels(data: Any) -> dict[Any, tuple[Any, ...]]:
+    return {name: tuple(known) for name, known in from_plain(data)}
 
 
 def _constraint_data(constraint: Constraint) -> dict[str, Any]:
@@ -320,17 +319,14 @@ def _constraint_data(constraint: Constraint) -> dict[str, Any]:
 
 def _frozen_data(frozen: Frozen) -> dict[str, Any]:
     return {
-        "labels": [[_scalar(name), _list_of(labels)] for name, labels in frozen.labels.items()],
+        "labels": _labels_data(frozen.labels),
         "certificate": None if frozen.certificate is None else asdict(frozen.certificate),
     }
 
 
 def _frozen(data: dict[str, Any], layer: Any, tensors: dict[str, Any]) -> Frozen:
     projection = layer if isinstance(layer, FairLayer) else layer.projection
-    labels = {name: tuple(known) for name, known in data["labels"]}
-    frozen = unfitted(projection, labels)
-    if projection.simplex:
-        frozen = FrozenClasses(projection, labels, classes=tensors["frozen.shifts"].shape[1])
+    frozen = unfitted(projection, _labels(data["labels"]), classes=tensors["frozen.shifts"].shape[-1])
     frozen.shifts.copy_(tensors["frozen.shifts"])
     frozen.seen.copy_(tensors["frozen.seen"])
     kept = data["certificate"]
@@ -339,30 +335,6 @@ def _frozen(data: dict[str, Any], layer: Any, tensors: dict[str, Any]) -> Frozen
         means = tuple(Mean(**mean) for mean in kept["means"])
         frozen.certificate = Certificate(**{**kept, "rows": rows, "means": means})
     return frozen.eval()
-
-
-def _scalar(value: Any) -> Any:
-    """A name or a label as JSON keeps it."""
-    value = value.item() if isinstance(value, np.generic) else value
-    if not isinstance(value, str | int | float | bool):
-        raise InputError(f"{value!r} cannot be saved as a name or label: use text, numbers or booleans.")
-    return value
-
-
-def _list_of(values: Any) -> list[Any] | None:
-    return None if values is None else [_scalar(value) for value in values]
-
-
-def _names(values: Any) -> Any:
-    return values if values is None or isinstance(values, str) else _list_of(values)
-
-
-def _number_or_none(value: Any) -> Any:
-    return value if value is None else _scalar(value) if not hasattr(value, "randint") else None
-
-
-def _finite(value: Any) -> Any:
-    return value if not isinstance(value, float) or math.isfinite(value) else None
 
 
 def _safetensors() -> Any:

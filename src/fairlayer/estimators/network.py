@@ -13,10 +13,8 @@ from torch import Tensor, nn
 
 from fairlayer.errors import InputError
 from fairlayer.estimators.encoder import Encoder
-from fairlayer.estimators.sample import Sample
 from fairlayer.model import FairModel
-from fairlayer.training import batches, fit
-from fairlayer.training.batches import take
+from fairlayer.training import Batch, batches, fit
 from fairlayer.training.loop import Fitted
 
 FEWEST_TO_VALIDATE = 30
@@ -94,56 +92,36 @@ class NetworkScores:
         return torch.cat(parts).numpy()
 
 
-def train(
-    settings: Any,
-    sample: Sample,
-    layer: nn.Module | None,
-    wrap: Callable[[nn.Module], nn.Module],
-    loss: Any,
-    seed: int,
-    outputs: int = 1,
-) -> tuple[NetworkScores, Fitted]:
-    """Train a network followed by a layer, or by what stands in for it.
-
-    settings: has `hidden`, `module` and the usual of mini-batch training, as `FairEstimator` does. wrap: puts the
-    output of the inner network into the units of the targets. loss: of outputs and targets, one number per sample.
-    outputs: of the network, for each sample.
-    """
-    encoder = Encoder.fit(sample.X)
-    inputs = encoder.transform(sample.X).astype(np.float32)
-    n = len(sample.targets)
+def train(estimator: Any, sample: Batch, seed: int) -> tuple[NetworkScores, Fitted]:
+    """Train the network of a `FairEstimator`, followed by its layer or by what stands in for it."""
+    encoder = Encoder.fit(sample.x)
+    inputs, n = encoder.transform(sample.x).astype(np.float32), len(sample.targets)
+    sample = sample._replace(x=inputs, targets=sample.targets.astype(np.float32))
     order = np.random.default_rng(seed).permutation(n)
-    held = round(settings.validation_fraction * n)
+    held = round(estimator.validation_fraction * n)
     held = held if held >= FEWEST_TO_VALIDATE else 0
-    size = int(np.clip(n // 20, 32, 512)) if settings.batch_size == "auto" else settings.batch_size
+    size = int(np.clip(n // 20, 32, 512)) if estimator.batch_size == "auto" else estimator.batch_size
 
     def loader(rows: np.ndarray, **options: Any) -> Any:
-        return batches(
-            inputs[rows],
-            sample.targets[rows].astype(np.float32),
-            take(sample.groups, rows),
-            take(sample.features, rows),
-            take(sample.weights, rows),
-            seed=seed,
-            **options,
-        )
+        return batches(*sample.rows(rows), seed=seed, **options)
 
-    small = settings.module is None and max(settings.hidden, default=0) <= WIDEST_FOR_ONE_THREAD
+    small = estimator.module is None and max(estimator.hidden, default=0) <= WIDEST_FOR_ONE_THREAD
     training = loader(np.sort(order[held:]), batch_size=size, shuffle=True, stratify=sample.groups is not None)
     validation = loader(np.sort(order[:held])) if held else None
     with torch.random.fork_rng(devices=[]), _threads(1 if small else torch.get_num_threads()):
         torch.manual_seed(seed)
-        model = FairModel(wrap(network(inputs.shape[1], settings.hidden, settings.module, outputs)), layer)
+        inner = network(inputs.shape[1], estimator.hidden, estimator.module, estimator._outputs())
+        model = FairModel(estimator._wrap(inner), estimator.layer_)
         fitted = fit(
             model,
             training,
             validation,
-            loss=loss,
-            epochs=settings.max_epochs,
-            learning_rate=settings.learning_rate,
-            patience=settings.patience,
-            max_minutes=settings.max_minutes,
-            progress=settings.verbose,
+            loss=estimator._loss,
+            epochs=estimator.max_epochs,
+            learning_rate=estimator.learning_rate,
+            patience=estimator.patience,
+            max_minutes=estimator.max_minutes,
+            progress=estimator.verbose,
         )
     return NetworkScores(encoder, model), fitted
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial, update_wrapper
 from typing import Any
 
 from fairlayer.extras import needs
@@ -50,19 +51,10 @@ class _Informed:
 
     def __init__(self, model: Any, sensitive_features: Any):
         self._model = model
-        self._known = {"sensitive_features": sensitive_features}
+        self._sensitive_features = sensitive_features
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def predict(self, X: Any) -> Any:
-        """Predictions of the model."""
-        return self._model.predict(X, **self._known)
-
-    def predict_proba(self, X: Any) -> Any:
-        """Probabilities of the model."""
-        return self._model.predict_proba(X, **self._known)
-
-    def decision_function(self, X: Any) -> Any:
-        """Decision values of the model."""
-        return self._model.decision_function(X, **self._known)
+        found = getattr(self._model, name)
+        asked = name in ("predict", "predict_proba", "decision_function")
+        known = partial(found, sensitive_features=self._sensitive_features)
+        return update_wrapper(known, found) if asked else found

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from fairlayer.errors import InputError
+from fairlayer.frozen.confidence import Compared
 
 MOST_ROWS = 1000  # comparisons of two groups, which the quadratic programs list one by one
 CRUMB = 1e-5  # of the spread of the outputs: how much closer than the tolerance is aimed at, and missed at most
@@ -38,11 +39,12 @@ class TrueGaps:
     offset: np.ndarray  # (K,) what is subtracted from the mean of each group, the targets' for residuals
     lo: float
     hi: float
-    plus: np.ndarray  # (m,)
-    minus: np.ndarray  # (m,) -1 for no second group
-    relative: np.ndarray  # (m,) whether the gap is relative to the larger mean
-    allowed: np.ndarray  # (m,)
-    names: tuple[str, ...]  # (m,)
+    rows: Compared
+
+    @property
+    def allowed(self) -> np.ndarray:
+        """(m,) the tolerance of each row."""
+        return np.array(self.rows.tolerances)
 
     def outputs(self, nu: np.ndarray) -> np.ndarray:
         """(n,) what the shifts make of the sample."""
@@ -50,14 +52,15 @@ class TrueGaps:
 
     def limits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """C, d and rows with: gaps are allowed where C (means) <= d; each limit belongs to one of the rows."""
-        m, groups = len(self.plus), self.member.shape[1]
+        _, plus, minus, relative, _ = self.rows
+        m, groups = len(plus), self.member.shape[1]
         here = np.arange(m)
         first, second = np.zeros((m, groups)), np.zeros((m, groups))
-        first[here, self.plus] = 1.0
-        paired = self.minus >= 0
-        second[here[paired], self.minus[paired]] = 1.0
-        keep = np.where(self.relative, 1.0 - self.allowed, 1.0)[:, None]  # a share of the larger is the least
-        room = np.where(self.relative, 0.0, self.allowed)
+        first[here, plus] = 1.0
+        paired = minus >= 0
+        second[here[paired], minus[paired]] = 1.0
+        keep = np.where(relative, 1.0 - self.allowed, 1.0)[:, None]  # a share of the larger is the least
+        room = np.where(relative, 0.0, self.allowed)
         return (
             np.concatenate([keep * first - second, keep * second - first]),
             np.concatenate([room, room]),
@@ -67,10 +70,10 @@ class TrueGaps:
 
 def blind_shifts(sample: TrueGaps) -> np.ndarray:
     """(K,) the shifts; an error where none of them bring the gaps of the true groups within their tolerances."""
-    if len(sample.plus) > MOST_ROWS:
+    if len(sample.rows.plus) > MOST_ROWS:
         raise InputError(
-            f"The constraints compare {len(sample.plus)} pairs of groups; shifts by probabilities are chosen for at "
-            f"most {MOST_ROWS}: merge rare groups, or compare fewer."
+            f"The constraints compare {len(sample.rows.plus)} pairs of groups; shifts by probabilities are chosen for "
+            f"at most {MOST_ROWS}: merge rare groups, or compare fewer."
         )
     spread = float(sample.z.std()) or 1.0
     search = _Search(sample, spread)
@@ -92,8 +95,8 @@ def blind_shifts(sample: TrueGaps) -> np.ndarray:
 def _out_of_reach(sample: TrueGaps, worst: tuple[int, float]) -> str:
     row, gap = worst
     return (
-        f"No shifts by probabilities of the groups bring {sample.names[row]} to its tolerance on the sample: at best "
-        f"it is about {gap:.3g}, and {sample.allowed[row]:.3g} is asked for. What is known when serving says too "
+        f"No shifts by probabilities of the groups bring {sample.rows.names[row]} to its tolerance on the sample: at "
+        f"best it is about {gap:.3g}, and {sample.allowed[row]:.3g} is asked for. What is known when serving says too "
         "little about the groups (where the two are independent, nothing can be moved). Raise the tolerance, serve "
         "with the groups themselves, or bring inputs that say more about the groups."
     )
@@ -109,7 +112,7 @@ class _Search:
         self.matrix, room, self.row_of = sample.limits()
         present = ((self.matrix != 0) <= (total > 0)).all(axis=1)  # groups without samples are not compared
         self.matrix, self.row_of = self.matrix[present], self.row_of[present]
-        roomy = sample.allowed[self.row_of] > np.where(sample.relative[self.row_of], CRUMB, CRUMB * spread)
+        roomy = sample.allowed[self.row_of] > np.where(sample.rows.relative[self.row_of], CRUMB, CRUMB * spread)
         self.room = room[present] - CRUMB * spread * roomy
         self.by_sample = self.matrix @ self.share  # (limits, n)
 
@@ -125,11 +128,11 @@ class _Search:
     def worst(self, nu: np.ndarray) -> tuple[int, float]:
         """The row that exceeds its tolerance most, and its gap."""
         row = int(self.row_of[int(self.gaps(nu).argmax())])
+        _, plus, minus, relative, _ = self.sample.rows
         means = self.share @ self.sample.outputs(nu) - self.sample.offset
-        first = float(means[self.sample.plus[row]])
-        second = float(means[self.sample.minus[row]]) if self.sample.minus[row] >= 0 else 0.0
+        first, second = float(means[plus[row]]), float(means[minus[row]]) if minus[row] >= 0 else 0.0
         gap = abs(first - second)
-        return row, gap / max(first, second) if self.sample.relative[row] and max(first, second) > 0 else gap
+        return row, gap / max(first, second) if relative[row] and max(first, second) > 0 else gap
 
     def change(self, nu: np.ndarray) -> float:
         """Mean squared change; 1 is that of one output for everybody, the mean."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,21 +29,12 @@ class FrozenClasses(Frozen):
         super().__init__(layer, labels, backbone)
         self.shifts = torch.zeros(len(self.shifts), classes, dtype=torch.float64)
 
-    def forward(self, x: Any, groups: Tensor) -> Tensor:
-        """Probabilities for raw ones (or backbone inputs) x and what `encode` makes of the groups; see `Frozen`."""
-        z = x if self.backbone is None else self.backbone(x)
+    def respond(self, z: Tensor, shift: Tensor) -> Tensor:
+        """Probabilities (n, d) moved by shifts, in float64, and as many."""
         if z.shape[-1] != self.shifts.shape[1]:
             raise InputError(
                 f"z has shape {tuple(z.shape)}: {self.shifts.shape[1]} probabilities per sample are needed."
             )
-        member = self.membership(groups)
-        shift = member @ self.shifts
-        if not groups.is_floating_point():
-            shift = shift + self._refuse_unknown(groups, member).unsqueeze(-1)
-        return self.respond(z, shift)
-
-    def respond(self, z: Tensor, shift: Tensor) -> Tensor:
-        """Probabilities (n, d) moved by shifts, in float64, and as many."""
         raw = z.double()
         if self.discrepancy.name == "entropy":
             weights = raw * torch.exp(shift.amin(-1, keepdim=True) - shift)

@@ -16,9 +16,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import betaincinv
+
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.row_plan import PresentRows
 
 
 @dataclass(frozen=True)
@@ -160,26 +164,53 @@ def largest_relative_gap(first: Mean, second: Mean) -> float:
     )
 
 
-def gap_bounds(
-    names: Sequence[str],
-    plus: np.ndarray,
-    minus: np.ndarray,  # -1 where there is no second group
-    tolerances: Sequence[float],
-    relative: np.ndarray,
-    means: Mapping[int, Mean],
-) -> tuple[GapBound, ...]:
-    """What means of groups, by their numbers, say of every row."""
-    rows = []
-    for name, a, b, tolerance, is_relative in zip(
-        names, plus.tolist(), minus.tolist(), tolerances, relative.tolist(), strict=True
-    ):
-        first, second = means[a], means[b] if b >= 0 else None
-        if is_relative and second is not None:
-            measured, most = relative_gap(first.mean, second.mean), largest_relative_gap(first, second)
-        else:
-            measured, most = abs(first.mean - (second.mean if second else 0.0)), largest_gap(first, second)
-        rows.append(GapBound(name, tolerance, measured, most))
-    return tuple(rows)
+class Compared(NamedTuple):
+    """The rows of constraints: which groups, by their numbers, each compares."""
+
+    names: tuple[str, ...]  # (m,)
+    plus: np.ndarray  # (m,)
+    minus: np.ndarray  # (m,) -1 for no second group
+    relative: np.ndarray  # (m,) whether the gap is relative to the larger mean
+    tolerances: list[float]  # (m,)
+
+    @classmethod
+    def of(cls, view: PresentRows, rules: ConstraintSet, places: np.ndarray | None = None) -> Compared:
+        """The rows of a view. places: the number of each of its plan's statistics, where they have others here."""
+        number = np.append(np.arange(len(view.plan.residual)) if places is None else places, -1)
+        relative = np.zeros(len(view.names), dtype=bool) if view.relative is None else view.relative
+        allowed = rules.allowed()
+        tolerances = [allowed[owner] for owner in view.owner]
+        return cls(view.names, number[view.plus], number[view.minus], relative, tolerances)
+
+    @property
+    def groups(self) -> np.ndarray:
+        """The groups that are compared, each once."""
+        return np.unique(np.concatenate([self.plus, self.minus[self.minus >= 0]]))
+
+    def bounds(self, means: Mapping[int, Mean], end: str = "") -> tuple[GapBound, ...]:
+        """What the means of groups say of every row. end: of the names of rows."""
+        rows = []
+        for name, a, b, relative, tolerance in zip(*self, strict=True):
+            first, second = means[a], means[b] if b >= 0 else None
+            if relative and second is not None:
+                measured, most = relative_gap(first.mean, second.mean), largest_relative_gap(first, second)
+            else:
+                measured, most = abs(first.mean - (second.mean if second else 0.0)), largest_gap(first, second)
+            rows.append(GapBound(name + end, tolerance, measured, most))
+        return tuple(rows)
+
+
+def too_few(certificate: Certificate, what: str, growth: float) -> str:
+    """What to do where what is fitted for equal means, or rates, cannot be certified: the sample must grow."""
+    worst = max(certificate.rows, key=lambda row: row.bound - row.tolerance)
+    total = certificate.fitted_on + certificate.samples
+    remedy = "raise the tolerance, or lower the confidence"
+    if math.isfinite(growth):
+        remedy = f"about {math.ceil(growth * total)} samples like these {total} are needed; or {remedy}"
+    return (
+        f"The sample is too small for the tolerances to hold with confidence {certificate.confidence:g}, even with "
+        f"{what}: {worst.row} may be up to {worst.bound:.4g}, tolerance {worst.tolerance:g}. Remedy: {remedy}."
+    )
 
 
 def growth_needed(

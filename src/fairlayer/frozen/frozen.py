@@ -20,7 +20,7 @@ from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import SoftGroup
 from fairlayer.binding.row_plan import RowPlan
 from fairlayer.constraints.plain_data import Label, Name
-from fairlayer.constraints.regions import Condition, inside, region_text
+from fairlayer.constraints.regions import Condition, Region, inside, region_text
 from fairlayer.errors import InputError
 from fairlayer.extras import needs
 from fairlayer.frames import frame_columns, is_frame
@@ -64,7 +64,7 @@ class Frozen(nn.Module):
         self.discrepancy = find_discrepancy(layer.discrepancy)
         self.certificate: Certificate | None = None
         self.families: list[Family] = []
-        self.conditions: list[tuple[Condition, int]] = []  # a feature's regions, and which of them
+        self.conditions: list[tuple[Condition, Region]] = []  # a feature, and one of its regions
         count = self._lay_out(layer.rules)
         self.register_buffer("shifts", torch.zeros(count, dtype=torch.float64))
         self.register_buffer("seen", torch.ones(count, dtype=torch.bool))  # whether the fit had samples of the group
@@ -79,10 +79,9 @@ class Frozen(nn.Module):
         start = 0
         groupings, _ = rules.groupings(tuple(names))
         for constraint, compared in zip(self.constraints, groupings, strict=True):
-            where = [-1]
-            if constraint.conditions:
-                where = list(range(len(self.conditions), len(self.conditions) + _parts(constraint.conditions)))
-                self.conditions += [(c, number) for c in constraint.conditions for number in range(_parts((c,)))]
+            parts = [(condition, region) for condition in constraint.conditions for region in condition.regions or ()]
+            where = range(len(self.conditions), len(self.conditions) + len(parts)) if parts else [-1]
+            self.conditions += parts
             for condition, grouping in product(where, compared):
                 columns = tuple(names.index(name) for name in grouping)
                 self.families.append(Family(columns, condition, start, constraint.quantity == "residual"))
@@ -97,17 +96,21 @@ class Frozen(nn.Module):
         """
         z = x if self.backbone is None else self.backbone(x)
         member = self.membership(groups)
-        shift = member @ self.shifts
         if not groups.is_floating_point():
-            shift = shift + self._refuse_unknown(groups, member)
-        shift = shift.to(z.dtype)
-        limits = (self.limits if z.dtype == torch.float64 else self.limits_single).to(z.dtype)
-        if z.ndim == groups.ndim:  # one output in a dimension of its own
-            shift = shift.unsqueeze(-1)
-        return self.discrepancy.response(z, shift, limits[0], limits[1])
+            member = member + self._refuse_unknown(groups, member)
+        shift = member @ self.shifts
+        return self.respond(z, shift.unsqueeze(-1) if z.ndim > shift.ndim else shift)
+
+    def respond(self, z: Tensor, shift: Tensor) -> Tensor:
+        """Raw outputs moved by shifts in float64, of the same shape."""
+        return self.discrepancy.response(z, shift.to(z.dtype), *self._limits(z.dtype))
+
+    def _limits(self, dtype: torch.dtype) -> Tensor:
+        """(lo, hi) that outputs of a dtype lie within."""
+        return (self.limits if dtype == torch.float64 else self.limits_single).to(dtype)
 
     def _refuse_unknown(self, codes: Tensor, member: Tensor) -> Tensor:
-        """Zeros; an error where a sample's groups are not known.
+        """(n, 1) zeros; an error where a sample's groups are not known.
 
         An exported program cannot raise by itself, but looking up place 1 in a table of one entry makes its runtime do
         so: an unknown code never passes for a shift of 0.
@@ -115,14 +118,12 @@ class Frozen(nn.Module):
         sizes = torch.tensor([len(known) for known in self.labels.values()], device=codes.device)
         labels = codes[..., : len(sizes)]
         unknown = ((labels < 0) | (labels >= sizes)).any(dim=-1) | ((member * ~self.seen).sum(dim=-1) > 0)
-        if not torch.compiler.is_compiling():
-            if bool(unknown.any()):
-                raise InputError(
-                    "groups holds codes that stand for no label, or combinations of labels that have no shift: make "
-                    "codes with `encode`, which says which labels they are."
-                )
-            return torch.zeros_like(unknown, dtype=torch.float64)
-        return torch.nn.functional.embedding(unknown.long(), self.shifts.new_zeros(1, 1)).squeeze(-1)
+        if not torch.compiler.is_compiling() and bool(unknown.any()):
+            raise InputError(
+                "groups holds codes that stand for no label, or combinations of labels that have no shift: make codes "
+                "with `encode`, which says which labels they are."
+            )
+        return torch.nn.functional.embedding(unknown.long(), self.shifts.new_zeros(1, 1))
 
     def membership(self, groups: Tensor) -> Tensor:
         """(n, number of shifts): whether, or with what probability, each sample belongs to each group."""
@@ -201,13 +202,10 @@ class Frozen(nn.Module):
 
     def _inside(self, features: Any, n: int) -> np.ndarray:
         """(n, conditions): which conditions each sample meets."""
-        if not self.conditions:
-            return np.zeros((n, 0))
-        columns = []
-        for condition, number in self.conditions:
-            values, region = read_feature(features, condition.name), (condition.regions or ())[number]
-            columns.append(inside(values, region, condition.argument).astype(np.float64))
-        return np.stack(columns, axis=1)
+        met = np.zeros((n, len(self.conditions)))
+        for j, (condition, region) in enumerate(self.conditions):
+            met[:, j] = inside(read_feature(features, condition.name), region, condition.argument)
+        return met
 
     @torch.no_grad()
     def predict(
@@ -261,8 +259,7 @@ class Frozen(nn.Module):
             for name, known in self.labels.items()
         ]
         regions = [
-            {"feature": str(condition.name), "region": region_text((condition.regions or ())[number])}
-            for condition, number in self.conditions
+            {"feature": str(condition.name), "region": region_text(region)} for condition, region in self.conditions
         ]
         return [*attributes, *regions]
 
@@ -284,8 +281,8 @@ class Frozen(nn.Module):
         for family in self.families:
             where = ""
             if family.condition >= 0:
-                condition, number = self.conditions[family.condition]
-                where = f" within {condition.name} {region_text((condition.regions or ())[number])}"
+                condition, region = self.conditions[family.condition]
+                where = f" within {condition.name} {region_text(region)}"
             for combination in product(*(self.labels[names[column]] for column in family.columns)):
                 parts = [f"{names[c]} {label}" for c, label in zip(family.columns, combination, strict=True)]
                 listed.append(" & ".join(parts) + where)
@@ -294,11 +291,6 @@ class Frozen(nn.Module):
     def extra_repr(self) -> str:
         """Attributes and bounds."""
         return f"labels={self.labels}, bounds={self.bounds}"
-
-
-def _parts(conditions: Sequence[Condition]) -> int:
-    """How many regions some conditions have."""
-    return sum(len(condition.regions or ()) for condition in conditions)
 
 
 def _named(groups: Any, names: list[Name]) -> dict[Name, Any]:

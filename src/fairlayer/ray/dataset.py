@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fairlayer.binding.block_sums import BlockSums
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.extras import needs
 from fairlayer.tables import blocks
@@ -121,11 +122,15 @@ def mapped_blocks(dataset: Any, function: Callable[..., pa.Table], **known: Any)
     return dataset.map_batches(function, batch_size=None, batch_format="pyarrow", zero_copy_batch=True, fn_kwargs=known)
 
 
-def unpacked(parts: Iterator[pa.Table]) -> Iterator[Any]:
-    """Sums of blocks, which come as bytes."""
-    for part in parts:
+def add_up(
+    totals: Sequence[BlockSums], dataset: Any, function: Callable[..., pa.Table], name: str, **known: Any
+) -> None:
+    """Add the exact sums that a function of `tables.blocks` takes of every block, as they come."""
+    for part in map_blocks(dataset, function, name, **known):
         for packed in part.column("sums").to_pylist():
-            yield pickle.loads(packed)  # noqa: S301  # our own workers made it
+            found = pickle.loads(packed)  # noqa: S301  # our own workers made it
+            for total, sums in zip(totals, found, strict=True):
+                total.merge(sums)
 
 
 class own_errors:  # noqa: N801  # used like a function

@@ -10,11 +10,11 @@ import numpy as np
 from fairlayer.binding.block_sums import OUTPUT, BlockSums
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
-from fairlayer.frozen.confidence import Certificate, Mean, gap_bounds, interval_of, prefers_bernstein
+from fairlayer.frozen.confidence import Certificate, Compared, Mean, interval_of, prefers_bernstein
 from fairlayer.frozen.freeze import check_freeze
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
-from fairlayer.ray.dataset import DatasetTable, map_blocks, unpacked
+from fairlayer.ray.dataset import DatasetTable, add_up
 from fairlayer.ray.project import Bound, Problem, Protected
 from fairlayer.tables import blocks
 
@@ -93,14 +93,14 @@ class _Statement:
 
     def make(self) -> Certificate:
         """The certificate."""
-        view, plan = self.view, self.plan
+        plan, compared = self.plan, Compared.of(self.view, self.problem.rules)
         kinds = sorted(set(plan.residual.tolist()))
         found = {(kind, part): self._moments(kind, part) for kind in kinds for part in (FIT, CERTIFY)}
-        compared = np.unique(np.concatenate([view.plus, view.minus[view.minus >= 0]]))
-        delta = (1.0 - self.confidence) / max(1, len(compared))  # both sides of every mean hold together
+        groups = compared.groups.tolist()
+        delta = (1.0 - self.confidence) / max(1, len(groups))  # both sides of every mean hold together
         names = np.array(self.frozen.group_names(), dtype=object)[self.frozen.places(plan)]
         means = {}
-        for k in compared.tolist():
+        for k in groups:
             kind = bool(plan.residual[k])
             lo, hi = self._range(kind)
             fit, other = found[kind, FIT], found[kind, CERTIFY]
@@ -109,12 +109,8 @@ class _Statement:
             bernstein = prefers_bernstein(n, spread, delta)
             sides = interval_of(n, mean, float(other.variance[k]) / (hi - lo) ** 2, lo, hi, delta, bernstein)
             means[k] = Mean(str(names[k]), n, mean, *sides)
-        allowed = self.problem.rules.allowed()
-        relative = np.zeros(len(view.names), dtype=bool) if view.relative is None else view.relative
-        tolerances = [allowed[owner] for owner in view.owner]
-        rows = gap_bounds(view.names, view.plus, view.minus, tolerances, relative, means)
         fitted, kept = (found[kinds[0], part].rows for part in (FIT, CERTIFY))
-        return Certificate(self.confidence, fitted, kept, rows, tuple(means.values()))
+        return Certificate(self.confidence, fitted, kept, compared.bounds(means), tuple(means.values()))
 
     def _range(self, residual: bool) -> tuple[float, float]:
         box = self.problem.box
@@ -126,9 +122,7 @@ class _Statement:
         known = {"lo": box.lowest, "hi": box.highest, "residual": residual, "part": part}
         total = [BlockSums(cells.size), BlockSums(cells.size)]
         name = "moments to certify with" if part == CERTIFY else "moments of the fit"
-        for pair in unpacked(map_blocks(self.problem.kept, blocks.moments, name, shift=self._shift(), **known)):
-            for one, other in zip(total, pair, strict=True):
-                one.merge(other)
+        add_up(total, self.problem.kept, blocks.moments, name, shift=self._shift(), **known)
         size = len(self.bound.system.weight)
         first, second = (sums.regrouped(self.bound.cell_of_code, size) for sums in total)
         n = self.plan.totals(first.rows.astype(np.float64))

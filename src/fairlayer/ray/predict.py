@@ -130,6 +130,7 @@ def _served(folder: str) -> tuple[Any, Any]:
 def _load(folder: str) -> tuple[Any, Any]:
     """The same, read."""
     from fairlayer.estimators import folder as folders
+    from fairlayer.records import from_plain
     from fairlayer.tables.schema import Schema
 
     kept = folders.read_table(folder)
@@ -138,7 +139,7 @@ def _load(folder: str) -> tuple[Any, Any]:
     estimator = folders.load(folder)
     if estimator.serving != "blind":
         estimator.serving = "frozen"
-    return estimator, Schema.from_data(kept["schema"])
+    return estimator, from_plain(Schema, kept["schema"])
 
 
 def _predicted(block: pa.Table, folder: str, prefix: str) -> pa.Table:

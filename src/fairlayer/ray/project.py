@@ -14,7 +14,7 @@ from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.system import System
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
-from fairlayer.ray.dataset import DatasetTable, map_blocks, mapped_blocks, own_errors, unpacked
+from fairlayer.ray.dataset import DatasetTable, add_up, mapped_blocks, own_errors
 from fairlayer.solution import Status
 from fairlayer.solve.files import BlockPasses, Shifts, project_passes
 from fairlayer.tables import blocks
@@ -204,8 +204,7 @@ def total_of(
     """Exact sums of all blocks, added up as they come."""
     total = BlockSums(len(shift), absolute)
     known = {"column": column, "number": number_of_code, "shift": shift, "lo": lo, "hi": hi}
-    for sums in unpacked(map_blocks(kept, blocks.sums, name, **known, absolute=absolute, part=part)):
-        total.merge(sums)
+    add_up([total], kept, blocks.sums, name, **known, absolute=absolute, part=part)
     return total
 
 

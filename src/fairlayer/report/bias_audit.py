@@ -109,6 +109,6 @@ def as_csv(tables: Sequence[RatioTable]) -> str:
 
 def as_html(tables: Sequence[RatioTable], notes: Sequence[str], title: str = "Bias audit") -> str:
     """A page of its own."""
-    from fairlayer.report.templating import html_environment
+    from fairlayer.report.templating import render_html
 
-    return html_environment().get_template("bias_audit.html.jinja").render(title=title, tables=tables, notes=notes)
+    return render_html("bias_audit.html.jinja", title=title, tables=tables, notes=notes)

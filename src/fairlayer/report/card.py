@@ -7,7 +7,6 @@ must fill it in: nothing is invented.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from fairlayer.report.plots.findings import findings_table
 from fairlayer.report.plots.groups import are_decided, groups_table, label_of
 from fairlayer.report.plots.selection import selection_table
 from fairlayer.report.summary import summarize
-from fairlayer.report.templating import markdown_environment, write_text
+from fairlayer.report.templating import render_markdown, write_text
 
 MOST_LINES = 30  # in each table; the page and the JSON have more
 
@@ -46,53 +45,41 @@ FACTS = {
 }
 
 
-@dataclass(frozen=True)
-class Fact:
-    """A heading with what was told, or with who must tell it."""
-
-    title: str
-    text: str | None
-    who: str
-
-
 def render_card(audit: Audit, facts: Mapping[str, Any] | None = None) -> str:
     """The card as text. facts: what the audit cannot know, by the names in `FACTS`."""
     told = {name: str(value) for name, value in (facts or {}).items()}
     unknown = sorted(set(told) - set(FACTS))
     if unknown:
         raise InputError(f"facts has {', '.join(map(repr, unknown))}; a card has room for {', '.join(FACTS)}.")
-    known = {name: Fact(name, told.get(name) or None, who) for name, who in FACTS.items()}
     groups, intersections = audit.groups[:MOST_LINES], _largest(audit.intersections)
-    return (
-        markdown_environment()
-        .get_template("card.md.jinja")
-        .render(
-            audit=audit,
-            settings=audit.settings,
-            summary=summarize(audit),
-            facts=known,
-            findings=findings_table(audit, MOST_LINES),
-            groups=groups_table(
-                _caption("groups", len(groups), len(audit.groups)),
-                [report.name for report in (audit.overall, *groups)],
-                (audit.overall, *groups),
-            ),
-            intersections=groups_table(
-                _caption("intersections", len(intersections), len(audit.intersections)),
-                [label_of(report) for report in intersections],
-                intersections,
-            ),
-            selection=selection_table(
-                _caption("groups", min(len(audit.selections), MOST_LINES), len(audit.selections)),
-                audit.selections[:MOST_LINES],
-            ),
-            changes=changes_table(audit.changes[: MOST_LINES + 1]),
-            epochs=max(map(len, audit.history.values()), default=0),
-            confidence=confidence,
-            count=count,
-            stated=stated,
-            decided=are_decided(audit),
-        )
+    return render_markdown(
+        "card.md.jinja",
+        audit=audit,
+        settings=audit.settings,
+        summary=summarize(audit),
+        facts=told,
+        who=FACTS,
+        findings=findings_table(audit, MOST_LINES),
+        groups=groups_table(
+            _caption("groups", len(groups), len(audit.groups)),
+            [report.name for report in (audit.overall, *groups)],
+            (audit.overall, *groups),
+        ),
+        intersections=groups_table(
+            _caption("intersections", len(intersections), len(audit.intersections)),
+            [label_of(report) for report in intersections],
+            intersections,
+        ),
+        selection=selection_table(
+            _caption("groups", min(len(audit.selections), MOST_LINES), len(audit.selections)),
+            audit.selections[:MOST_LINES],
+        ),
+        changes=changes_table(audit.changes[: MOST_LINES + 1]),
+        epochs=max(map(len, audit.history.values()), default=0),
+        confidence=confidence,
+        count=count,
+        stated=stated,
+        decided=are_decided(audit),
     )
 
 

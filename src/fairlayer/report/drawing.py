@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
 
 from fairlayer.audit.numerals import number
 
 Places = tuple[tuple[float, float], ...]  # (x, y) in percent
+Legend = Sequence[tuple[str, Sequence["Mark"]]]  # what marks mean; each has a small box of its own
+STYLES = ("one", "two", "three", "four", "five", "six")  # of things that are told apart by colour
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,16 @@ class Scale:
         if math.isnan(value):
             return value
         share = (value - self.low) / (self.high - self.low)
-        return round(100 * min(max(share, 0.0), 1.0), 3)
+        return round(100 * min(max(0.0, share), 1.0), 3)
 
     def down(self, value: float) -> float:
         """The same for a vertical axis, whose percentages run downwards."""
         return round(100 - self(value), 3)
+
+    @property
+    def reversed(self) -> Scale:
+        """The same from `high` to `low`."""
+        return replace(self, low=self.high, high=self.low)
 
     def label(self, tick: float) -> str:
         """A tick as text: all ticks of a scale have the same number of decimals."""
@@ -73,6 +79,11 @@ class Mark:
     """What is drawn. A mark at a place that is not a number is left out."""
 
     @property
+    def kind(self) -> str:
+        """What templates tell marks apart by."""
+        return type(self).__name__.lower()
+
+    @property
     def drawable(self) -> bool:
         """Whether all its places are numbers."""
         return all(math.isfinite(place) for place in vars(self).values() if isinstance(place, float))
@@ -87,7 +98,6 @@ class Band(Mark):
     style: str
     y0: float = 0.0
     y1: float = 100.0
-    kind: ClassVar[str] = "band"
 
 
 @dataclass(frozen=True)
@@ -99,7 +109,6 @@ class Line(Mark):
     x1: float
     y1: float
     style: str
-    kind: ClassVar[str] = "line"
 
 
 @dataclass(frozen=True)
@@ -111,7 +120,6 @@ class Point(Mark):
     shape: str
     style: str
     text: str = ""
-    kind: ClassVar[str] = "point"
 
 
 @dataclass(frozen=True)
@@ -121,7 +129,6 @@ class Curve(Mark):
     points: Places
     style: str
     filled: bool = False
-    kind: ClassVar[str] = "curve"
 
     @property
     def drawable(self) -> bool:
@@ -135,20 +142,7 @@ class Curve(Mark):
         return f"{path}L{self.points[-1][0]:g},100L{self.points[0][0]:g},100Z" if self.filled else path
 
 
-@dataclass(frozen=True)
-class LegendKey:
-    """An entry of a legend: marks in a small box of their own, and what they mean."""
-
-    marks: tuple[Mark, ...]
-    text: str
-
-
-@dataclass(frozen=True)
-class Tick:
-    """A place on an axis and what is written there."""
-
-    place: float
-    text: str
+PROMISED = ("promised", (Line(0, 50, 100, 50, "dashed"),))  # in a legend, of what `level` draws
 
 
 @dataclass(frozen=True)
@@ -156,7 +150,7 @@ class Row:
     """One line of a chart of rows: a label, a track with marks on the chart's horizontal scale, and the figures."""
 
     label: str
-    marks: tuple[Mark, ...]
+    marks: Sequence[Mark]
     text: str  # what the marks show, in words: read aloud, and shown on pointing
     figure: str = ""  # the main figure, at the end of the row
     note: str = ""  # a smaller second line under the label
@@ -168,11 +162,11 @@ class RowChart:
     """Rows on one horizontal scale, such as intervals by group."""
 
     title: str
-    rows: tuple[Row, ...]
-    ticks: tuple[Tick, ...]
+    rows: Sequence[Row]
+    across: Scale
     axis: str
     figures: str  # what the figures at the ends of the rows are
-    key: tuple[LegendKey, ...] = ()
+    key: Legend = ()
     lead: str = ""
     tall: bool = False
 
@@ -183,11 +177,11 @@ class Panel:
 
     title: str
     text: str
-    marks: tuple[Mark, ...]
-    across: tuple[Tick, ...]
-    up: tuple[Tick, ...]
+    marks: Sequence[Mark]
+    across: Scale
+    up: Scale
     axis: str = ""
-    key: tuple[LegendKey, ...] = ()
+    key: Legend = ()
     note: str = ""
 
 
@@ -213,18 +207,13 @@ class Section:
     anchor: str
     title: str
     lead: str
-    charts: tuple[RowChart, ...] = ()
-    panels: tuple[Panel, ...] = ()
-    multiples: tuple[Panel, ...] = ()  # small panels, many to a line
-    key: tuple[LegendKey, ...] = ()  # of all its charts or panels together
+    charts: Sequence[RowChart] = ()
+    panels: Sequence[Panel] = ()
+    multiples: Sequence[Panel] = ()  # small panels, many to a line
+    key: Legend = ()  # of all its charts or panels together
     tables: tuple[FigureTable, ...] = ()
     folded: tuple[FigureTable, ...] = ()  # tables that open on demand
     aside: str = ""  # a last sentence
-
-
-def ticks_of(axis: Scale, down: bool = False) -> tuple[Tick, ...]:
-    """The ticks of a scale, placed."""
-    return tuple(Tick(axis.down(tick) if down else axis(tick), axis.label(tick)) for tick in axis.ticks)
 
 
 def whisker(axis: Scale, ends: tuple[float, float] | None, y: float = 50.0, style: str = "whisker") -> tuple[Mark, ...]:
@@ -239,6 +228,24 @@ def whisker(axis: Scale, ends: tuple[float, float] | None, y: float = 50.0, styl
 def upright(axis: Scale, value: float, style: str) -> Line:
     """A vertical line through the whole height."""
     return Line(axis(value), 0, axis(value), 100, style)
+
+
+def level(axis: Scale, value: float) -> Line:
+    """A dashed line across the whole width."""
+    return Line(0, axis.down(value), 100, axis.down(value), "dashed")
+
+
+def lines(
+    paths: Mapping[str, Sequence[tuple[float, float]]], across: Scale, up: Scale, styles: Sequence[str] = STYLES
+) -> tuple[list[Mark], list[tuple[str, Sequence[Mark]]], list[str]]:
+    """A line through the values of each name, or a point where there is only one; its legend; and it in words."""
+    marks: list[Mark] = []
+    drawn = [(name, path, style) for (name, path), style in zip(paths.items(), styles, strict=False) if path]
+    for _, path, style in drawn:
+        places = tuple((across(x), up.down(y)) for x, y in path)
+        marks.append(Curve(places, style) if len(places) > 1 else Point(*places[0], "circle", f"mark {style}"))
+    key: list[tuple[str, Sequence[Mark]]] = [(name, [Curve(((0, 50), (100, 50)), style)]) for name, _, style in drawn]
+    return marks, key, [f"{name}: from {number(path[0][1])} to {number(path[-1][1])}" for name, path, _ in drawn]
 
 
 def steps(edges: Sequence[float], heights: Sequence[float], across: Scale, up: Scale) -> Places:

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from fairlayer.audit.numerals import confidence, count, stated
 from fairlayer.audit.result import Audit
@@ -19,7 +20,7 @@ from fairlayer.report.plots.groups import are_decided, intersections_section, ra
 from fairlayer.report.plots.methods import comparison_section, history_section
 from fairlayer.report.plots.selection import selection_section
 from fairlayer.report.summary import summarize
-from fairlayer.report.templating import html_environment, write_text
+from fairlayer.report.templating import render_html, write_text
 
 SECTIONS = (
     findings_section,
@@ -50,8 +51,8 @@ def render(
     date: printed on the page; today by default. provenance: further facts for its last section, such as
     {"data, SHA-256": "..."}.
     """
-    page = html_environment().get_template("page.html.jinja")
-    return page.render(
+    return render_html(
+        "page.html.jinja",
         title=title,
         audit=audit,
         summary=summarize(audit),
@@ -60,16 +61,9 @@ def render(
     )
 
 
-def write_html(
-    audit: Audit,
-    path: str | Path,
-    *,
-    title: str = "Fairness audit",
-    date: datetime.date | None = None,
-    provenance: Mapping[str, str] | None = None,
-) -> Path:
-    """Write the page that `render` makes, and return its path."""
-    return write_text(path, render(audit, title=title, date=date, provenance=provenance))
+def write_html(audit: Audit, path: str | Path, **options: Any) -> Path:
+    """Write the page that `render` makes, with its options, and return its path."""
+    return write_text(path, render(audit, **options))
 
 
 def _sections(audit: Audit) -> list[Section]:

@@ -9,27 +9,26 @@ from importlib.metadata import version
 from fairlayer.audit.numerals import aligned, count, number, percent, stated
 from fairlayer.audit.result import Verdict
 from fairlayer.report.drawing import (
-    Curve,
+    PROMISED,
+    STYLES,
     FigureTable,
-    LegendKey,
     Line,
-    Mark,
     Panel,
     Point,
     Row,
     RowChart,
     Section,
+    level,
+    lines,
     scale,
-    ticks_of,
 )
 from fairlayer.report.names import isolated, shortened
-from fairlayer.report.plots.groups import largest, omitted
+from fairlayer.report.plots.groups import largest
 from fairlayer.report.summary import Answer
-from fairlayer.report.templating import html_environment
+from fairlayer.report.templating import render_html
 from fairlayer.stream import Certificate, Verification
 from fairlayer.stream.timeline import Step
 
-STYLES = ("one", "two", "three", "four", "five", "six")
 LIMITS = (
     "It is about averages of groups over all decisions: it says nothing about any one person.",
     "It takes the recorded groups, and targets where there are any, as they are: whether they are right is not seen.",
@@ -56,26 +55,22 @@ def render_stream(
         _groups_section(certificate, steps),
         _changes_section(certificate, steps),
     )
-    return (
-        html_environment()
-        .get_template("stream.html.jinja")
-        .render(
-            title=f"Stream {isolated(certificate.stream)}",
-            certificate=certificate,
-            summary=_summary(certificate, verification),
-            sections=[section for section in sections if section is not None],
-            provenance=_facts(certificate, steps, verification, facts),
-            verification=verification,
-            version=version("fairlayer"),
-        )
+    return render_html(
+        "stream.html.jinja",
+        title=f"Stream {isolated(certificate.stream)}",
+        certificate=certificate,
+        summary=_summary(certificate, verification),
+        sections=[section for section in sections if section is not None],
+        provenance=_facts(certificate, steps, verification, facts),
+        verification=verification,
+        version=version("fairlayer"),
     )
 
 
 def _summary(certificate: Certificate, verification: Verification) -> StreamSummary:
-    unknown = [report for report in certificate.constraints if report.gap is None]
-    beyond = [report for report in certificate.constraints if report.gap is not None and not report.kept]
     whole = "" if certificate.satisfied else " and half a decision of each group, as decisions are whole"
-    verdict = Verdict.VIOLATED if beyond else Verdict.UNDECIDED if unknown else Verdict.SATISFIED
+    verdict = Verdict.SATISFIED if certificate.kept else Verdict.UNDECIDED
+    verdict = Verdict.VIOLATED if certificate.broken else verdict
     words = {
         Verdict.VIOLATED: "The promise is broken",
         Verdict.UNDECIDED: "Not known yet",
@@ -129,15 +124,13 @@ def _facts(
 
 def _gaps_section(certificate: Certificate, steps: Sequence[Step]) -> Section | None:
     """One panel for each constraint: its largest pooled gap as decisions were made."""
-    panels = []
-    for position, report in enumerate(certificate.constraints):
-        known = [(step.samples, step.gaps[position]) for step in steps]
-        panel = _gap_panel(report.constraint, report.tolerance, [(n, gap) for n, gap in known if gap is not None])
-        if panel is not None:
-            panels.append(panel)
+    reports, panels = certificate.constraints, []
+    for position, report in enumerate(reports):
+        known = [(step.samples, gap) for step in steps if (gap := step.gaps[position]) is not None]
+        if known:
+            panels.append(_gap_panel(report.constraint, report.tolerance, known))
     if not panels:
         return None
-    reports = certificate.constraints
     table = FigureTable(
         "Every constraint.",
         {
@@ -153,37 +146,25 @@ def _gaps_section(certificate: Certificate, steps: Sequence[Step]) -> Section | 
         "The largest difference between groups over all decisions up to then, computed again from the log. Where "
         "several entries share a point, the largest gap among them is drawn."
     )
-    return Section("gaps", "Pooled gaps over time", lead, panels=tuple(panels), tables=(table,))
+    return Section("gaps", "Pooled gaps over time", lead, panels=panels, tables=(table,))
 
 
 def _verdict(gap: float | None, satisfied: bool) -> str:
     return "undecided" if gap is None else "satisfied" if satisfied else "violated"
 
 
-def _gap_panel(title: str, tolerance: float, points: Sequence[tuple[int, float]]) -> Panel | None:
-    if not points:
-        return None
+def _gap_panel(title: str, tolerance: float, points: Sequence[tuple[int, float]]) -> Panel:
     across = scale([n for n, _ in points], include=[0.0])
     up = scale([gap for _, gap in points], include=[0.0, tolerance], ticks=4)
-    promised = Line(0, up.down(tolerance), 100, up.down(tolerance), "dashed")
-    marks: list[Mark] = [promised, *_line([(across(n), up.down(gap)) for n, gap in points], "one")]
-    worst = max(gap for _, gap in points)
-    text = (
-        f"from {number(points[0][1])} to {number(points[-1][1])}, at most {number(worst)}; promised {stated(tolerance)}"
-    )
-    key = (
-        LegendKey((Curve(((0, 50), (100, 50)), "one"),), "largest pooled gap"),
-        LegendKey((Line(0, 50, 100, 50, "dashed"),), "promised"),
-    )
-    axes = ticks_of(across), ticks_of(up, down=True)
-    return Panel(shortened(title.capitalize(), 60), text, tuple(marks), *axes, "decisions so far", key)
+    marks, key, _ = lines({"largest pooled gap": points}, across, up)
+    text = f"{_course(points)}; promised {stated(tolerance)}"
+    marks, key = [level(up, tolerance), *marks], [*key, PROMISED]
+    return Panel(shortened(title.capitalize(), 60), text, marks, across, up, "decisions so far", key)
 
 
-def _line(points: Sequence[tuple[float, float]], style: str) -> tuple[Mark, ...]:
-    """A line through points; one point alone is a mark."""
-    if len(points) == 1:
-        return (Point(*points[0], "circle", f"mark {style}"),)
-    return (Curve(tuple(points), style),)
+def _course(points: Sequence[tuple[int, float]]) -> str:
+    values = [value for _, value in points]
+    return f"from {number(values[0])} to {number(values[-1])}, at most {number(max(values))}"
 
 
 def _groups_section(certificate: Certificate, steps: Sequence[Step]) -> Section | None:
@@ -192,7 +173,7 @@ def _groups_section(certificate: Certificate, steps: Sequence[Step]) -> Section 
     if not groups:
         return None
     measure = groups[0].measure
-    shown = largest(groups, [group.count for group in groups])
+    shown, lead = largest(groups)
     axis = scale([mean for group in shown for mean in (group.mean, group.raw_mean)], margin=0.08)
     rows = []
     for group, mean, raw in zip(
@@ -207,12 +188,11 @@ def _groups_section(certificate: Certificate, steps: Sequence[Step]) -> Section 
         words = f"{measure} of decisions {mean}, of raw outputs {raw}"
         rows.append(Row(isolated(group.group), marks, words, mean, f"n = {count(group.count)}"))
     key = (
-        LegendKey((Point(50, 50, "circle", "mark"),), f"{measure} of decisions"),
-        LegendKey((Point(50, 50, "diamond", "hollow two"),), f"{measure} of raw outputs"),
+        (f"{measure} of decisions", [Point(50, 50, "circle", "mark")]),
+        (f"{measure} of raw outputs", [Point(50, 50, "diamond", "hollow two")]),
     )
-    lead = omitted(len(shown), len(groups))
     title, of_decisions = f"{measure.capitalize()}s of groups", f"{measure} of decisions"
-    chart = RowChart(title, tuple(rows), ticks_of(axis), measure, of_decisions, key, lead)
+    chart = RowChart(title, rows, axis, measure, of_decisions, key, lead)
     table = FigureTable(
         "Every group.",
         {
@@ -227,13 +207,13 @@ def _groups_section(certificate: Certificate, steps: Sequence[Step]) -> Section 
         "groups",
         "Groups",
         "What each group got on average, against what the model alone would have given it.",
-        charts=(chart,),
+        charts=[chart],
         panels=_paths(shown[: len(STYLES)], steps),
         tables=(table,),
     )
 
 
-def _paths(groups: Sequence, steps: Sequence[Step]) -> tuple[Panel, ...]:
+def _paths(groups: Sequence, steps: Sequence[Step]) -> list[Panel]:
     """The means of some groups as decisions were made."""
     paths: dict[str, list[tuple[int, float]]] = {group.group: [] for group in groups}
     for step in steps:
@@ -242,27 +222,13 @@ def _paths(groups: Sequence, steps: Sequence[Step]) -> tuple[Panel, ...]:
                 paths[group.group].append((step.samples, group.mean))
     means = [mean for path in paths.values() for _, mean in path]
     if len(steps) < 2 or not means:
-        return ()
+        return []
     across = scale([steps[-1].samples], include=[0.0])
     up = scale(means, margin=0.06, ticks=4)
-    marks: list[Mark] = []
-    key, words = [], []
-    for (name, path), style in zip(paths.items(), STYLES, strict=False):
-        if path:
-            marks += _line([(across(n), up.down(mean)) for n, mean in path], style)
-            key.append(LegendKey((Curve(((0, 50), (100, 50)), style),), shortened(isolated(name), 40)))
-            words.append(f"{name}: from {number(path[0][1])} to {number(path[-1][1])}")
-    axes = ticks_of(across), ticks_of(up, down=True)
-    return (
-        Panel(
-            f"{groups[0].measure.capitalize()}s over time",
-            "; ".join(words),
-            tuple(marks),
-            *axes,
-            "decisions so far",
-            tuple(key),
-        ),
-    )
+    marks, key, words = lines(paths, across, up)
+    key = [(shortened(isolated(name), 40), shown) for name, shown in key]
+    title = f"{groups[0].measure.capitalize()}s over time"
+    return [Panel(title, "; ".join(words), marks, across, up, "decisions so far", key)]
 
 
 def _changes_section(certificate: Certificate, steps: Sequence[Step]) -> Section | None:
@@ -273,10 +239,9 @@ def _changes_section(certificate: Certificate, steps: Sequence[Step]) -> Section
     points = [(step.samples, step.change / step.decisions) for step in decided]
     across = scale([n for n, _ in points], include=[0.0])
     up = scale([change for _, change in points], include=[0.0], ticks=4)
-    marks = _line([(across(n), up.down(change)) for n, change in points], "two")
-    text = f"from {number(points[0][1])} to {number(points[-1][1])}, at most {number(max(c for _, c in points))}"
-    axes = ticks_of(across), ticks_of(up, down=True)
-    panel = Panel("Mean absolute change", text, marks, *axes, "decisions so far", note="of the decisions at that time")
+    marks, _, _ = lines({"change": points}, across, up, ["two"])
+    title, note = "Mean absolute change", "of the decisions at that time"
+    panel = Panel(title, _course(points), marks, across, up, "decisions so far", note=note)
     table = FigureTable(
         "Changes in all.",
         {
@@ -290,4 +255,4 @@ def _changes_section(certificate: Certificate, steps: Sequence[Step]) -> Section
         },
     )
     lead = f"Decision less raw output: what it cost to keep the promise. {certificate.cost}"
-    return Section("changes", "Changes", lead, panels=(panel,), tables=(table,))
+    return Section("changes", "Changes", lead, panels=[panel], tables=(table,))

@@ -13,20 +13,20 @@ _SPECIAL = re.compile(r"([\\`*_\[\]|~$#])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
-def html_environment() -> Any:
-    """Templates whose values are escaped for HTML."""
-    return _environment()
+def render_html(template: str, **values: Any) -> str:
+    """A template, its values escaped for HTML."""
+    return _environment().get_template(template).render(**values)
 
 
-def markdown_environment() -> Any:
-    """Templates whose values are escaped for Markdown."""
+def render_markdown(template: str, **values: Any) -> str:
+    """A template, its values escaped for Markdown."""
     markup = _jinja().utils.markupsafe.Markup
 
     def finalize(value: Any) -> Any:
         """What a macro returns is Markdown already; anything else is text."""
         return value if isinstance(value, markup) else markup(escape_markdown(str(value)))
 
-    return _environment(finalize=finalize)
+    return _environment(finalize=finalize).get_template(template).render(**values)
 
 
 def escape_markdown(text: str) -> str:

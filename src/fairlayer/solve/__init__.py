@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from fairlayer.errors import FairlayerError, InfeasibleError, InputError
 from fairlayer.solve.careful import MOST_NUMBERS, Careful, solve_carefully
 from fairlayer.solve.certify import scales
 from fairlayer.solve.discrepancy import Discrepancy, check_domain, compiled_kind, has_loops, inner_limits, odds_against
+from fairlayer.solve.duality import distances
 from fairlayer.solve.exact import exact_shortfalls, search_grid
 from fairlayer.solve.extremes import cell_extremes
 from fairlayer.solve.families import largest_excess
@@ -35,7 +36,6 @@ from fairlayer.solve.tensors import solve_tensors
 
 _UNITS = {dtype: torch.finfo(dtype).eps / 2 for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)}
 _NO_START = np.zeros(0)
-_ROUNDING = 1e-9  # of the numbers that a row is made of: nothing that says that it cannot hold
 _NEARLY = 5e-7  # of the distance: what aiming inside the rows may add to it
 _MOST_WEIGHTS = 1e12  # times the least weight, up to which all are served
 _MOST_SPREAD = 8  # rows by way of which one row makes the outputs of another move
@@ -75,6 +75,7 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
     result = _attempt(task, task.system.rows, unit)
     if result.outcome == DONE and result.holds:
         return _near(task, result), 0.0
+    task = task._replace(system=task.system.flat())
     _refuse(task, result)
     if result.outcome == DONE:
         # Missed by so little that only rational arithmetic can tell?
@@ -87,11 +88,11 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
     rows, extremes = task.system.rows, cell_extremes(task.system, task.inside)
     scale = statistic_scale(rows, result.absolute, task.system.weight, extremes)
     excess, push = least_excess(rows, *extremes, scale)
-    if excess > _ROUNDING * scale[push != 0].max(initial=0.0):
+    if excess:
         if not relax:
             raise infeasible(task.system.view, rows, excess, push)
         return _relaxed(task, result, excess, scale)
-    careful = _careful(task, task.system)
+    careful = _careful(task)
     if careful is not None:
         result = _taken(task, result, careful)
     else:  # wider by what rounding may have taken from them, if that is the reason
@@ -110,25 +111,32 @@ def _near(task: Task, result: Result) -> Result:
     """
     if not len(task.system.weights) or task.discrepancy.name != "squared":
         return result
-    rows = task.system.rows
-    price = np.add.reduceat(np.abs(result.nu), rows.first[:-1]) * np.where(
-        rows.kind == EACH, 2.0, 2.0 / (1.0 + rows.ratio)
-    )
-    cost = float(price @ np.where(price > 0.0, -result.missed, 0.0))  # of the squared change
-    beyond = _beyond(task, result.value, math.sqrt(max(_distance(task, result.value) ** 2 - cost, 0.0)))
-    if not beyond:
+    y, z = (as_numpy(side).astype(np.float64) for side in (result.value, task.z))
+    if is_near(task, result.nu, result.missed, _norm(task, y - z), _norm(task, y)):
         return result
-    careful = _careful(task, task.system)
+    task = task._replace(system=task.system.flat())
+    careful = _careful(task)
     if careful is None:
-        return result._replace(beyond=beyond)
+        return result._replace(beyond=_beyond(task, result.nu, result.value))
     found = _taken(task, result, careful)
     kept = _taken(task, result, careful._replace(value=result.value, missed=result.missed))
     return found if found.holds and found.beyond < kept.beyond else kept
 
 
-def _distance(task: Task, value: Any) -> float:
-    """The distance of outputs from z, by weight."""
-    return _norm(task, as_numpy(value).astype(np.float64) - as_numpy(task.z).astype(np.float64))
+def is_near(task: Task, nu: np.ndarray, missed: np.ndarray, distance: float, size: float) -> bool:
+    """Whether an output is the nearest but for its rounding, as far as the slack of its rows tells.
+
+    distance, size: of the output from z and from 0, by weight.
+    """
+    rows = task.system.rows
+    price = np.add.reduceat(np.abs(nu), rows.first[:-1]) * np.where(rows.kind == EACH, 2.0, 2.0 / (1.0 + rows.ratio))
+    cost = float(price @ np.where(price > 0.0, -missed, 0.0))  # of the squared change
+    return _is_least(task, distance, math.sqrt(max(distance**2 - cost, 0.0)), size)
+
+
+def _is_least(task: Task, distance: float, least: float, size: float) -> bool:
+    """Whether a distance is the least but for what rounding outputs of this size moves."""
+    return distance <= least * (1.0 + _NEARLY) + _UNITS[task.z.dtype] * size
 
 
 def _norm(task: Task, of_sample: np.ndarray) -> float:
@@ -137,16 +145,18 @@ def _norm(task: Task, of_sample: np.ndarray) -> float:
     return largest * math.sqrt(task.system.weights @ squares if len(task.system.weights) else squares.sum())
 
 
-def _beyond(task: Task, value: Tensor, least: float) -> float:
+def _beyond(task: Task, nu: np.ndarray, value: Tensor) -> float:
     """By how much the squared change of an output may exceed the least; 0 where the rounding of outputs is the reason.
 
-    least: the distance of the nearest, but for roundings.
+    nu: (K,) the multipliers that prove it.
     """
-    distance = _distance(task, value)
-    rounding = _UNITS[task.z.dtype] * _norm(task, as_numpy(value).astype(np.float64))
-    if distance <= least * (1.0 + _NEARLY) + rounding:
+    if task.discrepancy.name != "squared":
         return 0.0
-    return distance**2 - max(least - rounding, 0.0) ** 2
+    y, z = (as_numpy(side).astype(np.float64) for side in (value, task.z))
+    distance, least = distances(z, y, task.system, task.box, nu)
+    if _is_least(task, distance, least, _norm(task, y)):
+        return 0.0
+    return (distance - least) * (distance + least) * (1.0 + 1e-9)
 
 
 def _checked(task: Task, result: Result) -> Result:
@@ -168,17 +178,17 @@ def _settled(task: Task, result: Result) -> Result:
     lower, upper = task.system.stated
     room = upper - np.where(task.system.rows.kind == EACH, lower, 0.0)
     if (room[result.missed > 0.0] > 0.0).all():  # where there is none, only a grid can help
-        careful = _careful(task, task.system)
+        careful = _careful(task)
         if careful is not None and careful.missed.max() < result.missed.max():
             result = _taken(task, result, careful)
     return result if result.holds else _on_grid(task, result)
 
 
-def _careful(task: Task, system: System) -> Careful | None:
+def _careful(task: Task) -> Careful | None:
     """The same in twice the precision; None where that does not end, or is not to be had."""
-    if task.discrepancy.name != "squared" or len(task.z) * len(system.rows.offset) > MOST_NUMBERS:
+    if task.discrepancy.name != "squared" or len(task.z) * len(task.system.rows.offset) > MOST_NUMBERS:
         return None
-    return solve_carefully(task.z, system, task.box)
+    return solve_carefully(task.z, task.system, task.box)
 
 
 def _taken(task: Task, result: Result, careful: Careful) -> Result:
@@ -188,16 +198,16 @@ def _taken(task: Task, result: Result, careful: Careful) -> Result:
     weight = system.weights if len(system.weights) else np.ones(len(cell))
     slopes = np.bincount(cell, weights=weight * optimum.inside, minlength=len(system.weight))
     result = result._replace(outcome=DONE, nu=optimum.nu, shift=optimum.shift, slopes=slopes)
-    return _with_value(task, result, careful.value, careful.missed, _distance(task, optimum.y.high))
+    return _with_value(task, result, careful.value, careful.missed)
 
 
-def _with_value(task: Task, result: Result, value: Tensor, missed: np.ndarray, least: float) -> Result:
-    """The result with another output. missed: by how much it misses its rows; least: the distance of the nearest."""
+def _with_value(task: Task, result: Result, value: Tensor, missed: np.ndarray) -> Result:
+    """The result with another output. missed: by how much it misses its rows."""
     sums, error = np.empty(len(task.system.weight)), np.empty(len(task.system.weight))
     cell = as_numpy(task.system.cell).astype(np.int32)
     exact_sums(as_numpy(value).astype(np.float64), cell, task.system.weights, sums, error)
     reached = statistics(task.system.rows, sums)
-    return result._replace(value=value, missed=missed, statistics=reached, beyond=_beyond(task, value, least))
+    return result._replace(value=value, missed=missed, statistics=reached, beyond=_beyond(task, result.nu, value))
 
 
 def _on_grid(task: Task, result: Result) -> Result:
@@ -206,8 +216,7 @@ def _on_grid(task: Task, result: Result) -> Result:
     if found is not None:
         missed = exact_shortfalls(as_numpy(found).astype(np.float64), task.system, result.missed)
         if max(missed) < max(result.missed):
-            least = math.sqrt(max(_distance(task, result.value) ** 2 - result.beyond, 0.0))
-            return _with_value(task, result, found, missed, least)
+            return _with_value(task, result, found, missed)
     return result
 
 
@@ -217,9 +226,9 @@ def _relaxed(task: Task, result: Result, excess: float, scale: np.ndarray) -> tu
     for _, wide in widened(rows, excess, scale):
         again = _attempt(task, wide, 0.0, np.zeros(len(scale)))
         if again.outcome != DONE:
-            system = task.system._replace(rows=wide, stated=(wide.lower, wide.upper))
-            careful = _careful(task, system)
-            again = again if careful is None else _taken(task, result, careful)
+            wider = task._replace(system=task.system._replace(rows=wide, stated=(wide.lower, wide.upper)))
+            careful = _careful(wider)
+            again = again if careful is None else _taken(wider, result, careful)
         if again.outcome == DONE:
             return again, max(float(largest_excess(rows, again.statistics)), excess)
     raise _unsolved(task)

@@ -12,15 +12,41 @@ import torch
 
 from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, UPPER, Rows
 from fairlayer.compiled import compiled
-from fairlayer.solve.loops import pull_back, solve_loops
+from fairlayer.solve.certify import all_hold
+from fairlayer.solve.dense import (
+    HI,
+    LO,
+    MISSED,
+    NU,
+    RIGHT,
+    SHARE,
+    SHIFT,
+    SLOPE,
+    VALUE,
+    Y,
+    Z,
+    fill_gram,
+    find_output,
+    new_room,
+    row_values,
+    rows_hold,
+    solve_held,
+    weighed_rows,
+)
+from fairlayer.solve.loops import solve_loops
 from fairlayer.solve.newton import DONE
+from fairlayer.solve.sides import FEW
+from fairlayer.solve.smooth import SQUARED
 
 _SHARE = 64  # problems, fewer than which are not worth a thread of their own
 
 
 def by_threads(problems: int, work: Callable[..., None], *arguments: Any) -> None:
     """Have compiled work on problems, work(first, last, ...), done by as many threads as torch uses."""
-    threads = max(1, min(torch.get_num_threads(), problems // _SHARE))
+    threads = min(torch.get_num_threads(), problems // _SHARE)
+    if threads <= 1:
+        work(0, problems, *arguments)
+        return
     ends = [problems * share // threads for share in range(threads + 1)]
     # Threads of one call: a pool would be lost in processes that are forked later.
     others = [Thread(target=work, args=(*part, *arguments)) for part in pairwise(ends[1:])]
@@ -37,7 +63,6 @@ class Matrices(NamedTuple):
     A: np.ndarray  # (B or 1, m, n)
     lower: np.ndarray  # (B or 1, m)
     upper: np.ndarray  # (B or 1, m)
-    kind: int | None  # the discrepancy, of smooth.py
     weight: np.ndarray  # (n,) of the outputs, or empty where all are 1
     lo: np.ndarray  # (n,) or (1,)
     hi: np.ndarray  # (n,) or (1,)
@@ -46,12 +71,16 @@ class Matrices(NamedTuple):
 class Ends(NamedTuple):
     """The ends of the solves."""
 
-    outcome: np.ndarray  # (B,)
-    nu: np.ndarray  # (B, m) multipliers of the rows
-    shift: np.ndarray  # (B, n)
-    slopes: np.ndarray  # (B, n)
-    missed: np.ndarray  # (B, m)
-    value: np.ndarray  # (B, m) of the rows
+    done: np.ndarray  # (B,) whether the output was found, and certainly satisfies the rows
+    row: np.ndarray  # (3, B, m) of each: its value, its multiplier, and by how much it may be missed
+    free: np.ndarray  # (B, n) whether an output rests on no bound
+
+
+@compiled(inline=True)
+def _problem(matrices, b):
+    """Rows and bounds of problem b."""
+    A, lower, upper = matrices.A, matrices.lower, matrices.upper
+    return A[min(b, A.shape[0] - 1)], lower[min(b, lower.shape[0] - 1)], upper[min(b, upper.shape[0] - 1)]
 
 
 @compiled(inner=True)
@@ -67,21 +96,21 @@ def _new_rows(m, n):
         first[k] = k
     for k in range(m):
         present[k] = True
-    return Rows(start, statistic, np.empty(n * m), np.zeros(m), present, first, np.empty((4, m)))
+    return Rows(
+        start, statistic, np.empty(n * m), np.zeros(m), present, first, np.empty((4, m)), np.empty((0, 0), np.uint32)
+    )
 
 
-@compiled(inner=True)
-def _fill(rows, matrices, b):
-    """Problem b."""
-    A, lower, upper, weight = matrices.A, matrices.lower, matrices.upper, matrices.weight
-    a, low, high = min(b, A.shape[0] - 1), min(b, lower.shape[0] - 1), min(b, upper.shape[0] - 1)
-    m, n = A.shape[1], A.shape[2]
+@compiled(inner=True, borrows=True)
+def _fill(rows, A, lower, upper, weight):
+    """The rows of a problem."""
+    m, n = A.shape
     for c in range(n):
         for k in range(m):
-            rows.value[c * m + k] = A[a, k, c] / weight[c] if weight.size > 0 else A[a, k, c]
+            rows.value[c * m + k] = A[k, c] / weight[c]
     for k in range(m):
         rows.family[KIND, k], rows.family[COEFFICIENT, k] = EACH, 1.0
-        rows.family[LOWER, k], rows.family[UPPER, k] = lower[low, k], upper[high, k]
+        rows.family[LOWER, k], rows.family[UPPER, k] = lower[k], upper[k]
 
 
 @compiled(inline=True)
@@ -95,51 +124,74 @@ def _alone(n):
 
 def new_ends(B: int, m: int, n: int) -> Ends:
     """Room for the ends of B solves with m rows over n outputs."""
-    outcome, of_rows, of_outputs = np.empty(B, dtype=np.int64), np.empty((3, B, m)), np.empty((2, B, n))
-    return Ends(outcome, of_rows[0], *of_outputs, *of_rows[1:])
+    return Ends(np.empty(B, dtype=np.bool_), np.empty((3, B, m)), np.empty((B, n), dtype=np.bool_))
 
 
 @compiled
 def solve_batch(first, last, z, matrices, unit, out, ends):
     """Project the rows of z, (B, n), from `first` to before `last`, into `out`, and note the ends."""
     n, m = z.shape[1], matrices.A.shape[1]
-    rows, (cell, count) = _new_rows(m, n), _alone(n)
-    cell_weight = matrices.weight if matrices.weight.size > 0 else count
-    nothing = np.empty(0)
+    rows, (cell, count), room = _new_rows(m, n), _alone(n), new_room(m, n)
+    weight, lo, hi, rounded, nothing = matrices.weight, matrices.lo, matrices.hi, out.dtype.type, np.empty(0)
+    cell_weight = weight if weight.size > 0 else count
+    output, row, of_row = room.output, room.row, ends.row
+    for c in range(n):
+        output[LO, c], output[HI, c] = lo[min(c, lo.size - 1)], hi[min(c, hi.size - 1)]
+        output[SHARE, c] = 1.0 / cell_weight[c]
     for b in range(first, last):
-        _fill(rows, matrices, b)
-        outcome, nu, shift, slopes, missed, value, _ = solve_loops(
-            matrices.kind,
-            z[b],
-            cell,
-            matrices.weight,
-            count,
-            cell_weight,
-            matrices.lo,
-            matrices.hi,
-            rows,
-            nothing,
-            unit,
-            False,
-            out[b],
+        A, lower, upper = _problem(matrices, b)
+        for c in range(n):
+            output[Z, c] = z[b, c]
+        found = m <= FEW and find_output(A, lower, upper, unit, room)
+        if found:
+            for c in range(n):
+                raw = float(rounded(output[Z, c] - output[SHIFT, c]))
+                y = min(max(raw, output[LO, c]), output[HI, c])
+                out[b, c] = y
+                output[Y, c] = y
+                ends.free[b, c] = y == raw
+        if found and rows_hold(A, lower, upper, room):
+            ends.done[b] = True
+            for k in range(m):
+                of_row[0, b, k], of_row[1, b, k], of_row[2, b, k] = row[VALUE, k], row[NU, k], row[MISSED, k]
+            continue
+        _fill(rows, A, lower, upper, cell_weight)
+        outcome, nu, _, slopes, missed, value, _ = solve_loops(
+            SQUARED, z[b], cell, weight, count, cell_weight, lo, hi, rows, nothing, unit, False, out[b]
         )
-        ends.outcome[b] = outcome
+        ends.done[b] = outcome == DONE and all_hold(missed)
         for k in range(m):
-            ends.nu[b, k], ends.missed[b, k], ends.value[b, k] = nu[k], missed[k], value[k]
-            if outcome == DONE and not missed[k] <= 0.0:
-                ends.outcome[b] = -1
-        for i in range(n):
-            ends.shift[b, i], ends.slopes[b, i] = shift[i], slopes[i]
+            of_row[0, b, k], of_row[1, b, k], of_row[2, b, k] = value[k], nu[k], missed[k]
+        for c in range(n):
+            ends.free[b, c] = slopes[c] > 0.0
 
 
 @compiled
-def pull_back_batch(first, last, gradient, z, matrices, ends, out):
-    """Vector-Jacobian products of these projections, into `out`."""
-    n, m = z.shape[1], matrices.A.shape[1]
-    rows, (cell, _) = _new_rows(m, n), _alone(n)
+def pull_back_batch(first, last, gradient, matrices, ends, out):
+    """Vector-Jacobian products of these projections, into `out`.
+
+    With A the active rows, and D one over the weight of outputs on no bound and 0 of the others, it is g - A'v for the
+    former, v = (A D A')^+ A D g.
+    """
+    n, m = out.shape[1], matrices.A.shape[1]
+    room, weight, rounded = new_room(m, n), matrices.weight, out.dtype.type
+    output, row = room.output, room.row
     for b in range(first, last):
-        _fill(rows, matrices, b)
-        pull_back(
-            matrices.kind, gradient[b], z[b], cell, matrices.weight, matrices.lo, matrices.hi, ends.shift[b],
-            ends.slopes[b], rows, ends.nu[b], z.itemsize == 4, out[b],
-        )  # fmt: skip
+        A, lower, upper = _problem(matrices, b)
+        for c in range(n):
+            share = 1.0 / weight[c] if weight.size > 0 else 1.0
+            output[SLOPE, c] = share if ends.free[b, c] else 0.0
+            output[Z, c] = output[SLOPE, c] * gradient[b, c]
+        row_values(A, output[Z], row[VALUE])
+        fill_gram(A, room)
+        size = 0
+        for k in range(m):
+            row[NU, k] = 0.0
+            if ends.row[1, b, k] != 0.0 or lower[k] == upper[k]:
+                room.held[size], row[RIGHT, size] = k, row[VALUE, k]
+                size += 1
+        for a in range(solve_held(size, room)):
+            row[NU, room.held[a]] = row[RIGHT, a]
+        weighed_rows(A, row[NU], output[SHIFT])
+        for c in range(n):
+            out[b, c] = rounded(gradient[b, c] - output[SHIFT, c]) if ends.free[b, c] else rounded(0.0)

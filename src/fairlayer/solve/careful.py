@@ -22,13 +22,13 @@ from fairlayer.binding.rows import EACH
 from fairlayer.binding.system import System
 from fairlayer.compiled import compiled
 from fairlayer.solve.exact import exact_shortfalls
-from fairlayer.solve.interior import ENOUGH, Interior, entry_cells, exact_means, interior_point
+from fairlayer.solve.interior import Interior, entry_cells, exact_means, interior_point
 from fairlayer.solve.twofold import add, times
 
 MOST_NUMBERS = 2_000_000  # samples times statistics, up to which so much care is affordable
 _MOST_SOLVES = 8
 _INSIDE = 0.5  # of the room between two bounds, the most that the aim moves inside
-_DUST = 1e-12  # of the largest output: the distance to a bound at which an output rests on it
+_DUST = 1e-12  # of the largest number: the distance to a bound at which an output rests on it
 _COARSE = 0.25  # of what the coarsest cell is worth: those that are held with it
 
 
@@ -53,10 +53,10 @@ def solve_carefully(z: Tensor, system: System, box: Box) -> Careful | None:
     found, optimum, wider = None, None, 1.0
     for _ in range(_MOST_SOLVES):
         point = interior_point(given, system, means, margin, lo, hi)
-        if not point.residual <= ENOUGH:
+        if not point.holds:
             break
         optimum = point if optimum is None else optimum
-        rounding = _Rounding(point, z.dtype, system, lo, hi)
+        rounding = _Rounding(point, given, z.dtype, system, lo, hi)
         for share in (False, True):
             value = rounding.output(share)
             if not bool(torch.isfinite(value).all()):
@@ -70,10 +70,9 @@ def solve_carefully(z: Tensor, system: System, box: Box) -> Careful | None:
             np.bincount(system.rows.statistic, weights=entries * digits[of_cell], minlength=K)
             for digits in (rounding.all_digits, rounding.last_digits)
         )
-        if (all_digits <= most).all() and not (margin >= all_digits).all():
-            margin = all_digits
-        elif (wider * last_digits <= most).all():
-            margin, wider = wider * last_digits, 4.0 * wider
+        size = next((digits for digits in (all_digits, last_digits) if (wider * digits <= most).all()), None)
+        if size is not None:
+            margin, wider = wider * size, 4.0 * wider
         else:
             # Of every cell, what its finest output is worth to the statistic that hears of it most.
             worth = np.zeros(len(rounding.last_digits))
@@ -100,51 +99,54 @@ def _room(system: System) -> np.ndarray:
 class _Rounding:
     """Outputs, to be rounded to their dtype."""
 
-    def __init__(self, point: Interior, dtype: torch.dtype, system: System, lo: np.ndarray, hi: np.ndarray):
-        self.point, self.dtype, self.lo, self.hi = point, dtype, lo, hi
+    def __init__(
+        self, point: Interior, z: np.ndarray, dtype: torch.dtype, system: System, lo: np.ndarray, hi: np.ndarray
+    ):
+        self.dtype, self.lo, self.hi = dtype, lo, hi
         self.cell, self.cells = as_numpy(system.cell).astype(np.int64), len(system.weight)
         self.weight = system.weights if len(system.weights) else np.ones(len(self.cell))
-        # An interior point stops short of the bounds; whoever is held by one is put there.
+        # An interior point stops short of the bounds; whoever is held by one is put there, and all others are rounded.
         nearer = np.where(point.y.high - lo <= hi - point.y.high, lo, hi)
-        held = ~point.inside & (np.abs(point.y.high - nearer) <= _DUST * np.abs(point.y.high).max(initial=0.0))
-        self.high, self.low = np.where(held, nearer, point.y.high), np.where(held, 0.0, point.y.low)
+        apart = np.abs(point.y.high - nearer)
+        size = max(np.abs(side).max(initial=0.0) for side in (point.y.high, np.clip(z, lo, hi)))
+        held = ~point.inside & (apart <= _DUST * size)
+        self.moves = ~held & (lo < hi) & (self.weight > 0.0)
+        self.y, self.aim = point.y, np.where(held, nearer, point.y.high)
         info = torch.finfo(dtype)
         digit = self.weight * np.maximum(np.abs(point.y.high), info.tiny) * info.eps
-        self.order = np.argsort(-digit, kind="stable")
-        # By cell: the weight of the last digits of all outputs that are free to move, and that of the finest.
-        here, digit = self.cell[point.inside], digit[point.inside]
-        self.all_digits = np.bincount(here, weights=0.5 * digit, minlength=self.cells)
+        self.order = np.argsort(np.where(held, -np.inf, -digit), kind="stable")
+        # By cell: the weight of what rounding may leave of all outputs, and that of the last digit of the finest.
+        left = np.where(held, self.weight * apart, 0.5 * digit * self.moves)
+        self.all_digits = np.bincount(self.cell, weights=left, minlength=self.cells)
         self.last_digits = np.full(self.cells, np.inf)
-        np.minimum.at(self.last_digits, here, digit)
+        np.minimum.at(self.last_digits, self.cell[self.moves], digit[self.moves])
         self.last_digits[~np.isfinite(self.last_digits)] = 0.0
 
     def output(self, share: bool) -> Tensor:
         """Each rounded to the nearest; or, to `share`, each with what the coarser ones of its cell left over."""
-        point, info, out = self.point, torch.finfo(self.dtype), np.empty(len(self.cell))
-        free = point.inside if share else np.zeros(len(out), dtype=bool)
-        scale = info.eps, info.tiny
-        _round_in_order(
-            self.high, self.low, self.cell, self.weight, free, self.order, self.lo, self.hi, *scale, self.cells, out
-        )
+        info, out = torch.finfo(self.dtype), np.empty(len(self.cell))
+        free = self.moves if share else np.zeros(len(out), dtype=bool)
+        numbers, sides, scale = (self.y.high, self.y.low, self.aim), (self.lo, self.hi), (info.eps, info.tiny)
+        _round_in_order(*numbers, self.cell, self.weight, free, self.order, *sides, *scale, self.cells, out)
         return torch.from_numpy(out).to(self.dtype)
 
 
 @compiled
-def _round_in_order(high, low, cell, weight, inside, order, lo, hi, eps, tiny, cells, out):
+def _round_in_order(high, low, aim, cell, weight, free, order, lo, hi, eps, tiny, cells, out):
     """Round outputs one by one, each with its share of what the roundings before it left of its cell's sum."""
     n = order.size
     to_come, ahead = np.zeros(cells), np.empty(n)  # weight that is still free to move, from each sample on
     for x in range(n - 1, -1, -1):
         i = order[x]
-        if inside[i]:
+        if free[i]:
             to_come[cell[i]] += weight[i]
         ahead[i] = to_come[cell[i]]
     left, rest = np.zeros(cells), np.zeros(cells)
     for x in range(n):
         i = order[x]
         c = cell[i]
-        wanted = high[i]
-        if inside[i]:
+        wanted = aim[i]
+        if free[i]:
             wanted += low[i] + left[c] / ahead[i]
         digit = eps * 0.5 * 2.0 ** math.frexp(max(abs(wanted), tiny))[1]
         out[i] = min(max(digit * np.rint(wanted / digit), lo[i]), hi[i])

@@ -11,39 +11,56 @@ from __future__ import annotations
 import numpy as np
 
 from fairlayer.binding.exact_sums import UNIT
-from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, RATIO, UPPER
+from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, RATIO, UPPER, over_parts
 from fairlayer.compiled import compiled
 
 
 @compiled
 def scales(rows, of_cell):
     """(K,) sum over cells of |M| times a number of each: how large the numbers are that a statistic is made of."""
-    scale = np.abs(rows.offset)
-    for c in range(of_cell.size):
-        for e in range(rows.start[c], rows.start[c + 1]):
-            scale[rows.statistic[e]] += abs(rows.value[e]) * of_cell[c]
+    scale, of_part = np.abs(rows.offset), over_parts(rows.part, rows.start.size - 1, of_cell)
+    for p in range(of_part.size):
+        for e in range(rows.start[p], rows.start[p + 1]):
+            scale[rows.statistic[e]] += abs(rows.value[e]) * of_part[p]
     return scale
+
+
+@compiled(small=True, borrows=True)
+def tolerance_of(samples, scale, lower, upper):
+    """How exactly a solver can hope to meet a statistic: a few roundings of what it is made of and compared with."""
+    bound = 0.0
+    if np.isfinite(upper):
+        bound = abs(upper)
+    if np.isfinite(lower):
+        bound = max(bound, abs(lower))
+    return max(UNIT * ((8.0 + np.sqrt(samples)) * scale + 8.0 * bound), 1e-300)
+
+
+@compiled(small=True, borrows=True)
+def likely_move(unit, scale, tolerance):
+    """What rounding the output is likely to move a statistic. unit: relative rounding error of the output's dtype.
+
+    Roundings do not cancel, however many samples there are: those of one cell are moved by the same shift, and what is
+    left of it on the grid of the dtype is the same for all outputs between two powers of 2. On average they are three
+    quarters of the most.
+    """
+    return (0.75 * unit + 12.0 * UNIT) * scale + tolerance
 
 
 @compiled(inner=True)
 def newton_tolerance(rows, absolute, count, tolerance):
-    """Fill `tolerance`, how exactly the solver can hope to meet each statistic: a few roundings of what it is made of.
+    """Fill `tolerance`, how exactly the solver can hope to meet each statistic.
 
     absolute: (G,) cell sums of |y|; count: (G,) samples per cell.
     """
     scale = scales(rows, absolute)
-    samples = np.zeros(scale.size)
-    for c in range(count.size):
-        for e in range(rows.start[c], rows.start[c + 1]):
-            samples[rows.statistic[e]] += count[c]
+    samples, of_part = np.zeros(scale.size), over_parts(rows.part, rows.start.size - 1, count)
+    for p in range(of_part.size):
+        for e in range(rows.start[p], rows.start[p + 1]):
+            samples[rows.statistic[e]] += of_part[p]
     for f in range(rows.family.shape[1]):
-        bound = 0.0
-        if np.isfinite(rows.family[UPPER, f]):
-            bound = abs(rows.family[UPPER, f])
-        if np.isfinite(rows.family[LOWER, f]):
-            bound = max(bound, abs(rows.family[LOWER, f]))
         for k in range(rows.first[f], rows.first[f + 1]):
-            tolerance[k] = max(UNIT * ((8.0 + np.sqrt(samples[k])) * scale[k] + 8.0 * bound), 1e-300)
+            tolerance[k] = tolerance_of(samples[k], scale[k], rows.family[LOWER, f], rows.family[UPPER, f])
 
 
 @compiled(small=True, borrows=True)
@@ -58,18 +75,44 @@ def room(rows, f, scale):
 def first_margins(rows, absolute, unit, tolerance, margins):
     """Fill `margins`, how far inside its bounds each family is aimed: what rounding the output is likely to move it.
 
-    absolute: (G,) cell sums of |y|; unit: relative rounding error of the output's dtype. Roundings do not cancel,
-    however many samples there are: those of one cell are moved by the same shift, and what is left of it on the grid of
-    the dtype is the same for all outputs between two powers of 2. On average they are three quarters of the most.
+    absolute: (G,) cell sums of |y|; unit: relative rounding error of the output's dtype.
     """
     scale = scales(rows, absolute)
     for f in range(margins.size):
         worst, largest = 0.0, 0.0
         for k in range(rows.first[f], rows.first[f + 1]):
-            worst = max(worst, (0.75 * unit + 12.0 * UNIT) * scale[k] + tolerance[k])
+            worst = max(worst, likely_move(unit, scale[k], tolerance[k]))
             largest = max(largest, scale[k])
         margin = worst if rows.family[KIND, f] == EACH else 2.0 * worst
         margins[f] = min(margin, 0.25 * room(rows, f, largest))
+
+
+@compiled(inline=True)
+def _add(high, low, at, part):
+    """high + low += part, in twice the precision."""
+    total = high[at] + part
+    back = total - high[at]
+    low[at] += (high[at] - (total - back)) + (part - back)
+    high[at] = total
+
+
+@compiled(inner=True)
+def _bounded_parts(rows, S, error):
+    """Sums over the cells of each part, and bounds on their errors."""
+    if rows.part.size == 0:
+        return S, error
+    parts = rows.start.size - 1
+    high, low, size, off = np.zeros(parts), np.zeros(parts), np.zeros(parts), np.zeros(parts)
+    for j in range(rows.part.shape[0]):
+        for c in range(S.size):
+            p = rows.part[j, c]
+            _add(high, low, p, S[c])
+            size[p] += abs(S[c])
+            off[p] += error[c]
+    for p in range(parts):  # what is left of the sum is rounded less than its terms are, the sum itself once
+        high[p] += low[p]
+        off[p] = (off[p] + UNIT * (size[p] + 2.0 * abs(high[p]))) * (1.0 + 1e-9)
+    return high, off
 
 
 @compiled(inner=True)
@@ -79,16 +122,14 @@ def bounded_statistics(rows, S, error, doubt):
     high, low = -rows.offset, np.zeros(K)
     for k in range(K):
         doubt[k] = UNIT * abs(rows.offset[k])
-    for c in range(S.size):
-        for e in range(rows.start[c], rows.start[c + 1]):
+    sums, off = _bounded_parts(rows, S, error)
+    for p in range(sums.size):
+        for e in range(rows.start[p], rows.start[p + 1]):
             k = rows.statistic[e]
-            part = rows.value[e] * S[c]
-            total = high[k] + part
-            back = total - high[k]
-            low[k] += (high[k] - (total - back)) + (part - back)
-            high[k] = total
+            part = rows.value[e] * sums[p]
+            _add(high, low, k, part)
             # The entry of M is rounded twice, and so is the product; what is left of the sum, hardly at all.
-            doubt[k] += abs(rows.value[e]) * error[c] + 4.0 * UNIT * abs(part)
+            doubt[k] += abs(rows.value[e]) * off[p] + 4.0 * UNIT * abs(part)
     for k in range(K):
         high[k] += low[k]
         doubt[k] = (doubt[k] + 2.0 * UNIT * abs(high[k])) * (1.0 + 1e-9)

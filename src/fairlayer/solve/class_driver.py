@@ -91,8 +91,9 @@ def nearest_classes(
     (n, d), K = problem.z.shape, len(problem.family)
     found = Found.nothing(len(problem.rows[0]) - 1, K, d)
     out, noise = np.empty((n, d)), UNIT * (32.0 + np.sqrt(n))
-    # Half a margin on either side of the middle.
-    margin = np.minimum(0.75 * (unit + 16.0 * UNIT) * problem.z.mean(axis=0) + noise, 0.125 * problem.half)  # (K, d)
+    # Half a margin on either side of the middle. The same in every class: gaps of all classes add up to 0, so where as
+    # many are to be widest in one direction as in the other, bounds that differed would contradict each other.
+    margin = np.minimum(0.75 * (unit + 16.0 * UNIT) * problem.z.mean(axis=0).max() + noise, 0.125 * problem.half)
     first, best = margin, None
     for attempt in range(_MOST_REPAIRS):
         if K and not aim(problem, problem.half - margin, found):
@@ -105,7 +106,7 @@ def nearest_classes(
             best = Nearest(value, kept, missed, sums, out, True)
         if not K or (missed <= 0.0).all():
             break
-        over = 0.5 * np.maximum(missed, 0.0)[problem.family]
+        over = 0.5 * np.maximum(missed.max(axis=1), 0.0)[problem.family, None]
         # Rounding falls out otherwise at every aim, so a row that is missed again and again is aimed further inside.
         more = 1.1 * over + (over > 0.0) * (0.5 * noise + 0.5 * attempt * first)
         wider = np.minimum(margin + more, problem.half)

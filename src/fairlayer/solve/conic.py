@@ -123,6 +123,6 @@ def _explained(system: System, box: Box, z: Tensor, what: str) -> FairlayerError
     """Why a solver failed: rows that contradict each other or the bounds, or itself."""
     scale = _scale(system, box, z)
     excess, push = least_excess(system.rows, *cell_extremes(system, box), scale)
-    if excess > 1e-9 * scale[push != 0].max(initial=0.0):
+    if excess:
         return infeasible(system.view, system.rows, excess, push)
     return FairlayerError(f"The conic solver failed on this problem: {what}")

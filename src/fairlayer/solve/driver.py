@@ -29,6 +29,7 @@ from fairlayer.solve.newton import (
     LEAST,
     MOST,
     NUMBERS,
+    PATIENCE,
     REACH,
     TOLERANCE,
     TRIAL,
@@ -42,6 +43,7 @@ from fairlayer.solve.newton import (
 
 FINISHED, MEASURE, SUMS, WRITE, EXACT = 0, 1, 2, 3, 4
 MOST_REPAIRS = 12
+_PATIENCE = 60  # evaluations without progress, after which a problem is solved in another way
 _EAGER = 2  # repairs after which the aim moves inside by more than was missed, and everywhere
 
 # Places in Search.number, behind those of the search.
@@ -75,6 +77,7 @@ def new_solve(rows, count, weight, least, most, reach, start, unit):
         cell[COUNT, c], cell[WEIGHT, c], cell[LEAST, c], cell[MOST, c] = count[c], weight[c], least[c], most[c]
     number = np.zeros(NUMBERS)
     number[REACH], number[_UNIT] = reach, unit
+    number[PATIENCE] = _PATIENCE
     number[_REQUEST], number[OUTCOME], number[_LEAST_MISSED] = MEASURE, DONE, np.inf
     search = Search(np.zeros((5, K)), cell, number)
     if start.size > 0:
@@ -94,7 +97,7 @@ def _aim(solve):
 def _search(solve):
     """One step of the method: ask for sums again, or have the output written."""
     rows = solve.rows
-    aim = Rows(rows.start, rows.statistic, rows.value, rows.offset, rows.present, rows.first, solve.aim)
+    aim = Rows(rows.start, rows.statistic, rows.value, rows.offset, rows.present, rows.first, solve.aim, rows.part)
     outcome = advance(aim, solve.search)
     number, request = solve.search.number, SUMS
     if outcome != EVALUATE:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import scipy  # whose parts load when they are used
@@ -17,38 +18,51 @@ from torch import Tensor
 
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box
-from fairlayer.binding.exact_sums import exact_cell_sums
+from fairlayer.binding.exact_sums import cell_limbs, whole_numbers
 from fairlayer.binding.rows import DIFFERENCE, EACH
 from fairlayer.binding.system import System
 
 MOST_ENTRIES = 50_000  # of M, up to which rows are worked out in rational arithmetic
 _MOST_CELLS = 400
+_NO_WEIGHTS = np.zeros(0)
 _SECONDS = 1.0
+
+
+def exact_statistics(value: np.ndarray, system: System) -> list[Fraction]:
+    """(K,) the statistics of float64 outputs."""
+    rows, plan = system.rows, system.view.plan
+    cell, size = as_numpy(system.cell).astype(np.int32), len(system.weight)
+
+    def sums(values: Any, weights: np.ndarray) -> list[int]:
+        return whole_numbers(cell_limbs(values, cell, weights, size))
+
+    # In units of 2^-1074, once more where there are weights: of quotients, 2^-1074 is left either way.
+    outputs = sums(value, system.weights)
+    weight = sums(system.weights, _NO_WEIGHTS) if len(system.weights) else system.samples.astype(int).tolist()
+    residuals = outputs
+    if system.targets is not None:
+        of_targets = sums(system.targets, system.weights)
+        residuals = [a - b for a, b in zip(outputs, of_targets, strict=True)]
+    total: list[Any] = [0] * len(rows.offset)
+    share: list[Any] = [0] * len(rows.offset)
+    parts = [1 if part == 1.0 else Fraction(part) for part in plan.share.tolist()]
+    for c, (begin, end) in enumerate(zip(rows.start[:-1].tolist(), rows.start[1:].tolist(), strict=True)):
+        for k, part in zip(rows.statistic[begin:end].tolist(), parts[begin:end], strict=True):
+            if plan.is_matrix[k]:
+                total[k] += part * Fraction(outputs[c], weight[c])
+                share[k] = 1
+            else:
+                total[k] += part * (residuals[c] if plan.residual[k] else outputs[c])
+                share[k] += part * weight[c]
+    return [Fraction(a, b) / 2**1074 if b else Fraction(0) for a, b in zip(total, share, strict=True)]
 
 
 def exact_shortfalls(value: np.ndarray, system: System, missed: np.ndarray) -> np.ndarray:
     """(F,) by how much each family is missed, its sign exact; `missed`, which may be too much, if there is too much."""
-    rows, plan = system.rows, system.view.plan
+    rows = system.rows
     if len(rows.value) > MOST_ENTRIES:
         return missed
-    cell, size = as_numpy(system.cell).astype(np.int32), len(system.weight)
-    sums = exact_cell_sums(value, cell, system.weights, size)
-    weight = [Fraction(one) for one in system.samples.tolist()]
-    if len(system.weights):
-        weight = exact_cell_sums(system.weights, cell, np.empty(0), size)
-    zero = [Fraction(0)] * size
-    targets = zero if system.targets is None else exact_cell_sums(system.targets, cell, system.weights, size)
-    total, share = [Fraction(0)] * len(rows.offset), [Fraction(0)] * len(rows.offset)
-    for c in range(size):
-        for e in range(rows.start[c], rows.start[c + 1]):
-            k, part = rows.statistic[e], Fraction(float(plan.share[e]))
-            if plan.is_matrix[k]:
-                total[k] += part * sums[c] / weight[c]
-                share[k] = Fraction(1)
-            else:
-                total[k] += part * (sums[c] - targets[c] if plan.residual[k] else sums[c])
-                share[k] += part * weight[c]
-    q = [a / b if b else Fraction(0) for a, b in zip(total, share, strict=True)]
+    q = exact_statistics(value, system)
     lower, upper = system.stated
     beyond = [-np.inf] * len(rows.kind)
     for f, (begin, end) in enumerate(zip(rows.first[:-1].tolist(), rows.first[1:].tolist(), strict=True)):

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 import numpy as np
 import scipy  # whose parts load when they are used
 
-from fairlayer.binding.rows import EACH, Rows
+from fairlayer.binding.rows import EACH, Rows, cell_totals
 
 _DECADES = 1e-6  # between two levels of excess that are looked for in turn
 _NOTHING = 1e-7  # of a level: an excess that is rounding alone, or belongs to a lower level
+_PROGRAMME, _ROUNDING = 1e-9, 1e-14  # of a linear programme's numbers, and of those they are differences of
 
 
 def least_excess(
@@ -23,37 +24,63 @@ def least_excess(
 ) -> tuple[float, np.ndarray]:
     """The smallest amount by which all rows must be widened to be feasible, and what stands in the way.
 
-    scale: (K,) the size of the numbers that each statistic is made of; gives: (F,) the families that may give way, all
-    if None. The second is (K,): positive for statistics that would have to be lower, negative for those that would have
-    to be higher.
+    It is 0 where rounding alone may have made it. scale: (K,) the size of the numbers that each statistic is made of;
+    gives: (F,) the families that may give way, all if None. The second is (K,): positive for statistics that would have
+    to be lower, negative for those that would have to be higher.
 
     A linear programme is exact to some nine digits of its largest numbers. So an excess is looked for among the largest
     statistics first, and where there is none to speak of, some decades further down.
     """
     F = len(rows.kind)
     family = np.repeat(np.arange(F), np.diff(rows.first))
-    unit = np.maximum.reduceat(scale, rows.first[:-1])[family]  # every family in units of its own numbers
+    nearer = np.where(np.isfinite(least), least, np.where(np.isfinite(most), most, 0.0))
+    sides = _sides(rows, cell_totals(rows, nearer) - rows.offset)
+    between = cell_totals(rows, np.where(most > least, most - least, 0.0), absolute=True)
+    far = np.maximum(*(np.where(np.isfinite(side), np.abs(side), 0.0) for side in sides))
+    numbers = np.maximum(np.minimum(between + far, scale), 1e-15 * scale)
+    unit = np.maximum.reduceat(numbers, rows.first[:-1])[family]  # every family in units of its own numbers
     here = unit[rows.present]
     level, lowest = float(here.max(initial=0.0)) or 1.0, float(here.min(initial=np.inf))
     found: tuple[float, np.ndarray] = (np.inf, np.zeros(len(family)))
     while True:
-        answer = _excess_at(rows, least, most, np.maximum(unit, 10.0 * _DECADES * level), level, gives)
-        if answer is None:  # what was found further up is as near as can be
-            return found
-        found = answer
-        if found[0] > _NOTHING * level or level * _DECADES < lowest * _DECADES**0.5:
-            return found
+        answer = _excess_at(rows, least, most, sides, np.maximum(unit, 10.0 * _DECADES * level), level, gives)
+        found = found if answer is None else answer  # what was found further up is as near as can be
+        if answer is None or found[0] > _NOTHING * level or level * _DECADES < lowest * _DECADES**0.5:
+            break
         level *= _DECADES
+    excess, push = found
+    nothing = (_PROGRAMME * unit + _ROUNDING * scale)[push != 0].max(initial=0.0)
+    return excess if excess > nothing else 0.0, push
+
+
+def _sides(rows: Rows, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(K,) how far statistics q may rise and fall until they meet their bounds, infinite where there are none.
+
+    The bounds of a family whose statistics are compared begin at the greatest of them, whatever they have in common.
+    """
+    family = np.repeat(np.arange(len(rows.kind)), np.diff(rows.first))
+    greatest = np.maximum.reduceat(np.where(rows.present, q, -np.inf), rows.first[:-1])
+    start = np.where((rows.kind == EACH) | ~np.isfinite(greatest), 0.0, greatest)[family]
+    lower = np.where(rows.kind == EACH, rows.lower, 0.0)[family]
+    return rows.upper[family] + start - np.where(rows.kind == EACH, 1.0, rows.ratio)[family] * q, q - start - lower
 
 
 def _excess_at(
-    rows: Rows, least: np.ndarray, most: np.ndarray, unit: np.ndarray, level: float, gives: np.ndarray | None
+    rows: Rows,
+    least: np.ndarray,
+    most: np.ndarray,
+    sides: tuple[np.ndarray, np.ndarray],
+    unit: np.ndarray,
+    level: float,
+    gives: np.ndarray | None,
 ) -> tuple[float, np.ndarray] | None:
-    """The same by one linear programme; unit: (K,) what each statistic is measured in, level: what the excess is."""
+    """The same by one linear programme, every cell sum from the nearer of its bounds; sides: as of `_sides` there.
+
+    unit: (K,) what each statistic is measured in; level: what the excess is.
+    """
     G, K, F = len(least), len(rows.offset), len(rows.kind)
     family = np.repeat(np.arange(F), np.diff(rows.first))
-    # Every cell sum from the nearer of its bounds, in units in which its largest entry is 1, or of what lies between.
-    origin = np.where(np.isfinite(least), least, np.where(np.isfinite(most), most, 0.0))
+    # Cell sums in units in which their largest entry is 1, or of what lies between their bounds.
     reach = np.where(np.isfinite(most - least), most - least, np.inf)
     cell = np.repeat(np.arange(G), np.diff(rows.start))
     largest = np.zeros(G)
@@ -63,14 +90,11 @@ def _excess_at(
     entries = scipy.sparse.csr_array(
         (rows.value * width[cell] / unit[rows.statistic], (rows.statistic, cell)), shape=(K, G), dtype=np.float64
     )
-    constant = np.bincount(rows.statistic, weights=rows.value * origin[cell], minlength=K) - rows.offset
     kind, ratio = rows.kind[family], rows.ratio[family]
     # EACH: lower - e <= q <= upper + e. Otherwise, c the least: q >= c, and ratio q <= c + upper + e.
     up = np.where(kind == EACH, 1.0, ratio)
-    upper, lower = rows.upper[family], np.where(kind == EACH, rows.lower[family], 0.0)
     middle = scipy.sparse.csr_array((np.where(kind == EACH, 0.0, 1.0), (np.arange(K), family)), shape=(K, F))
-    above = np.flatnonzero(rows.present & np.isfinite(upper))
-    below = np.flatnonzero(rows.present & np.isfinite(lower))
+    above, below = (np.flatnonzero(rows.present & np.isfinite(side)) for side in sides)
     soft = (np.ones(K) if gives is None else gives[family].astype(np.float64)) * level / unit
     inequality = scipy.sparse.vstack(
         [
@@ -82,7 +106,7 @@ def _excess_at(
             ),
         ]
     )
-    limit = np.concatenate([((upper - up * constant) / unit)[above], ((constant - lower) / unit)[below]])
+    limit = np.concatenate([(sides[0] / unit)[above], (sides[1] / unit)[below]])
     low = np.where(np.isfinite(least), 0.0, -np.inf)
     high = np.where(np.isfinite(most), np.where(np.isfinite(least), reach / width, 0.0), np.inf)
     answer = scipy.optimize.linprog(

@@ -96,7 +96,7 @@ def project_passes(passes: Passes, system: System, bounds: Any = None) -> Shifts
     if solve.search.number[OUTCOME] != DONE:
         scale = statistic_scale(rows, of_cell[CELL_ABSOLUTE], system.weight, extremes)
         excess, push = least_excess(rows, *extremes, scale)
-        if excess > 1e-9 * scale[push != 0].max(initial=0.0):
+        if excess:
             raise infeasible(system.view, rows, excess, push)
         raise FairlayerError("The solver did not converge on this table; please report it with the table.")
     facts = Facts(system.view, statistics(rows, of_cell[S]), solve.search.statistic[TRIAL], solve.family[MISSED])
@@ -110,11 +110,6 @@ def certify_passes(passes: Passes, system: System) -> Facts:
     missed = np.zeros(len(rows.kind))
     shortfalls(rows, found.outputs, found.error, missed)
     return Facts(system.view, statistics(rows, found.outputs), np.zeros(len(rows.offset)), missed)
-
-
-def project_chunks(chunks: Chunks, system: System, bounds: Any = None) -> Shifts:
-    """`project_passes` over chunks."""
-    return project_passes(ChunkPasses(chunks, len(system.weight)), system, bounds)
 
 
 def certify_chunks(chunks: Chunks, system: System) -> Facts:

@@ -7,7 +7,6 @@ batch on every rank. Samples are sorted, so that the answer does not depend on w
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +16,9 @@ from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box
 from fairlayer.binding.families import GridColumn
 from fairlayer.binding.process_group import Ranks
-from fairlayer.binding.system import System, as_numbers, bind_plan, make_plan
+from fairlayer.binding.system import System, bind_plan, make_plan
 from fairlayer.solve.opening import Whole
+from fairlayer.solve.part import Part
 
 _NONE = np.empty(0)
 
@@ -28,7 +28,7 @@ class Gathered(NamedTuple):
 
     system: System
     box: Box
-    z: np.ndarray  # (n,) or (n, d) float64
+    z: Tensor  # (n,) or (n, d), as the ranks have it
     order: np.ndarray  # (n,) where each of them stood: rank by rank
     mine: slice  # of these
 
@@ -41,31 +41,14 @@ class Gathered(NamedTuple):
 
 def gather(ranks: Ranks, whole: Whole) -> Gathered:
     """All samples of a batch, sorted by all that is known of them."""
-    part = whole.part
-    given = {"cell": as_numpy(whole.cell)}
-    if part.weights is not None:
-        given["weights"] = part.weights
-    if part.has_residuals:
-        given["targets"] = as_numbers(part.targets)
-    sides = zip(("lo", "hi"), (part.box.lo, part.box.hi), part.sides, strict=True)
-    given |= {name: side for name, side, per_sample in sides if per_sample}
-    blocks = {("z",): in_columns(part.z)}
-    blocks |= {key: soft.probabilities for key, soft in part.soft.items()}
-    table = np.column_stack([*given.values(), *blocks.values()]).astype(np.float64)
-    mine = slice(sum(whole.counts[: ranks.rank]), sum(whole.counts[: ranks.rank + 1]))
-    everyones = exchange_rows(ranks, table, whole.counts, mine)
-    order = np.lexsort(everyones.T[::-1])
-    everyones = everyones[order]
-    columns = dict(zip(given, everyones.T, strict=False))
-    at = np.cumsum([len(given), *(block.shape[1] for block in blocks.values())])
-    parts = dict(zip(blocks, np.split(everyones, at, axis=1)[1:], strict=False))
-    z = parts.pop(("z",))
-    lo, hi = (
-        columns[name].astype(side.dtype) if name in columns else side
-        for name, side in (("lo", part.box.lo), ("hi", part.box.hi))
-    )
-    box = replace(part.box, lo=lo, hi=hi, lowest=float(lo.min(initial=np.inf)), highest=float(hi.max(initial=-np.inf)))
-    return Gathered(_bound(whole, columns, parts), box, z if part.z.ndim == 2 else z[:, 0], order, mine)
+    rows = whole.held.rows
+    if rows is None:
+        own = np.empty((len(whole.part.z), whole.part.width))
+        whole.part.put_rows(whole.cell, own)
+        rows = exchange_rows(ranks, own, whole.counts, whole.mine)
+    order = np.lexsort(rows.T[::-1])
+    part, cell = whole.part.with_rows(rows[order])
+    return Gathered(_bound(whole, part, cell), part.box, part.z, order, whole.mine)
 
 
 def in_columns(values: Tensor) -> np.ndarray:
@@ -83,15 +66,14 @@ def exchange_rows(ranks: Ranks, rows: np.ndarray, counts: list[int], mine: slice
     return ranks.total(words).view(np.float64)
 
 
-def _bound(whole: Whole, columns: dict[str, np.ndarray], soft: dict) -> System:
-    """The constraints bound to the whole batch."""
-    part, cell = whole.part, columns["cell"].astype(np.int32)
-    weights, targets = columns.get("weights"), columns.get("targets")
+def _bound(whole: Whole, part: Part, cell: np.ndarray) -> System:
+    """The constraints bound to the whole batch. part: with all samples."""
+    weights, targets = part.weights, part.targets
     if whole.system is not None:
         return whole.system._replace(cell=cell, weights=_NONE if weights is None else weights, targets=targets)
     digits, n = whole.levels.digit_table()[cell], len(cell)
     grid = {key: GridColumn(whole.levels.labels[j], digits[:, j].copy()) for j, key in enumerate(part.keys)}
-    grid |= {key: GridColumn(part.soft[key].labels, probabilities) for key, probabilities in soft.items()}
+    grid |= {key: GridColumn(soft.labels, soft.probabilities) for key, soft in part.soft.items()}
     plan = make_plan(whole.rules, part.groupings, grid, n)
     ones = np.ones(n)
     index, weight = np.arange(n, dtype=np.int32), ones if weights is None else weights

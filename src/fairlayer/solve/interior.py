@@ -24,9 +24,11 @@ from fairlayer.binding.system import System
 from fairlayer.solve.twofold import Factor, Twofold, gram
 
 _MOST_STEPS = 120
-_MOST_IDLE = 12  # steps without progress
+_MOST_IDLE = 20  # steps without progress
 _SHORT, _CENTRAL = 0.1, 0.1  # a step cut shorter than this share gives way to one that brings products this near
-_SMALL, ENOUGH = 1e-29, 1e-12  # what is left, relative, at which to stop, and above which nothing was found
+_SMALL, _ENOUGH = 1e-29, 1e-12  # what is left, relative, at which to stop, and above which it is not the optimum
+_EQUAL = 1e-25  # of the largest number: by how much equal rows may miss and still hold
+_FAR, _FURTHEST = 1e50, 1e100  # beyond bounds, in units of what they leave: where further out makes no difference
 _REGULAR = 1e-24  # of a group's weight: what makes equal rows definite; the next step takes it back
 
 
@@ -38,6 +40,7 @@ class Interior(NamedTuple):
     nu: np.ndarray  # (K,) multipliers of the statistics, 0 where their rows do not bind
     shift: np.ndarray  # (G,)
     residual: float  # what is left of the conditions of the optimum, relative
+    holds: bool  # whether it is the optimum, or satisfies its rows at least
 
 
 class Means(NamedTuple):
@@ -77,17 +80,21 @@ def interior_point(
     with np.errstate(all="ignore"):
         method = _Method(z, system, means, margin, lo, hi)
         found, best, idle = method.first_point(), np.inf, 0
-        at = found
+        at, feasible, least = found, None, np.inf
         for _ in range(_MOST_STEPS):
             left = method.left_over(at)
             residual = left.size
             idle = 0 if residual < 0.9 * best else idle + 1
             if residual < best:
                 best, found = residual, at
+            if left.holds and left.gap < least:
+                feasible, least = at, left.gap
             if not np.isfinite(residual) or best < _SMALL or idle > _MOST_IDLE:
                 break
             at = method.step(at, left)
-        return method.answer(found, best, system.rows)
+        if best > _ENOUGH and feasible is not None:
+            found = feasible
+        return method.answer(found, best, best <= _ENOUGH or feasible is not None, system.rows)
 
 
 class _Point(NamedTuple):
@@ -125,6 +132,7 @@ class _Left(NamedTuple):
     balance: Twofold  # (C,) multipliers of a family add up to 0
     gap: float  # mean of slacks times multipliers, by weight
     size: float  # the largest, each relative to its numbers
+    holds: bool  # whether rows hold, whatever is left
 
 
 class _Method:
@@ -156,13 +164,14 @@ class _Method:
         offset, largest = offset[self.kept], largest[self.kept]
         stated = np.concatenate([side[np.isfinite(side)] for side in system.stated])
         size = max(np.abs(part).max(initial=0.0) for part in (self.still, offset.high, stated))
-        self.unit, self.heaviest = _power(size), _power(weight[self.free].max(initial=0.0))
+        self.unit, self.heaviest = power_to_one(size), power_to_one(weight[self.free].max(initial=0.0))
         self.w = Twofold(weight[self.free] * self.heaviest)
         self.M = means.value[entries] * (1.0 / self.heaviest)
         self.offset = offset * self.unit
         self.z, self.lo, self.hi = (side[self.free] * self.unit for side in (z, lo, hi))
+        self.z = _nearer(self.z, self.lo, self.hi)
         # Multipliers in units of shifts: those of a group of weight W, times 1 / W. By powers of 2.
-        self.W = np.array([_power(one) for one in largest / self.heaviest])
+        self.W = np.array([power_to_one(one) for one in largest / self.heaviest])
         self.shares = self.M * self.W[self.statistic]
         limits = (side * self.unit for side in system.stated)
         self._sides(rows, family[self.kept], margin[self.kept] * self.unit, *limits)
@@ -264,7 +273,8 @@ class _Method:
             np.abs(balance.high).max(initial=0.0) / size,
             gap * self.pairs / objective,
         )
-        return _Left(stationary, sides, equal, balance, gap, float(max(parts)))
+        holds = bool((sides.high <= at.s.high).all()) and bool((np.abs(equal.high) <= _EQUAL).all())
+        return _Left(stationary, sides, equal, balance, gap, float(max(parts)), holds)
 
     def step(self, at: _Point, left: _Left) -> _Point:
         """Mehrotra's predictor and corrector."""
@@ -287,7 +297,7 @@ class _Method:
             )
         return at.moved(ahead, min(1.0, 0.995 * at.longest(ahead)))
 
-    def answer(self, at: _Point, residual: float, rows: Rows) -> Interior:
+    def answer(self, at: _Point, residual: float, holds: bool, rows: Rows) -> Interior:
         """In the units of the problem."""
         back = 1.0 / self.unit
         y, inside = Twofold(self.still.copy()), np.zeros(len(self.still), dtype=bool)
@@ -302,7 +312,7 @@ class _Method:
         nu[self.kept[binds]] = (multipliers.high * (self.W / self.heaviest))[binds]
         shift, (some, z, lo, hi, cell) = self.shifts(multipliers).high, self.weightless
         y.high[some] = np.clip(z - shift[cell], lo, hi)
-        return Interior(y, inside, nu, shift, residual)
+        return Interior(y, inside, nu, shift, residual, holds)
 
 
 class _Model:
@@ -379,6 +389,15 @@ class _Model:
         return _Point(y, middle, x[method.same], s, m, y.where(method.low), v_low, (-y).where(method.high), v_high)
 
 
-def _power(size: float) -> float:
+def _nearer(z: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
+    """z far beyond its bounds brought to where squares are numbers: in order, and in proportion at the end."""
+    within = np.clip(z, lo, hi)
+    far = np.minimum(np.abs(z - within), 1e300)
+    if far.max(initial=0.0) <= _FURTHEST:
+        return z
+    return np.where(far > _FAR, within + np.sign(z - within) * np.maximum(far * (_FURTHEST / far.max()), _FAR), z)
+
+
+def power_to_one(size: float) -> float:
     """The power of 2 that brings a number near 1; 1 where there is none."""
     return float(np.ldexp(1.0, min(-int(np.frexp(size)[1]), 1000))) if 0.0 < size < np.inf else 1.0

@@ -18,6 +18,7 @@ from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, SHIFT, SQUARE, TRIAL, 
 from fairlayer.solve.smooth import KL, SQUARED, correct, extent, smooth_pull_back, smooth_sums, smooth_write
 
 NOT_FINITE, TOO_LARGE, OUTSIDE = 8, 9, 10  # ends of a solve before its start
+_FEW = 4  # samples of a cell, on average
 _BLOCK = 256  # samples that are taken at a time, where something of their cells is looked up
 MOST_SUM = 1e300  # of |z|: the rest of float64's range is left to differences and error bounds
 
@@ -67,9 +68,9 @@ class Samples(NamedTuple):
 
 @compiled(inner=True)
 def gather(z, cell, weight, lo, hi, count, single):
-    """Samples of which `count` are in each cell."""
+    """Samples of which `count` are in each cell. Cells of few samples each are not worth laying out."""
     start = np.zeros(count.size + 1, dtype=np.int64)
-    if weight.size > 0 or lo.size > 1 or hi.size > 1:
+    if weight.size > 0 or lo.size > 1 or hi.size > 1 or _FEW * count.size > z.size:
         return Samples(z, cell, weight, lo, hi, np.empty(0, dtype=z.dtype), start, single)
     for c in range(count.size):
         start[c + 1] = start[c] + int(count[c])

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlayer.binding.exact_sums import UNIT
-from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, UPPER
+from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, UPPER, over_parts
 from fairlayer.compiled import compiled
 from fairlayer.solve.active_set import CONFLICT, SOLVED, backward, forward, solve_small
 from fairlayer.solve.families import (
@@ -51,6 +51,7 @@ _NEGLIGIBLE = 300.0  # times the tolerance: good enough once rounding stops prog
 _ALPHA, _LEFT, _RIGHT, _SLOPE_LEFT, _SLOPE_RIGHT, _SLOPE_START, _RESIDUAL, _BEST, _DAMPING = range(9)
 _EVALUATIONS, _STARTED, _IDLE, _HALVINGS = range(9, 13)
 REACH = 13  # shift beyond which every sample rests on a bound; infinite without bounds
+_LATEST, PATIENCE = 21, 22  # the evaluation with the least residual, and how many there may be after it
 NUMBERS = 24  # the rest is the driver's
 # Places in Search.statistic: multipliers of the last accepted point, those at which sums are wanted, the direction from
 # the one to the other, and how exactly each statistic can be met.
@@ -73,21 +74,35 @@ class Search(NamedTuple):
 @compiled
 def statistics(rows, sums):
     """q = M'S - offset, one number per statistic."""
-    q = -rows.offset
-    for c in range(sums.size):
-        for e in range(rows.start[c], rows.start[c + 1]):
-            q[rows.statistic[e]] += rows.value[e] * sums[c]
+    q, of_part = -rows.offset, over_parts(rows.part, rows.start.size - 1, sums)
+    for p in range(of_part.size):
+        for e in range(rows.start[p], rows.start[p + 1]):
+            q[rows.statistic[e]] += rows.value[e] * of_part[p]
     return q
 
 
-@compiled(borrows=True)
+@compiled(inner=True, borrows=True)
+def _part_shifts(rows, nu, shift):
+    for p in range(shift.size):
+        total = 0.0
+        for e in range(rows.start[p], rows.start[p + 1]):
+            total += rows.value[e] * nu[rows.statistic[e]]
+        shift[p] = total
+
+
+@compiled
 def shifts(rows, nu, shift):
     """shift = M nu, one number per cell."""
+    if rows.part.size == 0:
+        _part_shifts(rows, nu, shift)
+        return
+    own = np.empty(rows.start.size - 1)
+    _part_shifts(rows, nu, own)
     for c in range(shift.size):
-        total = 0.0
-        for e in range(rows.start[c], rows.start[c + 1]):
-            total += rows.value[e] * nu[rows.statistic[e]]
-        shift[c] = total
+        shift[c] = own[rows.part[0, c]]
+    for j in range(1, rows.part.shape[0]):
+        for c in range(shift.size):
+            shift[c] += own[rows.part[j, c]]
 
 
 @compiled(inner=True)
@@ -99,9 +114,44 @@ def gram(rows, slopes):
     return H
 
 
-@compiled(inner=True, borrows=True)
+@compiled(inner=True)
 def _fill_gram(rows, slopes, line, H):
-    """The same into H. line: (K,) zeros, and so again at the end."""
+    """The same into H. line: (K,) zeros, and so again at the end.
+
+    Of cells that are made of parts, half of H is added up part by part: half of what a part has by itself, and, over
+    its cells, what the parts have that come after it. So a cell is met once for every entry, not for every two.
+    """
+    if rows.part.size == 0:
+        _fill_plain_gram(rows, slopes, line, H)
+        return
+    K, parts, several = rows.offset.size, rows.start.size - 1, rows.part.shape[0]
+    statistic, value, of_part = rows.statistic.view(np.uint64), rows.value, over_parts(rows.part, parts, slopes)
+    lines = np.zeros((parts, K))
+    for p in range(parts):
+        for e in range(rows.start[p], rows.start[p + 1]):
+            lines[p, statistic[e]] = 0.5 * of_part[p] * value[e]
+    for j in range(several):
+        for i in range(j + 1, several):
+            for c in range(slopes.size):
+                own, other, slope = lines[rows.part[j, c]], rows.part[i, c], slopes[c]
+                for e in range(rows.start[other], rows.start[other + 1]):
+                    own[statistic[e]] += slope * value[e]
+    H[:] = 0.0
+    for p in range(parts):
+        for e in range(rows.start[p], rows.start[p + 1]):
+            total, own = H[statistic[e]], lines[p]
+            for k in range(K):
+                total[k] += value[e] * own[k]
+    for k in range(K):
+        for i in range(k + 1):
+            both = H[k, i] + H[i, k]
+            H[k, i] = both
+            H[i, k] = both
+
+
+@compiled(inner=True, borrows=True)
+def _fill_plain_gram(rows, slopes, line, H):
+    """The same of cells that are parts of their own."""
     K, G = rows.offset.size, slopes.size
     for k in range(K):
         for i in range(K):
@@ -181,7 +231,7 @@ def _residual(rows, search, q):
     return worst
 
 
-@compiled(borrows=True, later="bool")
+@compiled(later="bool")
 def proves_contradiction(rows, nu, least, most):
     """Whether multipliers prove that no output within its bounds satisfies the rows (Farkas).
 
@@ -194,12 +244,20 @@ def proves_contradiction(rows, nu, least, most):
                 cost = (held_at(rows, f, nu[k] > 0.0, 0.0) + rows.offset[k]) * nu[k]
                 total -= cost
                 size += abs(cost) + abs(rows.offset[k] * nu[k])
-    for c in range(least.size):
-        s, reference = 0.0, 0.0
-        for e in range(rows.start[c], rows.start[c + 1]):
+    push, effort = np.zeros(rows.start.size - 1), np.zeros(rows.start.size - 1)
+    for p in range(push.size):
+        for e in range(rows.start[p], rows.start[p + 1]):
             part = rows.value[e] * nu[rows.statistic[e]]
-            s += part
-            reference += abs(part)
+            push[p] += part
+            effort[p] += abs(part)
+    for c in range(least.size):
+        if rows.part.size == 0:
+            s, reference = push[c], effort[c]
+        else:
+            s, reference = 0.0, 0.0
+            for j in range(rows.part.shape[0]):
+                s += push[rows.part[j, c]]
+                reference += effort[rows.part[j, c]]
         if abs(s) > 1e-12 * reference:
             extreme = s * least[c] if s > 0.0 else s * most[c]
             total += extreme
@@ -287,6 +345,7 @@ def _direction(rows, search, q, target, slopes, b, precision, line, H):
     if number[_STARTED] == 0:
         number[_STARTED] = 1
         number[_BEST] = np.inf
+        number[_LATEST] = number[_EVALUATIONS]
         number[_DAMPING] = _FIRST_DAMPING
     elif number[_ALPHA] == 1.0:
         number[_DAMPING] = max(0.01 * number[_DAMPING], _LEAST_DAMPING)
@@ -351,21 +410,28 @@ def advance(rows, search):
 
     On INFEASIBLE, the trial point is the contradiction.
     """
-    return _advance(rows, search, np.empty(rows.offset.size))
+    parts, of_cell = rows.start.size - 1, search.cell
+    total, size = np.zeros(parts), np.zeros(parts)
+    for j in range(max(rows.part.shape[0], 1)):
+        for c in range(of_cell.shape[1]):
+            p = np.uint32(c) if rows.part.size == 0 else rows.part[j, c]
+            total[p] += of_cell[S, c]
+            # Outputs may have grown, or be small differences of large numbers.
+            size[p] = max(size[p], abs(of_cell[S, c]) + of_cell[D, c] * abs(of_cell[SHIFT, c]))
+    return _advance(rows, search, total, size, np.empty(rows.offset.size))
 
 
 @compiled(inner=True, borrows=True)
-def _advance(rows, search, q):
-    """The same, the statistics in memory that is given."""
+def _advance(rows, search, total, size, q):
+    """The same. total, size: of each part, the sum and the size of the numbers it is made of; q: memory."""
     number, cell, tolerance = search.number, search.cell, search.statistic[TOLERANCE]
     for k in range(q.size):
         q[k] = -rows.offset[k]
-    for c in range(cell.shape[1]):  # outputs may have grown, or be small differences of large numbers
-        total, size = cell[S, c], abs(cell[S, c]) + cell[D, c] * abs(cell[SHIFT, c])
-        for e in range(rows.start[c], rows.start[c + 1]):
+    for p in range(total.size):
+        for e in range(rows.start[p], rows.start[p + 1]):
             k = rows.statistic[e]
-            q[k] += rows.value[e] * total
-            tolerance[k] = max(tolerance[k], 8.0 * UNIT * abs(rows.value[e]) * size)
+            q[k] += rows.value[e] * total[p]
+            tolerance[k] = max(tolerance[k], 8.0 * UNIT * abs(rows.value[e]) * size[p])
     number[_EVALUATIONS] += 1
     residual = _residual(rows, search, q)
     number[_RESIDUAL] = residual
@@ -376,12 +442,13 @@ def _advance(rows, search, q):
         # The best that rounding allows: full steps no longer reduce a residual that is already negligible.
         if residual >= 0.5 * number[_BEST]:
             number[_IDLE] += 1
-        number[_BEST] = min(number[_BEST], residual)
+        if residual < number[_BEST]:
+            number[_BEST], number[_LATEST] = residual, number[_EVALUATIONS]
         if number[_IDLE] > 3 and residual <= _NEGLIGIBLE:
             outcome = DONE
         elif number[_EVALUATIONS] > 4 and proves_contradiction(rows, search.statistic[TRIAL], cell[LEAST], cell[MOST]):
             outcome = INFEASIBLE
-        elif number[_EVALUATIONS] > _MOST_EVALUATIONS:
+        elif number[_EVALUATIONS] > min(number[_LATEST] + number[PATIENCE], _MOST_EVALUATIONS):
             outcome = STALLED
     if outcome == EVALUATE:
         share = -1.0
@@ -476,10 +543,10 @@ def _solve_many(H, rows, pairs, q, v):
 def solve_active(rows, nu, slopes, sums):
     """Multipliers v, one per statistic, with A D A' v = A sums over the active rows A, and zero elsewhere."""
     K = rows.offset.size
-    v, q = np.zeros(K), np.zeros(K)
-    for c in range(sums.size):
-        for e in range(rows.start[c], rows.start[c + 1]):
-            q[rows.statistic[e]] += rows.value[e] * sums[c]
+    v, q, of_part = np.zeros(K), np.zeros(K), over_parts(rows.part, rows.start.size - 1, sums)
+    for p in range(of_part.size):
+        for e in range(rows.start[p], rows.start[p + 1]):
+            q[rows.statistic[e]] += rows.value[e] * of_part[p]
     pairs = active_rows(rows, nu)
     if pairs.shape[1] == 0:
         return v

@@ -1,16 +1,18 @@
 """How ranks begin a projection together: settings compared, labels united, the first sums taken, in one exchange.
 
-Each rank reads its own samples. Then one sum over all ranks carries a header of every rank (a digest of its settings, a
-digest of its labels, the extent of its outputs) and, in the cells of the last batch, counts and the first sums. These
-are good where labels are as they were, as a rule; otherwise a second sum carries them in the cells that were agreed on.
-The first sum has the same size whatever the settings, so that ranks that disagree find out.
+Each rank reads its own samples. Then one exchange carries a header of every rank (a digest of its settings, a digest of
+its labels, the extent of its outputs) and, in the cells of the last batch, what it has. Of few samples on few ranks
+that is the samples themselves: every rank then takes the sums of all, and the solve needs no other exchange. Otherwise
+it is counts and the first sums. Both are good where labels are as they were, as a rule; if they are not, a second
+exchange carries sums in the cells that were agreed on. The first has the same size whatever the settings, so that ranks
+that disagree find out. Sums are whole numbers, so nothing of this shows in the answer.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,66 +21,29 @@ from torch import Tensor
 
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box
-from fairlayer.binding.cells import Cells, Levels, count_cells
-from fairlayer.binding.conditions import Key
-from fairlayer.binding.constraint_set import ConstraintSet, Groupings
+from fairlayer.binding.cells import Levels, count_cells
+from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.exact_sums import LIMBS, PRODUCT_LIMBS, accumulate, carry, round_sums
-from fairlayer.binding.groups import SoftGroup
 from fairlayer.binding.process_group import Ranks
 from fairlayer.binding.shared_labels import digest_of, digits_in, met_labels, moved, place_of, shared_levels
 from fairlayer.binding.system import System, as_numbers, bind_plan, cell_plan
 from fairlayer.errors import InputError, RankError
-from fairlayer.solve.discrepancy import Discrepancy, Logits, check_domain, domain_of, inner_limits
+from fairlayer.solve.discrepancy import Discrepancy, Logits, check_domain, domain_of
 from fairlayer.solve.extremes import common_extreme
+from fairlayer.solve.part import Part, Settings
 from fairlayer.solve.shares import LoopShare, Share, Sizes, TensorShare, sizes_of
 from fairlayer.solve.tensors import has_float64
 from fairlayer.solve.windows import WIDTH, bottom_below
 
 # Places in the header of a rank.
-_SETTINGS, _LABELS, _GUESS, _FAILED, _SAMPLES, _LEAST, _GREATEST, _LARGEST, _HEAVIEST, _LOWEST, _HIGHEST = range(11)
-_HEADER = 11
-_BODY = 2048  # words for counts and sums that are sent along with the headers
+_SETTINGS, _LABELS, _GUESS, _ROWS, _FAILED, _SAMPLES = range(6)
+_LEAST, _GREATEST, _LARGEST, _HEAVIEST, _LOWEST, _HIGHEST = range(6, 12)
+_HEADER = 12
+_ROOM = 2048  # words for counts and sums that are sent along with the headers
+_ROOM_OF_FEW = 4096  # the same for few ranks, which may send their samples
 _FIRST_BOTTOM = -200  # of the windows sent along, good for numbers from 2^-60 to 2^60
 _MODERATE = 2.0**60
 _NONE = np.empty(0)
-
-
-def per_sample(bounds: Any) -> tuple[bool, bool]:
-    """Whether each bound is one number per sample, however many there are."""
-    low, high = (None, None) if bounds is None else bounds
-    return _is_column(low), _is_column(high)
-
-
-def _is_column(side: Any) -> bool:
-    if isinstance(side, Tensor):
-        return side.ndim > 0
-    return not isinstance(side, float | int | None) and np.ndim(side) > 0
-
-
-Settings = tuple[tuple[str, Hashable], ...]  # what has to be the same on all ranks: names and values
-
-
-def shared_settings(
-    z: Tensor, rules: ConstraintSet, box: Box, bounds: Any, targets: Any, **others: Hashable
-) -> Settings:
-    """What has to be the same on all ranks."""
-    sides = zip((box.lo, box.hi), per_sample(bounds), strict=True)
-    tolerances = rules.tolerances()
-    gradients = {
-        "z": z.requires_grad,
-        "tolerances": any(isinstance(tolerance, Tensor) for tolerance in tolerances),
-        "bounds": box.wants_gradient,
-        "targets": isinstance(targets, Tensor) and targets.requires_grad,
-    }
-    grad_enabled = torch.is_grad_enabled()
-    return (
-        ("constraints", rules.key),
-        ("tolerances", tuple(map(float, tolerances))),
-        ("dtype", z.dtype),
-        ("bounds", tuple("one per sample" if per else float(side[0]) for side, per in sides)),
-        ("gradients wanted of", tuple(name for name, wants in gradients.items() if wants and grad_enabled)),
-        *others.items(),
-    )
 
 
 @lru_cache(maxsize=256)
@@ -86,36 +51,31 @@ def _digest(settings: Settings) -> int:
     return digest_of(repr(settings))
 
 
-class Part(NamedTuple):
-    """What a rank brings: its samples as they were read, and the settings that all ranks must share."""
+class Held:
+    """The samples whose sums a rank takes: its own, or those of all ranks where they were sent along.
 
-    z: Tensor  # (n,) contiguous, without a graph; (n, d) where every rank gets all samples
-    box: Box
-    sides: tuple[bool, bool]  # whether each bound is one number per sample
-    weights: np.ndarray | None
-    targets: Any
-    groupings: Groupings
-    keys: tuple[Key, ...]  # of the columns that cells are made of
-    cells: Cells
-    soft: dict[Key, SoftGroup]  # attributes of which only probabilities are known
-    gathers: bool  # whether every rank gets all samples, as sums over cells are not enough
-    has_residuals: bool
-    discrepancy: Discrepancy
-    compiled: bool
-    settings: Settings
+    cell: of each in the whole batch; rows: all that is known of them, rank by rank, where they are those of all.
+    """
 
-    @property
-    def inside(self) -> Box:
-        """The box, less what no response can be."""
-        return self.box.within(*inner_limits(self.discrepancy, self.z.dtype))
+    def __init__(self, part: Part, cell: Any, rows: np.ndarray | None = None):
+        self.part, self.cell, self.rows = part, cell, rows
+
+    @cached_property
+    def share(self) -> Share:
+        """Who takes the sums."""
+        part = self.part
+        return make_share(part.z, self.cell, part.weights, part.box, part.discrepancy, part.compiled)
+
+    def total(self, ranks: Ranks, words: np.ndarray) -> np.ndarray:
+        """Sums over all ranks of what was found in these samples."""
+        return ranks.total(words) if self.rows is None else words
 
 
 class _Draft(NamedTuple):
     """What a rank sent along: its samples in the cells of the last batch."""
 
     levels: Levels
-    cell: Any
-    share: Share | None
+    held: Held
 
 
 class Whole(NamedTuple):
@@ -126,8 +86,9 @@ class Whole(NamedTuple):
     levels: Levels
     cell: Any  # (n,) of this rank's samples
     system: System | None  # weights and targets of this rank's samples, counts and rows of all; None of soft groups
-    share: Share | None  # None where every rank gets all samples
+    held: Held
     counts: list[int]  # samples of every rank
+    mine: slice  # of all samples, rank by rank
     sums: np.ndarray  # (3, G, WIDTH) windows of the outputs without a shift
     bottoms: tuple[int, int]  # of outputs and of slopes in these
     least: np.ndarray  # (G,) what each cell sum can be within the bounds
@@ -148,44 +109,56 @@ def open_batch(ranks: Ranks, rules: ConstraintSet, read: Callable[[], Part]) -> 
         part = read()
         words, draft = _first_words(ranks, part)
     except Exception as error:
-        failure, words = error, np.zeros(ranks.size * _HEADER + _BODY, dtype=np.int64)
+        failure, words = error, _blank(ranks)
         words[ranks.rank * _HEADER + _FAILED] = 1
-    words = ranks.total(words)
-    heads = words[: ranks.size * _HEADER].reshape(ranks.size, _HEADER)
+    parts, heads_end = ranks.parts(words), ranks.size * _HEADER
+    heads = parts[:, :heads_end].sum(axis=0).reshape(ranks.size, _HEADER)
     if part is None or failure is not None or heads[:, _FAILED].any():
         raise _failed(ranks, failure)
     if len(set(heads[:, _SETTINGS].tolist())) > 1:
         raise _disagreement(ranks.from_each({name: repr(value) for name, value in part.settings}))
-    return _agreed(ranks, rules, part, draft, heads, words[ranks.size * _HEADER :])
+    return _agreed(ranks, rules, part, draft, heads, parts[:, heads_end:])
+
+
+def _room(ranks: Ranks) -> int:
+    """Words beside the headers in the first exchange."""
+    return _ROOM_OF_FEW if ranks.few else _ROOM
+
+
+def _blank(ranks: Ranks) -> np.ndarray:
+    return np.zeros(ranks.size * _HEADER + _room(ranks), dtype=np.int64)
 
 
 def _first_words(ranks: Ranks, part: Part) -> tuple[np.ndarray, _Draft | None]:
-    """This rank's header; and its sums, in the cells of the last batch with these settings."""
-    words = np.zeros(ranks.size * _HEADER + _BODY, dtype=np.int64)
-    head = words[ranks.rank * _HEADER : (ranks.rank + 1) * _HEADER]
+    """This rank's header; and its samples or their sums, in the cells of the last batch with these settings."""
+    words = _blank(ranks)
+    head, body = words[ranks.rank * _HEADER :][:_HEADER], words[ranks.size * _HEADER :]
     head[_SETTINGS] = settings = _digest(part.settings)
     head[_LABELS] = _own_labels(part.cells.levels)[1]
     head[_SAMPLES] = len(part.z)
     head[_LEAST:].view(np.float64)[:] = extents = _extents(part)
-    sizes = sizes_of(part.discrepancy, extents[_LARGEST - _LEAST], extents[_HEAVIEST - _LEAST])
-    guess, digest = ranks.labels.last.get(settings, (None, 0))
-    place = None if guess is None else place_of(part.cells.levels, _kinds(part.cells.levels), guess)
+    guess = ranks.labels.last.get(settings)
+    place = None if guess is None else place_of(part.cells.levels, _kinds(part.cells.levels), guess.levels)
     if guess is None or place is None:
         return words, None
-    layout, size = _Layout(part), _size(guess)
-    if size * layout.width > _BODY:
+    held, layout, size = _placed(part, place), _Layout(part), _size(guess.levels)
+    if guess.few and len(part.z) * part.width <= len(body):
+        part.put_rows(held.cell, _rows_in(body, len(part.z), part.width))
+        head[_ROWS] = 1
+    elif size * layout.width <= len(body):
+        sizes = sizes_of(part.discrepancy, extents[_LARGEST - _LEAST], extents[_HEAVIEST - _LEAST])
+        sums = layout.fill(held, size, sizes, (_FIRST_BOTTOM, _FIRST_BOTTOM))
+        body[: sums.size] = sums.reshape(-1)
+    else:
         return words, None
-    head[_GUESS] = digest
-    draft = _Draft(guess, *_placed(part, place))
-    body = layout.fill(part, draft.cell, draft.share, size, sizes, (_FIRST_BOTTOM, _FIRST_BOTTOM))
-    words[ranks.size * _HEADER :][: body.size] = body.reshape(-1)
-    return words, draft
+    head[_GUESS] = guess.digest
+    return words, _Draft(guess.levels, held)
 
 
 def _agreed(
     ranks: Ranks, rules: ConstraintSet, part: Part, draft: _Draft | None, heads: np.ndarray, sent: np.ndarray
 ) -> Whole:
-    """The whole batch, of headers that agree."""
+    """The whole batch, of headers that agree. sent: what came along with them, in parts that add up."""
     own, _ = _own_labels(part.cells.levels)
     labels = ranks.labels.unite(own, heads[:, _LABELS].tolist(), ranks.from_each)
 
@@ -193,13 +166,15 @@ def _agreed(
         return digits_in(part.cells.levels, labels)[part.cells.samples > 0]
 
     levels = shared_levels(labels, occupied, ranks.from_each)
-    ranks.labels.remember(int(heads[0, _SETTINGS]), levels)
+    counts = heads[:, _SAMPLES].tolist()
+    few = ranks.few and max(counts) * part.width <= _room(ranks)
+    ranks.labels.remember(int(heads[0, _SETTINGS]), levels, few)
 
     every = heads.view(np.float64).tolist()
-    some = [numbers for numbers, count in zip(every, heads[:, _SAMPLES].tolist(), strict=True) if count]
-    least, lowest = (min((numbers[at] for numbers in some), default=0.0) for at in (_LEAST, _LOWEST))
-    greatest, highest = (max((numbers[at] for numbers in some), default=0.0) for at in (_GREATEST, _HIGHEST))
-    largest, heaviest = (max(numbers[at] for numbers in every) for at in (_LARGEST, _HEAVIEST))
+    some = [numbers for numbers, count in zip(every, counts, strict=True) if count]
+    by_place = list(zip(*some, strict=True)) or [(0.0,)] * _HEADER
+    least, lowest = min(by_place[_LEAST]), min(by_place[_LOWEST])
+    greatest, highest, largest, heaviest = (max(by_place[at]) for at in (_GREATEST, _HIGHEST, _LARGEST, _HEAVIEST))
     bottoms = (_FIRST_BOTTOM, _FIRST_BOTTOM)
     sizes = sizes_of(part.discrepancy, largest, heaviest)
     moderate = all(1.0 / _MODERATE <= (size or 1.0) <= _MODERATE for size in sizes)
@@ -208,16 +183,21 @@ def _agreed(
 
     size, layout = _size(levels), _Layout(part)
     if draft is not None and draft.levels == levels:
-        cell, share = draft.cell, draft.share
+        held = draft.held
     else:
         place = place_of(part.cells.levels, _kinds(part.cells.levels), levels)
         assert place is not None  # the union has the labels of every rank
-        cell, share = _placed(part, place)
-    guesses = set(heads[:, _GUESS].tolist())
-    if moderate and draft is not None and draft.levels == levels and len(guesses) == 1:
-        body = sent[: size * layout.width].reshape(size, layout.width)
+        held = _placed(part, place)
+    cell = held.cell
+    as_guessed = draft is not None and draft.levels == levels and len(set(heads[:, _GUESS].tolist())) == 1
+    if as_guessed and heads[:, _ROWS].all():
+        rows = np.concatenate([_rows_in(words, n, part.width) for words, n in zip(sent, counts, strict=True)])
+        held = Held(*part.with_rows(rows), rows)
+        body = layout.fill(held, size, sizes, bottoms)
+    elif as_guessed and moderate and not heads[:, _ROWS].any():
+        body = sent[:, : size * layout.width].sum(axis=0).reshape(size, layout.width)
     else:
-        body = ranks.total(layout.fill(part, cell, share, size, sizes, bottoms))
+        body = ranks.total(layout.fill(held, size, sizes, bottoms))
 
     count = body[:, 0].astype(np.float64)
     weight = count if part.weights is None else layout.totals(body, "weight")[0]
@@ -232,8 +212,9 @@ def _agreed(
         levels,
         cell,
         system,
-        share,
-        heads[:, _SAMPLES].tolist(),
+        held,
+        counts,
+        slice(sum(counts[: ranks.rank]), sum(counts[: ranks.rank + 1])),
         np.ascontiguousarray(layout.of(body, "sums").reshape(size, 0 if part.gathers else 3, WIDTH).transpose(1, 0, 2)),
         bottoms,
         layout.extreme(body, "least", weight, lowest, -math.inf),
@@ -245,12 +226,14 @@ def _agreed(
     )
 
 
-def _placed(part: Part, place: np.ndarray) -> tuple[Any, Share | None]:
+def _rows_in(body: np.ndarray, n: int, width: int) -> np.ndarray:
+    """The words of a rank that are rows of its samples."""
+    return body[: n * width].view(np.float64).reshape(n, width)
+
+
+def _placed(part: Part, place: np.ndarray) -> Held:
     """The samples of a rank in the cells of the whole batch."""
-    cell = moved(part.cells.cell, place)
-    if part.gathers:
-        return cell, None
-    return cell, make_share(part.z, cell, part.weights, part.box, part.discrepancy, part.compiled)
+    return Held(part, moved(part.cells.cell, place))
 
 
 def make_share(
@@ -287,15 +270,13 @@ class _Layout:
         """The words of one kind."""
         return body[:, self.at[name]]
 
-    def fill(
-        self, part: Part, cell: Any, share: Share | None, size: int, sizes: Sizes, bottoms: tuple[int, int]
-    ) -> np.ndarray:
-        """(size, width) what a rank sends of its samples, whose cells are numbered as in the whole batch."""
-        index = as_numpy(cell).astype(np.int32, copy=False)
+    def fill(self, held: Held, size: int, sizes: Sizes, bottoms: tuple[int, int]) -> np.ndarray:
+        """(size, width) counts and sums of samples, whose cells are numbered as in the whole batch."""
+        part, index = held.part, as_numpy(held.cell).astype(np.int32, copy=False)
         body = np.zeros((size, self.width), dtype=np.int64)
         body[:, 0] = count_cells(index, size)
-        if share is not None:
-            windows = share.sums(np.zeros(size), sizes, bottoms, False, True)
+        if not part.gathers:
+            windows = held.share.sums(np.zeros(size), sizes, bottoms, False, True)
             self.of(body, "sums")[:] = windows.transpose(1, 0, 2).reshape(size, 3 * WIDTH)
         weights = _NONE if part.weights is None else part.weights
         if "weight" in self.at:

@@ -20,6 +20,7 @@ from fairlayer.solve.families import largest_excess, pair_gram, worst_row
 from fairlayer.solve.loops import gather, measure, start_solve, take_sums, write
 from fairlayer.solve.newton import (
     ABSOLUTE,
+    PATIENCE,
     SHIFT,
     SQUARE,
     TRIAL,
@@ -79,13 +80,14 @@ def _widened(rows, excess):
     for f in range(family.shape[1]):
         family[LOWER, f] -= excess
         family[UPPER, f] += excess
-    return Rows(rows.start, rows.statistic, rows.value, rows.offset, rows.present, rows.first, family)
+    return Rows(rows.start, rows.statistic, rows.value, rows.offset, rows.present, rows.first, family, rows.part)
 
 
 @compiled
 def _project(samples, rows, count, weight, start):
     """The projection onto rows, but for its writing: (whether it was found, multipliers, shifts, slopes)."""
     solve = start_solve(SQUARED, samples, rows, count, weight, start, UNIT)
+    solve.search.number[PATIENCE] = np.inf  # there is no other way
     of_cell, request = solve.search.cell, MEASURE
     while request in (SUMS, MEASURE):
         if request == SUMS:

@@ -49,13 +49,19 @@ class RankPasses:
     """Passes over the samples of all ranks."""
 
     def __init__(self, ranks: Ranks, whole: Whole, dtype: torch.dtype, discrepancy: Discrepancy):
-        assert whole.share is not None
-        self.ranks, self.whole, self.share, self.discrepancy = ranks, whole, whole.share, discrepancy
-        self.G, self.weights = len(whole.least), whole.part.weights
+        self.ranks, self.whole, self.held, self.discrepancy = ranks, whole, whole.held, discrepancy
+        self.G, self.weights = len(whole.least), whole.held.part.weights
         self.both = dtype != torch.float64  # outputs are rounded when they are written
         self.at = np.zeros(self.G)  # the shifts at which sums were taken last
         self.taken, self.bottoms = self._as_floats(whole.sums, whole.bottoms), whole.bottoms
-        self.value: Tensor | None = None
+        self.written: Tensor | None = None  # by the samples held
+
+    @property
+    def value(self) -> Tensor | None:
+        """The outputs of this rank."""
+        if self.written is None or self.held.rows is None:
+            return self.written
+        return self.written[self.whole.mine].clone()
 
     def answer(self, request: int, of_cell: np.ndarray) -> None:
         """Take the sums that are asked for, unless they are known."""
@@ -63,7 +69,7 @@ class RankPasses:
             if self.weights is not None:  # without weights they are exact as they are
                 self._exact(of_cell)
             return
-        if request != MEASURE and not np.array_equal(of_cell[SHIFT], self.at):
+        if request != MEASURE and not (of_cell[SHIFT] == self.at).all():
             self._take(of_cell[SHIFT])
         outputs, slopes = (OUTPUTS, OUTPUT_SLOPES) if request == SUMS else (WRITTEN, SLOPES)
         of_cell[S], of_cell[D] = self.taken[outputs], self.taken[slopes]
@@ -72,7 +78,7 @@ class RankPasses:
             # Aim inside by all that rounding can do, as a second attempt takes as many exchanges as the first.
             of_cell[SQUARE] = np.where(of_cell[COUNT] > 0, np.inf, 0.0)
         if request == WRITE:
-            self.value = self.share.write(of_cell[SHIFT])
+            self.written = self.held.share.write(of_cell[SHIFT])
             of_cell[ERROR] = sum_errors(of_cell[S], of_cell[COUNT], self.bottoms[0])
             if self.weights is not None:  # the product with the weight is rounded
                 of_cell[ERROR] += 1.01 * UNIT * self.taken[ABSOLUTE]
@@ -82,8 +88,8 @@ class RankPasses:
         largest = largest_output(self.discrepancy, whole.largest, whole.extent[1], whole.limits[1], furthest)
         sizes = sizes_of(self.discrepancy, 2.0 * largest, whole.heaviest)
         self.bottoms = bottom_below(sizes[0]), bottom_below(sizes[1])
-        windows = self.share.sums(shift, sizes, self.bottoms, self.both, self.weights is not None)
-        self.taken = self._as_floats(self.ranks.total(windows), self.bottoms)
+        windows = self.held.share.sums(shift, sizes, self.bottoms, self.both, self.weights is not None)
+        self.taken = self._as_floats(self.held.total(self.ranks, windows), self.bottoms)
         self.at = shift.copy()
 
     def _as_floats(self, windows: np.ndarray, bottoms: tuple[int, int]) -> np.ndarray:
@@ -97,10 +103,10 @@ class RankPasses:
 
     def _exact(self, of_cell: np.ndarray) -> None:
         limbs = np.zeros((self.G, PRODUCT_LIMBS), dtype=np.int64)
-        values = as_numpy(self.value).astype(np.float64)
-        accumulate(values, as_numpy(self.whole.cell).astype(np.int32, copy=False), self.weights, limbs)
+        values = as_numpy(self.written).astype(np.float64)
+        accumulate(values, as_numpy(self.held.cell).astype(np.int32, copy=False), self.weights, limbs)
         carry(limbs)
-        round_sums(self.ranks.total(limbs), of_cell[S], of_cell[ERROR])
+        round_sums(self.held.total(self.ranks, limbs), of_cell[S], of_cell[ERROR])
 
 
 def solve_ranks(task: Task, whole: Whole, relax: bool = False) -> tuple[Result, float]:
@@ -152,7 +158,7 @@ def _solve_gathered(task: Task, whole: Whole, relax: bool) -> tuple[Result, floa
     batch = gather(ranks, whole)
     found: Any = None
     if ranks.rank == 0:
-        z = torch.from_numpy(batch.z.copy()).to(task.z.dtype)
+        z = batch.z.cpu()
         alone = Task(z, batch.system, batch.box, task.discrepancy, is_compiled(z, task.discrepancy))
         try:
             found = solve(alone, relax)

@@ -20,7 +20,7 @@ import numpy as np
 
 from fairlayer.binding.exact_sums import UNIT
 from fairlayer.compiled import compiled
-from fairlayer.solve.simplex_passes import ENTROPY, gather, measure, slope_times, spread
+from fairlayer.solve.simplex_passes import ENTROPY, gather, measure, slopes_times, spread
 from fairlayer.solve.simplex_step import EQUAL, center, gram, guess, interior, settle, solve_active
 
 SOLVED, UNSOLVED = 0, 1
@@ -37,24 +37,16 @@ def pull_back(kind, z, cell, weight, share, rows, y, gram, side, family, gradien
     """Fill `out` (n, d), the gradient with respect to z. y: the responses; gradient: with respect to them."""
     start, statistic, entry = rows
     (n, d), G, K = y.shape, start.size - 1, family.size
-    total, correction = np.zeros((G, d)), np.zeros((G, d))
-    for i in range(n):
-        slope_times(kind, y[i], gradient[i], out[i])
-        sums = total[cell[i]]
-        for j in range(d):
-            sums[j] += out[i, j]
+    total, correction = np.empty((G, d)), np.zeros((G, d))
+    slopes_times(kind, y, cell, weight, share, gradient, correction, out, total)
     b = gather(start, statistic, entry, total, K).reshape(K * d)
     nu, half, middle = np.zeros((K, d)), np.zeros(K * d), np.empty(K * d)
     for _ in range(2):  # again, for what the ridge has left
         solve_active(gram, b, half, family, side, nu.reshape(K * d), middle)
     spread(start, statistic, entry, nu, correction)
-    left = np.empty(d)
-    for i in range(n):
-        less, w = correction[cell[i]], weight[i] if weight.size > 0 else share
-        for j in range(d):
-            left[j] = gradient[i, j] - w * less[j]
-        slope_times(kind, y[i], left, out[i])
-        if kind == ENTROPY:  # the sensitivity to z is the slope over z
+    slopes_times(kind, y, cell, weight, share, gradient, correction, out, total)
+    if kind == ENTROPY:  # the sensitivity to z is the slope over z
+        for i in range(n):
             for j in range(d):
                 out[i, j] /= z[i, j]
 

@@ -15,18 +15,10 @@ ENTROPY, SQUARED = 0, 1
 _FURTHEST = 600.0  # shifts between classes, beyond which exp(-s) is nothing
 
 
-@compiled(small=True)
-def respond(kind, z, shift, factor, y):
-    """Fill y, the response of one sample; return d(y, z) + s.y, and the size of its support."""
+@compiled(small=True, borrows=True)
+def _nearest(z, shift, y):
+    """Fill y, the point of the simplex nearest to z - s; return |y - z|^2 / 2 + s.y, and the size of its support."""
     d = z.size
-    if kind == ENTROPY:
-        total = 0.0
-        for j in range(d):
-            y[j] = z[j] * factor[j]
-            total += y[j]
-        for j in range(d):
-            y[j] /= total
-        return -np.log(total), d
     above, size, top = 0.0, d, -np.inf
     for j in range(d):
         y[j] = z[j] - shift[j]
@@ -38,18 +30,16 @@ def respond(kind, z, shift, factor, y):
     while True:  # leave out what the threshold makes negative, until nothing is
         above, left = 0.0, 0
         for j in range(d):
-            if y[j] > theta:
-                above += y[j]
-                left += 1
+            inside = y[j] > theta
+            above += y[j] if inside else 0.0
+            left += inside
         if left >= size or left == 0:
             break
         size, theta = left, (above - 1.0) / left
-    value = 0.0
+    value, size = 0.0, 0
     for j in range(d):
         y[j] = max(y[j] - theta, 0.0)
         value += 0.5 * (y[j] - z[j]) ** 2 + shift[j] * y[j]
-    size = 0
-    for j in range(d):
         size += y[j] > 0.0
     return value, size
 
@@ -74,26 +64,31 @@ def measure(kind, z, cell, weight, share, shift, S, D):
 
     weight: of each sample, or empty where each has the same `share`.
     """
+    (G, d), y = S.shape, np.empty(S.shape[1])
     S[:], D[:] = 0.0, 0.0
     if kind == ENTROPY:
         factor, base = factors(shift)
-        value = _sum_entropy(z, cell, weight, share, factor, base, S, D)
+        value = _sum_entropy(z, cell, weight, share, factor, base, S, D, y)
     else:
-        value = _sum_squared(z, cell, weight, share, shift, S, D)
-    for c in range(S.shape[0]):
-        for j in range(S.shape[1]):
+        whole = np.zeros(G)
+        value = _sum_squared(z, cell, weight, share, shift, S, D, whole, y)
+    for c in range(G):
+        for j in range(d):
             if kind == ENTROPY:
                 D[c, j, j] += S[c, j]
+            else:
+                D[c, j, j] += whole[c]
+                for k in range(j + 1):
+                    D[c, j, k] -= whole[c] / d
             for k in range(j):
                 D[c, k, j] = D[c, j, k]
     return value
 
 
-@compiled(reorder=True, inner=True)
-def _sum_entropy(z, cell, weight, share, factor, base, S, D):
+@compiled(reorder=True, inner=True, borrows=True)
+def _sum_entropy(z, cell, weight, share, factor, base, S, D, y):
     """Add up responses, and less the products of them; of equal weights, many logarithms are taken as one."""
-    d, y = z.shape[1], np.empty(z.shape[1])
-    value, product = 0.0, 1.0
+    d, value, product = z.shape[1], 0.0, 1.0
     for i in range(z.shape[0]):
         c, total = cell[i], 0.0
         of_cell, sums, products = factor[c], S[c], D[c]
@@ -119,23 +114,25 @@ def _sum_entropy(z, cell, weight, share, factor, base, S, D):
     return value - share * np.log(product)
 
 
-@compiled(inner=True)
-def _sum_squared(z, cell, weight, share, shift, S, D):
-    """Add up responses, and their slopes."""
-    d, y, value = z.shape[1], np.empty(z.shape[1]), 0.0
+@compiled(inner=True, borrows=True)
+def _sum_squared(z, cell, weight, share, shift, S, D, whole, y):
+    """Add up responses, and their slopes; of samples with all classes in their support, weights alone."""
+    d, value = z.shape[1], 0.0
     for i in range(z.shape[0]):
         c = cell[i]
         w = weight[i] if weight.size > 0 else share
-        least, size = respond(SQUARED, z[i], shift[c], shift[c], y)
+        least, size = _nearest(z[i], shift[c], y)
         value += w * least
-        part = w / size
+        for j in range(d):
+            S[c, j] += w * y[j]
+        if size == d:
+            whole[c] += w
+            continue
         for j in range(d):
             if y[j] > 0.0:
-                S[c, j] += w * y[j]
                 D[c, j, j] += w
                 for k in range(j + 1):
-                    if y[k] > 0.0:
-                        D[c, j, k] -= part
+                    D[c, j, k] -= w / size if y[k] > 0.0 else 0.0
     return value
 
 
@@ -143,25 +140,43 @@ def _sum_squared(z, cell, weight, share, shift, S, D):
 def write(kind, z, cell, shift, out):
     """Fill `out` (n, d) with the responses."""
     factor, _ = factors(shift)
+    _write(kind, z, cell, shift, factor, out)
+
+
+@compiled(inner=True, borrows=True)
+def _write(kind, z, cell, shift, factor, out):
     for i in range(z.shape[0]):
-        respond(kind, z[i], shift[cell[i]], factor[cell[i]], out[i])
+        c, total = cell[i], 0.0
+        if kind != ENTROPY:
+            _nearest(z[i], shift[c], out[i])
+            continue
+        for j in range(z.shape[1]):
+            out[i, j] = z[i, j] * factor[c, j]
+            total += out[i, j]
+        for j in range(z.shape[1]):
+            out[i, j] /= total
 
 
-@compiled(small=True)
-def slope_times(kind, y, g, out):
-    """Fill `out` with the slope of one sample, whose response is y, times g."""
-    mean, size = 0.0, 0
-    for j in range(y.size):
-        if kind == ENTROPY:
-            mean += y[j] * g[j]
-        elif y[j] > 0.0:
-            mean += g[j]
-            size += 1
-    if kind != ENTROPY:
-        mean /= size
-    for j in range(y.size):
-        slope = y[j] if kind == ENTROPY else 1.0 if y[j] > 0.0 else 0.0
-        out[j] = slope * (g[j] - mean)
+@compiled(inner=True, borrows=True)
+def slopes_times(kind, y, cell, weight, share, gradient, less, out, total):
+    """Fill `out` (n, d), the slopes of responses y times (gradient - weight * less of the cell), and its sums."""
+    total[:] = 0.0
+    for i in range(y.shape[0]):
+        c, mean, size = cell[i], 0.0, 0
+        w = weight[i] if weight.size > 0 else share
+        for j in range(y.shape[1]):
+            out[i, j] = gradient[i, j] - w * less[c, j]
+            if kind == ENTROPY:
+                mean += y[i, j] * out[i, j]
+            elif y[i, j] > 0.0:
+                mean += out[i, j]
+                size += 1
+        if kind != ENTROPY:
+            mean /= size
+        for j in range(y.shape[1]):
+            slope = y[i, j] if kind == ENTROPY else 1.0 if y[i, j] > 0.0 else 0.0
+            out[i, j] = slope * (out[i, j] - mean)
+            total[c, j] += out[i, j]
 
 
 @compiled(small=True)

@@ -177,9 +177,10 @@ def interior(H, b, half, family, x, side):
         stiff += H[v, v] / m
     # Slacks that are right for means in the middle, and multipliers large enough for the first step to take them there.
     scale = 2.0 * furthest / stiff
-    up, down = half.copy(), half.copy()
-    more, less = np.full(m, scale), np.full(m, scale)
-    aim, first, step = 0.1, half.max() * scale, 1.0
+    now, change = np.empty((4, m)), np.empty((4, m))
+    now[:2], now[2:] = half, scale
+    up, down, more, less = now[0], now[1], now[2], now[3]
+    aim, first = 0.1, half.max() * scale
     A, r = np.empty((size, size)), np.empty(size)
     beyond, below, u = np.empty(m), np.empty(m), np.empty(m)
     x[:] = 0.0
@@ -217,38 +218,24 @@ def interior(H, b, half, family, x, side):
             else:
                 r[v] = u[v]
         move = np.linalg.solve(A, r)
-        longest = 1.0
+        step = 1.0
         for v in range(m):
             if half[v] > EQUAL:
-                change = move[m + family[v // d] * d + v % d]
+                falls = move[m + family[v // d] * d + v % d]
                 for k in range(m):
-                    change += H[v, k] * move[k]
-                d_up, d_down = beyond[v] + change, below[v] - change
-                d_more = (target - up[v] * more[v] - more[v] * d_up) / up[v]
-                d_less = (target - down[v] * less[v] - less[v] * d_down) / down[v]
-                if d_up < 0.0:
-                    longest = min(longest, -0.995 * up[v] / d_up)
-                if d_down < 0.0:
-                    longest = min(longest, -0.995 * down[v] / d_down)
-                if d_more < 0.0:
-                    longest = min(longest, -0.995 * more[v] / d_more)
-                if d_less < 0.0:
-                    longest = min(longest, -0.995 * less[v] / d_less)
-        step = longest
+                    falls += H[v, k] * move[k]
+                change[0, v], change[1, v] = beyond[v] + falls, below[v] - falls
+                for k in range(2):
+                    change[2 + k, v] = (target - now[2 + k, v] * (now[k, v] + change[k, v])) / now[k, v]
+                for k in range(4):
+                    if change[k, v] < 0.0:
+                        step = min(step, -0.995 * now[k, v] / change[k, v])
         if not step > 1e-12:
             break
         for v in range(m):
             if half[v] > EQUAL:
-                change = move[m + family[v // d] * d + v % d]
-                for k in range(m):
-                    change += H[v, k] * move[k]
-                d_up, d_down = beyond[v] + change, below[v] - change
-                d_more = (target - up[v] * more[v] - more[v] * d_up) / up[v]
-                d_less = (target - down[v] * less[v] - less[v] * d_down) / down[v]
-                up[v] = max(up[v] + step * d_up, 1e-300)
-                down[v] = max(down[v] + step * d_down, 1e-300)
-                more[v] = max(more[v] + step * d_more, 1e-300)
-                less[v] = max(less[v] + step * d_less, 1e-300)
+                for k in range(4):
+                    now[k, v] = max(now[k, v] + step * change[k, v], 1e-300)
                 x[v] = more[v] - less[v]
             else:
                 x[v] += step * move[v]

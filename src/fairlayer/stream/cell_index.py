@@ -42,15 +42,21 @@ class CellIndex:
     """Cells met so far. `digits[c, j]` is the position of cell c's label in `labels[j]`.
 
     levels: all labels that attributes can have, where others are to be refused. output: what one of several outputs is
-    called in the names of rows. width: how many outputs a sample has, known from the first batch on.
+    called in the names of rows, by its number or by its name in outputs. width: how many outputs a sample has, known
+    from the first batch on.
     """
 
     def __init__(
-        self, rules: ConstraintSet, levels: Mapping[Name, Sequence[Label]] | None = None, output: str = "output"
+        self,
+        rules: ConstraintSet,
+        levels: Mapping[Name, Sequence[Label]] | None = None,
+        output: str = "output",
+        outputs: Sequence[str] = (),
     ):
         self.rules = rules
         self.levels = levels
         self.output = output
+        self.outputs = outputs
         self.width = 1
         self.names: tuple[Name, ...] | None = None
         self.keys: tuple[Key, ...] = ()
@@ -182,7 +188,9 @@ class CellIndex:
             plan = make_plan(self.rules, groupings, grid, len(digits), known)
             if self.width > 1:
                 output = np.arange(len(digits)) % self.width
-                each = [(output == j, f"{self.output} {j}") for j in range(self.width)]
+                each = [
+                    (output == j, f"{self.output} {name}") for j, name in enumerate(self.outputs or range(self.width))
+                ]
                 plan = RowPlan([family.of_column(*one) for one in each for family in plan.families], len(digits))
             self._plan = plan
         return self._plan

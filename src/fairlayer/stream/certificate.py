@@ -14,7 +14,6 @@ from fairlayer.stream.agreement import correlation
 from fairlayer.stream.cell_sums import RAW
 from fairlayer.stream.ledger import Ledger
 from fairlayer.stream.promise import Promise, decision_promises
-from fairlayer.stream.settings import Settings
 
 _LEAST, _MOST, _MEAN, _GAP, _BATCHES = range(5)  # places in a row's shares, see kernels.note_shares
 
@@ -117,6 +116,11 @@ class Certificate:
         """Whether every pooled gap is known, and within what is promised of it now."""
         return all(report.kept for report in self.constraints)
 
+    @property
+    def broken(self) -> bool:
+        """Whether some pooled gap is known, and beyond what is promised of it now."""
+        return any(report.gap is not None and not report.kept for report in self.constraints)
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {**asdict(self), "satisfied": self.satisfied, "kept": self.kept}
@@ -163,9 +167,9 @@ class Certificate:
         return "\n".join(lines)
 
 
-def certify(name: str, settings: Settings, ledger: Ledger, head: tuple[int, str]) -> Certificate:
+def certify(name: str, ledger: Ledger, head: tuple[int, str]) -> Certificate:
     """Draw up the certificate of a stream. head: number and hash of the last entry of its log."""
-    numbers = ledger.account.numbers
+    settings, numbers = ledger.settings, ledger.account.numbers
     samples, (early, later) = numbers["samples"], ledger.account.moments.tolist()
     algorithm = settings.policy == "primal-dual"
     average = numbers["weighted_gap"] / numbers["judged"] if numbers["judged"] else 0.0
@@ -175,7 +179,7 @@ def certify(name: str, settings: Settings, ledger: Ledger, head: tuple[int, str]
         samples=int(samples),
         batches=int(numbers["batches"]),
         waiting=int(ledger.account.count[ledger.book.waiting()].sum()) // ledger.book.width,
-        constraints=report_constraints(settings, ledger),
+        constraints=report_constraints(ledger),
         groups=report_groups(ledger),
         changed=numbers["changed"] / max(samples, 1.0),
         mean_change=numbers["change"] / max(samples, 1.0),
@@ -201,15 +205,13 @@ def certify(name: str, settings: Settings, ledger: Ledger, head: tuple[int, str]
     )
 
 
-def report_constraints(settings: Settings, ledger: Ledger) -> tuple[ConstraintReport, ...]:
+def report_constraints(ledger: Ledger) -> tuple[ConstraintReport, ...]:
     """Each constraint now."""
-    reports = []
+    reports, settings = [], ledger.settings
     promises: list[Promise | None] = [None] * len(settings.tolerances)
     if settings.quantity.threshold is not None:
-        promises = decision_promises(ledger, len(settings.tolerances))
-    for position, (constraint, gap) in enumerate(
-        zip(settings.rules.constraints, largest_gaps(settings, ledger), strict=True)
-    ):
+        promises = decision_promises(ledger)
+    for position, (constraint, gap) in enumerate(zip(settings.rules.constraints, largest_gaps(ledger), strict=True)):
         largest = ledger.account.largest[position] if gap is not None else None
         tolerance = settings.tolerances[position]
         title = str(constraint.name or getattr(constraint, "title", type(constraint).__name__))
@@ -220,10 +222,10 @@ def report_constraints(settings: Settings, ledger: Ledger) -> tuple[ConstraintRe
     return tuple(reports)
 
 
-def largest_gaps(settings: Settings, ledger: Ledger) -> tuple[float | None, ...]:
+def largest_gaps(ledger: Ledger) -> tuple[float | None, ...]:
     """The largest pooled gap of each constraint now; None where there is nothing to compare."""
     view, plan = ledger.view(), ledger.book.plan
-    gaps = view.largest(ledger.statistics(), len(settings.tolerances))
+    gaps = view.largest(ledger.statistics(), len(ledger.settings.tolerances))
     compared = {
         family.owner
         for family, begin in zip(plan.families, plan.begin.tolist(), strict=False)
@@ -234,7 +236,7 @@ def largest_gaps(settings: Settings, ledger: Ledger) -> tuple[float | None, ...]
 
 def report_groups(ledger: Ledger) -> tuple[GroupReport, ...]:
     """Each group that has decisions."""
-    account, plan, measure = ledger.account, ledger.book.plan, ledger.quantity.measure
+    account, plan, measure = ledger.account, ledger.book.plan, ledger.settings.quantity.measure
     sums = [plan.totals(each).tolist() for each in (account.count, account.total, account.cells["sums"][:, RAW])]
     return tuple(
         GroupReport(label, int(count), total / count, raw / count, measure)

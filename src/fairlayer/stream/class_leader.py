@@ -56,6 +56,8 @@ def coming_points(ring, ring_count, past, future, classes):
 class ClassLeader(Leader):
     """The leader of one stream of class probabilities."""
 
+    margin = 0.8  # more than for one output: several classes may make a repair necessary
+
     def resolve(self, box: Box) -> None:
         """Find the prices anew: project what is expected, with the ledger as an offset."""
         cells, plan, classes = self.account.cells, self.book.plan, self.book.width

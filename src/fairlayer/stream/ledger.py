@@ -11,15 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.binding.bounds import Box, read_bounds
+from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.conditions import condition_columns
-from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import Column
 from fairlayer.binding.row_plan import PresentRows, RowPlan
 from fairlayer.constraints.plain_data import Label, Name
-from fairlayer.solution import Status, StreamFacts
+from fairlayer.solution import Facts, Status
 from fairlayer.solve.class_rows import column_cells
-from fairlayer.solve.smooth import SQUARED
 from fairlayer.stream.agreement import note_raw
 from fairlayer.stream.cell_index import LABELLED, CellIndex
 from fairlayer.stream.cell_sums import (
@@ -38,7 +36,7 @@ from fairlayer.stream.fair_rounding import limit_units
 from fairlayer.stream.kernels import history, note_shares, pooled_statistics, settle
 from fairlayer.stream.leader import Leader
 from fairlayer.stream.policies import Outcome
-from fairlayer.stream.quantity import Quantity
+from fairlayer.stream.settings import Settings
 from fairlayer.stream.store import Pending
 from fairlayer.stream.threshold_leader import ThresholdLeader
 
@@ -49,24 +47,12 @@ _NO_SHARES = [1.0, 0.0, 0.0, 0.0, 0.0]  # of a row before its first batch, see k
 class Ledger:
     """All that was emitted, by cell, and what follows from it."""
 
-    def __init__(
-        self,
-        rules: ConstraintSet,
-        tolerances: tuple[float, ...],
-        bounds: Any,
-        levels: Mapping[Name, Sequence[Label]] | None = None,
-        kind: int = SQUARED,
-        simplex: bool = False,
-    ):
-        """kind: of discrepancy, as compiled loops have it; simplex: outputs are probabilities of several classes."""
-        self.rules = rules
-        self.tolerances = tolerances
-        self.bounds = bounds
-        self.quantity = Quantity.of(rules)
-        self.simplex = simplex
-        self.book = CellIndex(rules, levels, "class" if simplex else "output")
+    def __init__(self, settings: Settings, levels: Mapping[Name, Sequence[Label]] | None = None):
+        """levels: all labels that attributes can have, where others are to be refused."""
+        self.settings = settings
+        column = "class" if settings.simplex else "output"
+        self.book = CellIndex(settings.rules, levels, column, settings.classes)
         self.account = CellSums(self._fields())
-        self.kind = kind
         self.leader = self._new_leader()
         self._cell_names: list[str] = []
         self._numbers: dict[str, int] = {}  # of cells, by their names in the log
@@ -75,13 +61,13 @@ class Ledger:
         self._full: tuple[RowPlan, PresentRows] | None = None  # the view of a plan once all its groups have samples
 
     def _fields(self) -> Fields:
-        return OUTPUT_FIELDS if self.quantity.threshold is None else DECISION_FIELDS
+        return OUTPUT_FIELDS if self.settings.quantity.threshold is None else DECISION_FIELDS
 
     def _new_leader(self) -> Leader:
-        threshold = self.quantity.threshold
+        settings, threshold = self.settings, self.settings.quantity.threshold
         if threshold is not None:
             return ThresholdLeader(self.book, self.account, threshold)
-        return (ClassLeader if self.simplex else Leader)(self.book, self.account, self.kind)
+        return (ClassLeader if settings.simplex else Leader)(self.book, self.account, settings.kind)
 
     # Entering
 
@@ -101,7 +87,7 @@ class Ledger:
     ) -> tuple[float, float]:
         """Enter a batch that was emitted; how many of its samples were changed, and by how much in all."""
         cells, numbers = self.account.cells, self.account.numbers
-        counted = self.quantity.measured(outcome.value)
+        counted = self.settings.quantity.measured(outcome.value)
         changed, change, square, largest = settle(
             raw, outcome.value, counted, cell, cells["sums"], cells["error"], cells["square"], self.book.width
         )
@@ -110,7 +96,7 @@ class Ledger:
             for c, target in zip(cell.tolist(), targets.tolist(), strict=True):
                 self.account.add(c, TARGET, target)
         early_or_late = self.account.moments[int(numbers["samples"] >= EARLY)]
-        note_raw(self.quantity.measured(raw), counted, cell, cells["sums"], early_or_late)
+        note_raw(self.settings.quantity.measured(raw), counted, cell, cells["sums"], early_or_late)
         numbers["batches"] += 1
         numbers["samples"] += len(raw) // self.book.width
         numbers["changed"] += changed
@@ -147,7 +133,7 @@ class Ledger:
     def _cells_with_targets(self, cells: Sequence[int], targets: np.ndarray) -> list[int]:
         """The cells that samples of `cells` belong to with these targets."""
         columns: dict[Any, Column] = {}
-        for constraint in self.rules.constraints:
+        for constraint in self.settings.rules.constraints:
             if constraint.needs_targets:
                 columns.update(condition_columns(constraint, None, targets))
         numbers = []
@@ -172,11 +158,7 @@ class Ledger:
 
     def resolve(self) -> None:
         """Let the leader find its shift anew."""
-        self.leader.resolve(read_bounds(self.bounds, 1, np.float64))
-
-    def maybe_resolve(self, box: Box) -> None:
-        """Let the leader find its shift anew if there is reason to."""
-        self.leader.maybe_resolve(box)
+        self.leader.resolve(read_bounds(self.settings.bounds, 1, np.float64))
 
     # Asking
 
@@ -199,7 +181,7 @@ class Ledger:
         plan = self.book.plan
         if self._limits is None or self._limits[0] is not plan:
             group = plan.statistic.reshape(plan.size, len(plan.kind))  # every cell has one in each family
-            self._limits = plan, group, limit_units(plan.kind, plan.ratio, self.rules.limits(plan)[1])
+            self._limits = plan, group, limit_units(plan.kind, plan.ratio, self.settings.rules.limits(plan)[1])
         return self._limits[1:]
 
     def statistics(self) -> np.ndarray:
@@ -215,25 +197,25 @@ class Ledger:
     def measure(self) -> tuple[PresentRows, np.ndarray, list[float]]:
         """The pooled rows, the means they compare, and the largest gap of each constraint, which is remembered."""
         view, q = self.view(), self.statistics()
-        now = view.largest(q, len(self.tolerances))
+        now = view.largest(q, len(self.settings.tolerances))
         before = self.account.largest or [0.0] * len(now)
         self.account.largest = [max(pair) for pair in zip(before, now, strict=True)]
         return view, q, now
 
-    def facts(self, outcome: Outcome, waiting: bool) -> StreamFacts:
+    def facts(self, outcome: Outcome, waiting: bool) -> Facts:
         """What is known after a batch; waiting: for targets that some constraint needs."""
         view, q, now = self.measure()
         status = outcome.status
         if status in (Status.OPTIMAL, Status.VACUOUS):
             # A policy may not look at every row; what it promises, it has checked without this slack.
-            beyond = any(gap > (1.0 + ROUNDING) * t for gap, t in zip(now, self.tolerances, strict=True))
+            beyond = any(gap > (1.0 + ROUNDING) * t for gap, t in zip(now, self.settings.tolerances, strict=True))
             if waiting:
                 status = Status.UNCERTIFIED
             elif beyond:
-                status = Status.EXCEEDED if self.quantity.threshold is None else Status.GRANULAR
+                status = Status.EXCEEDED if self.settings.quantity.threshold is None else Status.GRANULAR
             else:
                 status = Status.VACUOUS if view.vacuous else Status.OPTIMAL
-        return StreamFacts(view, q, outcome.nu, status, outcome.excess)
+        return Facts(view, q, outcome.nu, np.zeros(0), outcome.excess, status=status)
 
     def shares(self) -> dict[str, list[float]]:
         """What Lemma 3.1 needs, by row."""

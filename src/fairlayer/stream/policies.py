@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fairlayer.binding.bounds import Box
-from fairlayer.binding.row_plan import PresentRows, RowPlan
+from fairlayer.binding.row_plan import PresentRows
 from fairlayer.binding.rows import Rows
 from fairlayer.binding.system import bind
 from fairlayer.projection import project
@@ -29,20 +29,9 @@ from fairlayer.stream.kernels import history, localised, pooled_rows, target_sum
 from fairlayer.stream.quantity import check_sides, decided_scores
 
 if TYPE_CHECKING:
+    from fairlayer.stream.arrival import Arrival
     from fairlayer.stream.ledger import Ledger
-    from fairlayer.stream.settings import Settings
     from fairlayer.stream.threshold_leader import ThresholdLeader
-
-
-class Incoming(NamedTuple):
-    """A batch that has arrived, read and checked."""
-
-    raw: np.ndarray  # (n,); of several outputs (n d,), sample by sample
-    cell: np.ndarray  # int32, the same
-    box: Box
-    groups: Any
-    features: Any
-    targets: np.ndarray | None  # of every output
 
 
 class Outcome(NamedTuple):
@@ -55,12 +44,12 @@ class Outcome(NamedTuple):
     overruled: int = 0  # decisions that are not the leader's
 
 
-def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
+def keep_ledger(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -> Outcome:
     """The leader's shift, then the nearest outputs that keep every pooled row, and the batch's own if asked to."""
-    account, plan, raw, box = ledger.account, ledger.book.plan, batch.raw, batch.box
+    settings, account, plan, raw = ledger.settings, ledger.account, ledger.book.plan, batch.raw
     inside = box.within(*inner_limits(find_discrepancy(settings.discrepancy), torch.from_numpy(raw[:0]).dtype))
-    rows, local, count = _rows(ledger, settings, batch)
-    led = shifted(settings.kind, raw, batch.cell, ledger.leader.shift())
+    rows, local, count = _rows(ledger, batch, cell)
+    led = shifted(settings.kind, raw, cell, ledger.leader.shift())
     sides = tuple(side.astype(np.float64) for side in (box.lo, box.hi))
     single, out = raw.dtype == np.float32, np.empty(len(raw))
     unit = float(np.finfo(raw.dtype).eps) / 2
@@ -73,21 +62,22 @@ def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
     nu = nu[: len(plan.residual)]
     if outcome == DONE and (missed <= 0.0).all():
         return Outcome(out.astype(raw.dtype), nu, Status.OPTIMAL)
-    # No exact solution was found. For mean parity the overall mean for everyone is one.
+    # No exact solution was found. For mean parity the overall mean for everyone is one; of equal outputs before which
+    # there is nothing, the means are equal.
     promised = np.resize([settings.rules.constraints[owner].always_feasible for owner in plan.owner], len(rows.kind))
     constant = _constant(ledger, raw, inside.lowest, inside.highest)
-    if promised.all() and _holds(constant, local, rows, not account.count.any()):
+    if promised.all() and (not account.count.any() or _excess(constant, local, rows) <= 0.0):
         return Outcome(constant, np.zeros(len(nu)), Status.OPTIMAL)
     if outcome == DONE:
         return Outcome(out.astype(raw.dtype), nu, Status.ROUNDED)
     # Whatever else must give way, what can always be kept is.
     least, most = (count * float(side[0]) for side in (inside.lo, inside.hi))
     scale = statistic_scale(rows, absolute, count, (least, most))
-    excess, push = least_excess(rows, least, most, scale, ~promised)
+    excess, _ = least_excess(rows, least, most, scale, ~promised)
     for wider, wide in widened(rows, excess, scale, ~promised):
         outcome, nu, _, _, missed, _, _ = attempt(wide, unit)
         if outcome == DONE and (missed[promised] <= 0.0).all():
-            status = Status.RELAXED if excess > 1e-9 * scale[push != 0].max(initial=0.0) else Status.ROUNDED
+            status = Status.RELAXED if excess else Status.ROUNDED
             return Outcome(out.astype(raw.dtype), np.zeros(len(plan.residual)), status, wider)
     return Outcome(constant, np.zeros(len(plan.residual)), Status.RELAXED, _excess(constant, local, rows))
 
@@ -95,15 +85,15 @@ def keep_ledger(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
 _NONE = np.zeros(0)
 
 
-def keep_classes(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
+def keep_classes(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -> Outcome:
     """The same for class probabilities: the nearest on the simplex that keep every pooled row of every class."""
-    classes, raw, size = ledger.book.width, batch.raw, len(ledger.book.plan.residual)
-    rows, local, _ = _rows(ledger, settings, batch)
+    settings, classes, raw, size = ledger.settings, ledger.book.width, batch.raw, len(ledger.book.plan.residual)
+    rows, local, _ = _rows(ledger, batch, cell)
     z, led = raw.astype(np.float64).reshape(-1, classes), np.empty((len(raw) // classes, classes))
-    write(settings.kind, z, batch.cell[::classes] // classes, ledger.leader.shift().reshape(-1, classes), led)
+    write(settings.kind, z, cell[::classes] // classes, ledger.leader.shift().reshape(-1, classes), led)
     ahead = by_class(rows, classes, 1 + settings.each_batch, np.ones(len(rows.start) - 1, dtype=bool))
-    cell = local[::classes] // classes
-    problem = class_problem(settings.kind, led, cell, _NONE, ahead)
+    own = local[::classes] // classes
+    problem = class_problem(settings.kind, led, own, _NONE, ahead)
     least = np.finfo(raw.dtype).tiny if settings.discrepancy == "entropy" else 0.0
 
     def rounded(out: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -111,7 +101,7 @@ def keep_classes(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome
         return value, value.astype(np.float64)
 
     def certify(exact: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        sums, missed = missed_by(exact, cell, _NONE, rows)
+        sums, missed = missed_by(exact, own, _NONE, rows)
         return sums, missed[ahead.families]
 
     value, found, missed, _, _, solved = nearest_classes(problem, float(np.finfo(raw.dtype).eps) / 2, rounded, certify)
@@ -119,45 +109,37 @@ def keep_classes(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome
         nu = spread_multipliers(found.nu, float(len(z)), ahead, len(rows.offset))
         return Outcome(value.reshape(-1), nu[:size], Status.OPTIMAL)
     constant = _constant(ledger, raw, least, np.inf)
-    if _holds(constant, local, rows, not ledger.account.count.any()):
+    if not ledger.account.count.any() or _excess(constant, local, rows) <= 0.0:
         return Outcome(constant, np.zeros(size), Status.OPTIMAL)
     return Outcome(value.reshape(-1) if solved else constant, np.zeros(size), Status.ROUNDED)
 
 
-def _rows(ledger: Ledger, settings: Settings, batch: Incoming) -> tuple[Rows, np.ndarray, np.ndarray]:
+def _rows(ledger: Ledger, batch: Arrival, cell: np.ndarray) -> tuple[Rows, np.ndarray, np.ndarray]:
     """The pooled rows after a batch, and its own if asked for; the cell of each output among those of the batch, and
     how many outputs each has."""
-    account, plan = ledger.account, ledger.book.plan
+    settings, account, plan = ledger.settings, ledger.account, ledger.book.plan
     lower, upper, _, _ = settings.rules.limits(plan)
-    cells, local, count = localised(batch.cell, len(account))
-    known = batch.targets if plan.any_residual and batch.targets is not None else _NONE
-    entries = (plan.start, plan.statistic, plan.share)
-    so_far = history(*entries, plan.residual, account.cells["sums"], account.cells["error"])
+    cells, local, count = localised(cell, len(account))
+    known = batch.known if plan.any_residual and batch.known is not None else _NONE
+    entries = (plan.start, plan.statistic, plan.share, plan.residual)
     family, targets = np.stack([plan.kind, plan.ratio, lower, upper]), target_sums(known, local, len(cells))
-    rows = Rows(*_parts(plan, *pooled_rows(
-        *entries, plan.residual, so_far, cells, count, targets, plan.first, family
-    )))  # fmt: skip
-    if settings.each_batch:
-        rows = _with_batch_rows(rows, plan, cells, count, targets, family)
-    return rows, local, count
+
+    def after(so_far: np.ndarray) -> Rows:
+        start, statistic, value, offset, present, own = pooled_rows(
+            *entries, so_far, cells, count, targets, plan.first, family
+        )
+        return Rows(start, statistic, value, offset, present, plan.first, own)
+
+    rows = after(history(*entries, account.cells["sums"], account.cells["error"]))
+    return _both(rows, after(np.zeros((4, len(plan.residual))))) if settings.each_batch else rows, local, count
 
 
-def _parts(plan: RowPlan, start: Any, statistic: Any, value: Any, offset: Any, present: Any, family: Any) -> tuple:
-    return start, statistic, value, offset, present, plan.first, family
-
-
-def _with_batch_rows(
-    rows: Rows, plan: RowPlan, cells: np.ndarray, count: np.ndarray, targets: np.ndarray, family: np.ndarray
-) -> Rows:
-    """`rows`, followed by those of the batch alone: the same comparisons, of means within it."""
-    alone = pooled_rows(
-        plan.start, plan.statistic, plan.share, plan.residual, np.zeros((4, len(plan.residual))), cells, count, targets,
-        plan.first, family,
-    )  # fmt: skip
-    batch, K = Rows(*_parts(plan, *alone)), len(plan.residual)
-    widths = np.diff(rows.start)
+def _both(rows: Rows, batch: Rows) -> Rows:
+    """The pooled rows, followed by those of the batch alone: the same comparisons, of means within it."""
+    K = len(rows.offset)
     # The entries of a cell stand together: first those of the pooled rows, then those of its own.
-    order = np.argsort(np.concatenate([np.repeat(np.arange(len(cells)), widths)] * 2), kind="stable")
+    cell = np.repeat(np.arange(len(rows.start) - 1), np.diff(rows.start))
+    order = np.argsort(np.concatenate([cell, cell]), kind="stable")
     return Rows(
         2 * rows.start,
         np.concatenate([rows.statistic, batch.statistic + K])[order],
@@ -177,38 +159,33 @@ def _constant(ledger: Ledger, raw: np.ndarray, low: float, high: float) -> np.nd
     return np.tile(np.clip(middle, low, high), len(raw) // width).astype(raw.dtype)
 
 
-def _holds(value: np.ndarray, local: np.ndarray, rows: Rows, first: bool) -> bool:
-    """Whether outputs keep the rows. first: there is nothing before them, so that equal outputs have equal means."""
-    return first or _excess(value, local, rows) <= 0.0
-
-
 def _excess(value: np.ndarray, local: np.ndarray, rows: Rows) -> float:
     """By how much outputs may miss their rows."""
     missed = missed_by(value.astype(np.float64).reshape(-1, 1), local, _NONE, rows)[1]
     return float(missed.max(initial=-np.inf))
 
 
-def keep_decisions(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
+def keep_decisions(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -> Outcome:
     """The leader's decisions, one after another, each turned round where the pooled rates could not be kept with it."""
     account, plan, raw = ledger.account, ledger.book.plan, batch.raw
     leader: ThresholdLeader = ledger.leader  # type: ignore[assignment]
-    check_sides(leader.threshold, raw.dtype, batch.box)
-    wanted = raw >= leader.thresholds()[batch.cell]
+    check_sides(leader.threshold, raw.dtype, box)
+    wanted = raw >= leader.thresholds()[cell]
     group, limit = ledger.decision_limits()
     yes = np.empty(len(raw), dtype=np.bool_)
     overruled, level = decide(
-        wanted, batch.cell, group, plan.first, plan.kind, limit, account.cells["sums"], account.cells["off"],
+        wanted, cell, group, plan.first, plan.kind, limit, account.cells["sums"], account.cells["off"],
         int(account.numbers["level"]), yes,
     )  # fmt: skip
-    value = decided_scores(raw, yes, leader.threshold, batch.box)
+    value = decided_scores(raw, yes, leader.threshold, box)
     account.numbers["level"] = float(level)
     return Outcome(value, np.zeros(len(plan.residual)), Status.OPTIMAL, overruled=overruled)
 
 
-def primal_dual(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
+def primal_dual(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -> Outcome:
     """Algorithm 1: project large batches; let small ones pay for their largest gap, and adapt the price."""
-    numbers, n, pooled = ledger.account.numbers, len(batch.raw), ledger.view(batch.cell)
-    data = {"groups": batch.groups, "targets": batch.targets, "features": batch.features}
+    settings, numbers, n, pooled = ledger.settings, ledger.account.numbers, len(batch.raw), ledger.view(cell)
+    data = {"groups": batch.groups, "targets": batch.known, "features": batch.features}
     data["levels"] = ledger.book.labels_met()  # so that a row of the batch is named as its pooled one
     if n >= settings.b_tau:
         solution = project(batch.raw, constraints=settings.rules, bounds=settings.bounds, infeasible="relax", **data)
@@ -218,7 +195,7 @@ def primal_dual(ledger: Ledger, settings: Settings, batch: Incoming) -> Outcome:
         outcome = Outcome(solution.value, nu, solution.status, solution.excess)
     else:
         system = bind(settings.rules, n, **data)
-        softened = soft_step(batch.raw, system, batch.box, 0.5 * numbers["multiplier"] * n)
+        softened = soft_step(batch.raw, system, box, 0.5 * numbers["multiplier"] * n)
         gap = softened.gap
         nu = _placed(pooled, system.view.plan.labels, softened.nu)
         outcome = Outcome(softened.value, nu, Status.OPTIMAL)

@@ -22,17 +22,17 @@ class Promise(NamedTuple):
     kept: bool  # of any two groups
 
 
-def decision_promises(ledger: Ledger, constraints: int) -> list[Promise | None]:
+def decision_promises(ledger: Ledger) -> list[Promise | None]:
     """Of each constraint on decisions, from the counts alone; None where there is nothing to compare."""
     plan, count = ledger.book.plan, ledger.account.count
     totals = (plan.totals(each) for each in (count, ledger.account.total, (count > 0).astype(np.float64)))
     groups = [(int(n), int(yes), int(cells)) for n, yes, cells in zip(*(each.tolist() for each in totals), strict=True)]
-    found: list[Promise | None] = [None] * constraints
+    found: list[Promise | None] = [None] * len(ledger.settings.tolerances)
     for family, begin in zip(plan.families, plan.begin.tolist(), strict=False):
         here = [group for group in groups[begin : begin + len(family.groups)] if group[0]]
         if len(here) < 2:
             continue
-        tolerance = 0.0 if family.kind == RATIO else ledger.tolerances[family.owner]
+        tolerance = 0.0 if family.kind == RATIO else ledger.settings.tolerances[family.owner]
         promise = _promise(here, Fraction(family.coefficient), Fraction(tolerance), family.kind == RATIO)
         before = found[family.owner]
         if before is not None:

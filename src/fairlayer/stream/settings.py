@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.classes import KINDS, check_class_kind, check_class_rules, check_class_shape, check_probabilities
-from fairlayer.constraints import Constraint, read_constraint
+from fairlayer.constraints import read_constraint
 from fairlayer.errors import InputError
 from fairlayer.solve.discrepancy import check_domain, check_interval, compiled_kind, find_discrepancy
 from fairlayer.stream.quantity import Quantity
@@ -27,16 +26,60 @@ STREAMED = ("squared", "entropy", "kl")  # discrepancies
 class Settings:
     """The settings of a stream; see `Stream` for the meaning of each."""
 
-    rules: ConstraintSet
-    tolerances: tuple[float, ...]  # the largest gap that each constraint allows
-    bounds: tuple[float, float]  # infinite where a side is open
-    policy: str
-    b_tau: int
-    eta: float
-    each_batch: bool
-    discrepancy: str
-    simplex: bool  # outputs are probabilities of several classes
-    quantity: Quantity  # what is summed: follows from the constraints
+    constraints: Any
+    bounds: Any = None  # (lo, hi), infinite where a side is open, once it is read
+    policy: str = "ledger"
+    b_tau: int = 64
+    eta: float = 0.5
+    each_batch: bool = False
+    discrepancy: str = "squared"
+    simplex: bool = False  # outputs are probabilities of several classes
+    classes: Any = ()  # what they are called; none where they go by their numbers
+    rules: ConstraintSet = field(init=False)
+    tolerances: tuple[float, ...] = field(init=False)  # the largest gap that each constraint allows
+    quantity: Quantity = field(init=False)  # what is summed: follows from the constraints
+
+    def __post_init__(self) -> None:
+        """Check what a user asks for."""
+        rules, policy, discrepancy = ConstraintSet(self.constraints), self.policy, self.discrepancy
+        classes = () if self.classes is None else tuple(map(str, self.classes))
+        if not rules.constraints or rules.matrices:
+            raise InputError("constraints of a stream must be fairness constraints, at least one; Affine is not.")
+        if policy not in POLICY_NAMES:
+            raise InputError(f"policy must be one of {list(POLICY_NAMES)}; got {policy!r}.")
+        if self.simplex:
+            _check_simplex(rules, self.bounds, policy, discrepancy)
+        elif classes:
+            raise InputError("classes names probabilities of classes: add simplex=True, or leave it out.")
+        if self.each_batch and policy != "ledger":
+            raise InputError(f"each_batch needs policy='ledger'; got {policy!r}, which has its own rule for batches.")
+        if any(isinstance(tolerance, torch.Tensor) for tolerance in rules.tolerances()):
+            raise InputError("a stream's tolerances must be numbers: gradients do not flow through it.")
+        if discrepancy not in STREAMED:
+            remedy = " Pass probabilities, 1 / (1 + exp(-logit)), to 'entropy'." if discrepancy == "logits" else ""
+            raise InputError(
+                f"discrepancy of a stream must be one of {list(STREAMED)}, which its store can name; got "
+                f"{discrepancy!r}.{remedy}"
+            )
+        if discrepancy != "squared" and policy != "ledger":
+            raise InputError(f"discrepancy {discrepancy!r} needs policy='ledger'; Algorithm 1 is of the squared one.")
+        box = read_bounds(self.bounds, 2, np.float64)
+        check_interval(box, find_discrepancy(discrepancy))
+        if box.per_sample:
+            raise InputError("bounds of a stream must be numbers: what was emitted before must lie within them.")
+        rules.check_bounds(box.lowest)
+        quantity = Quantity.of(rules)
+        quantity.check_bounds(box.lowest, box.highest)
+        if quantity.threshold is not None and (policy != "ledger" or self.each_batch or discrepancy != "squared"):
+            raise InputError(
+                "constraints are about decisions, which a stream keeps with policy='ledger' and discrepancy='squared' "
+                "alone, over all of them rather than in each batch; got "
+                f"policy={policy!r}, discrepancy={discrepancy!r} and each_batch={self.each_batch!r}."
+            )
+        read: dict[str, Any] = {"b_tau": read_whole(self.b_tau, "b_tau"), "eta": read_positive(self.eta, "eta")}
+        read |= {"rules": rules, "tolerances": rules.allowed(), "quantity": quantity, "classes": classes}
+        for name, value in {**read, "bounds": (box.lowest, box.highest)}.items():
+            object.__setattr__(self, name, value)
 
     @property
     def way(self) -> str:
@@ -54,6 +97,8 @@ class Settings:
         """Refuse outputs, of shape (n,) or (n, d), that are not what these settings are for."""
         if self.simplex:
             check_class_shape(outputs)
+            if self.classes and outputs.shape[1] != len(self.classes):
+                raise InputError(f"z has {outputs.shape[1]} columns, and classes names {len(self.classes)}: name each.")
             check_probabilities(outputs.astype(np.float64), self.discrepancy, float(np.finfo(outputs.dtype).eps) / 2)
             return
         for column in outputs.T if outputs.ndim == 2 else [outputs]:
@@ -94,6 +139,8 @@ class Settings:
             data["discrepancy"] = self.discrepancy
         if self.simplex:
             data["simplex"] = True
+        if self.classes:
+            data["classes"] = list(self.classes)
         return json.dumps(data)
 
     def describe(self) -> dict[str, str]:
@@ -108,71 +155,14 @@ class Settings:
         if self.discrepancy != "squared":
             words["discrepancy"] = self.discrepancy
         if self.simplex:
-            words["outputs"] = "probabilities of classes"
+            words["outputs"] = " ".join(["probabilities of classes", ", ".join(self.classes)]).strip()
         return words
 
     @classmethod
     def from_text(cls, text: str) -> Settings:
         """What `to_text` gave."""
         data = json.loads(text)
-        constraints = [read_constraint(one) for one in data.pop("constraints")]
-        return read_settings(constraints, **data)
-
-
-def read_settings(
-    constraints: Sequence[Constraint] | Constraint,
-    bounds: Any = None,
-    policy: str = "ledger",
-    b_tau: Any = 64,
-    eta: Any = 0.5,
-    each_batch: bool = False,
-    discrepancy: Any = "squared",
-    simplex: bool = False,
-) -> Settings:
-    """What a user asks for, checked."""
-    rules = ConstraintSet(constraints)
-    if not rules.constraints or rules.matrices:
-        raise InputError("constraints of a stream must be fairness constraints, at least one; Affine is not.")
-    if policy not in POLICY_NAMES:
-        raise InputError(f"policy must be one of {list(POLICY_NAMES)}; got {policy!r}.")
-    if simplex:
-        _check_simplex(rules, bounds, policy, discrepancy)
-    if each_batch and policy != "ledger":
-        raise InputError(f"each_batch needs policy='ledger'; got {policy!r}, which has its own rule for batches.")
-    if any(isinstance(tolerance, torch.Tensor) for tolerance in rules.tolerances()):
-        raise InputError("a stream's tolerances must be numbers: gradients do not flow through it.")
-    if discrepancy not in STREAMED:
-        raise InputError(
-            f"discrepancy of a stream must be one of {list(STREAMED)}, which its store can name; got {discrepancy!r}."
-            + (" Pass probabilities, 1 / (1 + exp(-logit)), to 'entropy'." if discrepancy == "logits" else "")
-        )
-    if discrepancy != "squared" and policy != "ledger":
-        raise InputError(f"discrepancy {discrepancy!r} needs policy='ledger'; Algorithm 1 is of the squared one.")
-    box = read_bounds(bounds, 2, np.float64)
-    check_interval(box, find_discrepancy(discrepancy))
-    if box.per_sample:
-        raise InputError("bounds of a stream must be numbers: what was emitted before must lie within them.")
-    rules.check_bounds(box.lowest)
-    quantity = Quantity.of(rules)
-    quantity.check_bounds(box.lowest, box.highest)
-    if quantity.threshold is not None and (policy != "ledger" or each_batch or discrepancy != "squared"):
-        raise InputError(
-            "constraints are about decisions, which a stream keeps with policy='ledger' and discrepancy='squared' "
-            "alone, over all of them rather than in each batch; got "
-            f"policy={policy!r}, discrepancy={discrepancy!r} and each_batch={each_batch!r}."
-        )
-    return Settings(
-        rules,
-        rules.allowed(),
-        (box.lowest, box.highest),
-        policy,
-        read_whole(b_tau, "b_tau"),
-        read_positive(eta, "eta"),
-        bool(each_batch),
-        discrepancy,
-        bool(simplex),
-        quantity,
-    )
+        return cls([read_constraint(one) for one in data.pop("constraints")], **data)
 
 
 def _check_simplex(rules: ConstraintSet, bounds: Any, policy: str, discrepancy: str) -> None:

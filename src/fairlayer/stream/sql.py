@@ -105,12 +105,14 @@ class SqlStore:
         self.database.open()
         with self.database.whole():
             if not self.database.read_only:
-                self._execute(
+                self.database.execute(
                     "INSERT INTO fairlayer_streams (name, configuration, state, number, hash) "
                     "VALUES (?, ?, NULL, 0, ?) ON CONFLICT (name) DO NOTHING",
                     self.name, self.configuration, origin(self.name, self.configuration),
                 )  # fmt: skip
-            row = self._execute("SELECT configuration FROM fairlayer_streams WHERE name = ?", self.name).fetchone()
+            row = self.database.execute(
+                "SELECT configuration FROM fairlayer_streams WHERE name = ?", self.name
+            ).fetchone()
             what = f"the settings of stream {self.name!r} in {self.place!r}"
             with readable(what, StoreError, "they were damaged; restore a copy."):
                 different = differences(row[0], self.configuration)
@@ -120,9 +122,6 @@ class SqlStore:
                     "Use the same, or another name."
                 )
             self.configuration = row[0]  # as it is stored, on which the log rests
-
-    def _execute(self, statement: str, *parameters: Any) -> Any:
-        return self.database.execute(statement, *parameters)
 
     @contextmanager
     def transaction(
@@ -219,7 +218,7 @@ class SqlStore:
         if number == 0:
             return hash == origin(self.name, self.configuration)
         statement = "SELECT hash FROM fairlayer_log WHERE stream = ? AND number = ?"
-        return self._execute(statement, self.name, number).fetchone() == (hash,)
+        return self.database.execute(statement, self.name, number).fetchone() == (hash,)
 
     def head(self) -> Head:
         """Number and hash of the last entry."""
@@ -238,7 +237,7 @@ class SqlStore:
         if self._written or (self._stored.block is None and self._stored.number):
             self._send_state()
             statement = "SELECT state, number, hash, configuration FROM fairlayer_streams WHERE name = ?"
-            row = self._execute(statement, self.name).fetchone()
+            row = self.database.execute(statement, self.name).fetchone()
             return _stored(self.name, row)._replace(whole=self._stored.whole)
         return self._stored
 
@@ -246,7 +245,7 @@ class SqlStore:
         """The entry of a batch, if it was processed before."""
         self._refuse_half()
         if batch_id not in self._found:
-            rows = self._execute(f"{_ENTRIES} AND batch_id = ?", self.name, batch_id)
+            rows = self.database.execute(f"{_ENTRIES} AND batch_id = ?", self.name, batch_id)
             self._found[batch_id] = next(map(_entry, rows), None)
         return self._found[batch_id]
 
@@ -270,7 +269,7 @@ class SqlStore:
 
     def pending(self) -> dict[str, Pending]:
         """Every decision that waits for its target."""
-        rows = self._execute("SELECT id, cell, output, raw FROM fairlayer_pending WHERE stream = ?", self.name)
+        rows = self.database.execute("SELECT id, cell, output, raw FROM fairlayer_pending WHERE stream = ?", self.name)
         return {one: Pending(*decision) for one, *decision in rows}
 
     def commit(self, block: bytes | None, entry: Entry) -> None:
@@ -302,7 +301,7 @@ class SqlStore:
 
     def entries(self) -> Iterator[Entry]:
         """The log, from the first entry."""
-        return map(_entry, self._execute(f"{_ENTRIES} ORDER BY number", self.name))
+        return map(_entry, self.database.execute(f"{_ENTRIES} ORDER BY number", self.name))
 
     def close(self) -> None:
         """Let go of the connection."""

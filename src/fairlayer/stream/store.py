@@ -19,8 +19,10 @@ Head = tuple[int, str]  # number and hash of an entry
 
 
 def differences(stored: str, asked: str) -> str:
-    """The settings in which two configurations differ."""
+    """The settings in which two configurations differ; classes may be named in one of them alone."""
     there, here = json.loads(stored), json.loads(asked)
+    if not (there.get("classes") and here.get("classes")):
+        there["classes"] = here["classes"] = None
     names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
     return "; ".join(f"{name} {json.dumps(there.get(name))}, not {json.dumps(here.get(name))}" for name in names)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,25 +15,17 @@ from fairlayer.constraints import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import FairlayerError, InputError, StoreError
 from fairlayer.solution import RecordedFacts, Solution, Status
+from fairlayer.stream.arrival import Arrival, read_arrival
 from fairlayer.stream.certificate import Certificate, certify
 from fairlayer.stream.group import GroupCommit, Work, carry_out_alone
 from fairlayer.stream.ledger import Ledger
 from fairlayer.stream.log import Entry, Verification, make_entry, verify_log
 from fairlayer.stream.memory import MemoryStore
-from fairlayer.stream.policies import POLICIES, Incoming
-from fairlayer.stream.reading import (
-    read_ids,
-    read_labels,
-    read_location,
-    read_outputs,
-    read_past,
-    read_positive,
-    read_targets,
-    read_text,
-)
+from fairlayer.stream.policies import POLICIES
+from fairlayer.stream.reading import read_ids, read_location, read_past, read_positive, read_targets, read_text
 from fairlayer.stream.ready import prepare
 from fairlayer.stream.replay import fingerprint, kept_for_replay, replay
-from fairlayer.stream.settings import Settings, read_settings
+from fairlayer.stream.settings import Settings
 from fairlayer.stream.sql import SqlStore, open_database, stored_streams
 from fairlayer.stream.store import Head, Pending, Store, Transaction, differences, readable
 from fairlayer.stream.timeline import Timeline, trace
@@ -62,6 +55,7 @@ class Stream:
     simplex: outputs are the probabilities of d classes, shape (n, d): the pooled gap of every class is within the
     tolerance after every batch, and rows stay on the simplex. MeanParity, with "squared" or "entropy". Without it the
     columns of outputs of shape (n, d) are independent; each is kept by itself.
+    classes: what the classes are called in certificates and gaps, column by column; their numbers by default.
     timeout: seconds to wait for a stream that another process is writing to.
     """
 
@@ -79,10 +73,11 @@ class Stream:
         each_batch: bool = False,
         discrepancy: str = "squared",
         simplex: bool = False,
+        classes: Sequence[str] | None = None,
         timeout: float = 10.0,
         levels: Mapping[Name, Sequence[Label]] | None = None,
     ):
-        settings = read_settings(constraints, bounds, policy, b_tau, eta, each_batch, discrepancy, simplex)
+        settings = Settings(constraints, bounds, policy, b_tau, eta, each_batch, discrepancy, simplex, classes)
         if warm_start is not None and policy != "ledger":
             raise InputError(f"warm_start needs policy='ledger'; got {policy!r}, which learns nothing from past data.")
         if not isinstance(name, str):
@@ -129,13 +124,7 @@ class Stream:
         return stream
 
     def _begin(
-        self,
-        settings: Settings,
-        location: str | None,
-        name: str,
-        timeout: float,
-        levels: Mapping[Name, Sequence[Label]] | None,
-        read_only: bool,
+        self, settings: Settings, location: str | None, name: str, timeout: float, levels: Any, read_only: bool
     ) -> None:
         self.settings = settings
         self.location = location
@@ -155,6 +144,9 @@ class Stream:
             if location is None
             else SqlStore(open_database(location, timeout, read_only), name, configuration)
         )
+        if self._store.configuration != configuration:  # classes are called as they were when the stream was made
+            self.settings = Settings.from_text(self._store.configuration)
+            self.ledger = self._read_ledger(None)
         self._group = GroupCommit(self._whole, self._store.place)
         if location is not None and not read_only:
             # Before the first transaction: nobody waits for a lock meanwhile.
@@ -179,9 +171,11 @@ class Stream:
         targets: where constraints need them and they are known; otherwise pass `ids`, one per sample, and the targets
         later to `observe`.
         """
-        work = self._read_batch(z, groups, batch_id, targets=targets, features=features, ids=ids)
-        self._carry_out([work])
-        return _decided(work)
+        batch = {"z": z, "groups": groups, "batch_id": batch_id, "targets": targets, "features": features, "ids": ids}
+        (outcome,) = self.update_many([batch])
+        if isinstance(outcome, FairlayerError):
+            raise outcome
+        return outcome
 
     def update_many(self, batches: Sequence[Mapping[str, Any]]) -> list[Solution | FairlayerError]:
         """Decide batches of several callers, in order, in one transaction of the store.
@@ -192,82 +186,60 @@ class Stream:
         works: list[Work | FairlayerError] = []
         for batch in batches:
             try:
-                works.append(self._read_batch(**batch))
+                self._refuse_reader()
+                arrived = read_arrival(self.settings, **batch)
+                works.append(Work(arrived.batch_id, partial(self._decide, arrived)))
             except FairlayerError as error:
                 works.append(error)
-        self._carry_out([work for work in works if isinstance(work, Work)])
+        todo = [work for work in works if isinstance(work, Work)]
+        if todo and self._store.keeps_state and self._owner != threading.get_ident():
+            self._group.submit(todo)  # together with those of other threads
+        elif todo:  # within a transaction of this thread, as part of it
+            carry_out_alone(todo, self._whole)
         return [work if isinstance(work, FairlayerError) else _outcome(work) for work in works]
 
-    def _read_batch(
-        self, z: Any, groups: Any, batch_id: Any = None, *, targets: Any = None, features: Any = None, ids: Any = None
-    ) -> Work:
-        """A batch as `update` takes it, ready to be decided."""
-        self._refuse_reader()
-        outputs, like = read_outputs(z)
-        self.settings.check_outputs(outputs)
-        groups, n, raw = read_labels(groups), len(outputs), outputs.reshape(-1)
-        width = outputs.shape[1] if outputs.ndim == 2 else 1
-        given = None if targets is None else read_targets(targets, n, width)
-        known = given if given is None or width == 1 else np.broadcast_to(given.reshape(n, -1), (n, width)).reshape(-1)
-        waiting = bool(self.settings.rules.needs_targets) and known is None
-        if width > 1:
-            self.settings.check_columns(given)
-        if waiting and self.settings.policy == "primal-dual":
-            raise InputError(
-                f"targets is missing: Algorithm 1 measures {self.settings.rules.needs_targets} in every batch."
-            )
-        keys = read_ids(ids, n) if waiting else []
-        label = None if batch_id is None else read_text(batch_id, "batch_id")
-
-        def decide(transaction: Transaction) -> Solution:
-            entry = None if label is None else transaction.find(label)
-            if entry is None and waiting:
-                _refuse_waiting(transaction, keys)
-            cell = self.ledger.locate(n, groups, features, given, entry is None, width)
-            if entry is not None:
-                return replay(entry, n, fingerprint(raw, cell, known, keys), like)
-            if n == 0:
-                nothing = np.zeros(0)
-                return Solution(like(raw), RecordedFacts((), nothing, nothing, Status.VACUOUS))
-            touched = np.flatnonzero(np.bincount(cell))
-            before = self.ledger.record(touched)
-            box = read_bounds(self.settings.bounds, len(raw), raw.dtype)
-            batch = Incoming(raw, cell, box, groups, features, known)
-            outcome = POLICIES[self.settings.way](self.ledger, self.settings, batch)
-            changed, change = self.ledger.enter(raw, outcome, cell, known)
-            facts = self.ledger.facts(outcome, waiting)
-            if self.settings.policy == "ledger":
-                self.ledger.maybe_resolve(batch.box)
-            binding = np.flatnonzero(facts.multipliers).tolist()
-            payload: dict[str, Any] = {
-                "kind": "batch",
-                "samples": n,
-                "cells": self.ledger.changes(touched, before),
-                "multipliers": {facts.rows[j]: facts.multipliers[j] for j in binding},
-                "status": facts.status.name,
-                "excess": facts.excess,
-                "changed": changed,
-                "change": change,
-            }
-            if self.settings.way == "decisions":
-                payload["overruled"] = outcome.overruled
-            if keys:
-                decisions = zip(cell.tolist(), outcome.value.tolist(), raw.tolist(), strict=True)
-                payload["waiting"] = {key: Pending(*one) for key, one in zip(keys, decisions, strict=True)}
-                transaction.add_pending(payload["waiting"])
-            if label is not None:
-                payload |= kept_for_replay(fingerprint(raw, cell, known, keys), outcome.value, facts)
-            self._commit(transaction, label, payload, outcome.value.tobytes() if label is not None else None)
-            return Solution(like(outcome.value), facts)
-
-        return Work(label, decide)
-
-    def _carry_out(self, works: list[Work]) -> None:
-        """Decide batches together with those of other threads; within a transaction of this thread, as part of it."""
-        if self._store.keeps_state and self._owner != threading.get_ident():
-            self._group.submit(works)
-        else:
-            carry_out_alone(works, self._whole)
+    def _decide(self, arrived: Arrival, transaction: Transaction) -> Solution:
+        """Decide a batch, as part of a transaction."""
+        raw, known, keys, label = arrived.raw, arrived.known, arrived.ids, arrived.batch_id
+        n = arrived.n
+        entry = None if label is None else transaction.find(label)
+        if entry is None and arrived.waiting:
+            _refuse_waiting(transaction, keys)
+        cell = self.ledger.locate(n, arrived.groups, arrived.features, arrived.targets, entry is None, arrived.width)
+        if entry is not None:
+            return replay(entry, n, fingerprint(raw, cell, known, keys), arrived.like)
+        if n == 0:
+            nothing = np.zeros(0)
+            return Solution(arrived.like(raw), RecordedFacts((), nothing, nothing, Status.VACUOUS))
+        touched = np.flatnonzero(np.bincount(cell))
+        before = self.ledger.record(touched)
+        box = read_bounds(self.settings.bounds, len(raw), raw.dtype)
+        outcome = POLICIES[self.settings.way](self.ledger, arrived, cell, box)
+        changed, change = self.ledger.enter(raw, outcome, cell, known)
+        facts = self.ledger.facts(outcome, arrived.waiting)
+        if self.settings.policy == "ledger":
+            self.ledger.leader.maybe_resolve(box)
+        binding = np.flatnonzero(facts.multipliers).tolist()
+        payload: dict[str, Any] = {
+            "kind": "batch",
+            "samples": n,
+            "cells": self.ledger.changes(touched, before),
+            "multipliers": {facts.rows[j]: facts.multipliers[j] for j in binding},
+            "status": facts.status.name,
+            "excess": facts.excess,
+            "changed": changed,
+            "change": change,
+        }
+        if self.settings.way == "decisions":
+            payload["overruled"] = outcome.overruled
+        if keys:
+            decisions = zip(cell.tolist(), outcome.value.tolist(), raw.tolist(), strict=True)
+            payload["waiting"] = {key: Pending(*one) for key, one in zip(keys, decisions, strict=True)}
+            transaction.add_pending(payload["waiting"])
+        if label is not None:
+            payload |= kept_for_replay(fingerprint(raw, cell, known, keys), outcome.value, facts)
+        self._commit(transaction, label, payload, outcome.value.tobytes() if label is not None else None)
+        return Solution(arrived.like(outcome.value), facts)
 
     def observe(self, ids: Sequence[Any], targets: Any) -> dict[str, float]:
         """Enter the targets of decisions made earlier, by the ids given to `update`; `gaps()` after that."""
@@ -318,12 +290,12 @@ class Stream:
     def certificate(self) -> Certificate:
         """What can be said of the stream so far, as plain data; `str` makes it readable."""
         with self._whole() as transaction:
-            return certify(self.name, self.settings, self.ledger, transaction.head())
+            return certify(self.name, self.ledger, transaction.head())
 
     def timeline(self) -> Timeline:
         """How the stream came to be what it is: gaps, groups and changes over time, computed again from the log."""
         with self._whole():
-            return trace(self.settings, self._read_ledger(self.ledger.to_bytes()), self._store.entries())
+            return trace(self._read_ledger(self.ledger.to_bytes()), self._store.entries())
 
     def entries(self) -> Iterator[Entry]:
         """The log, entry by entry, as it is stored."""
@@ -398,9 +370,7 @@ class Stream:
         return self._store
 
     def _read_ledger(self, block: bytes | None) -> Ledger:
-        settings = self.settings
-        of = (settings.rules, settings.tolerances, settings.bounds, self.levels, settings.kind, settings.simplex)
-        ledger = Ledger(*of)
+        ledger = Ledger(self.settings, self.levels)
         if block is not None:
             ledger.load_bytes(block)
         return ledger
@@ -470,13 +440,6 @@ def _outcome(work: Work) -> Solution | FairlayerError:
     if isinstance(work.outcome, Solution | FairlayerError):
         return work.outcome
     raise work.outcome or RuntimeError("the batch was not decided")
-
-
-def _decided(work: Work) -> Solution:
-    outcome = _outcome(work)
-    if isinstance(outcome, FairlayerError):
-        raise outcome
-    return outcome
 
 
 def _refuse_waiting(transaction: Transaction, keys: list[str]) -> None:

@@ -205,5 +205,4 @@ class ThresholdLeader(Leader):
         group = plan.statistic.reshape(plan.size, len(plan.kind))
         shares = cumulated(cells["near"], cells["weight"])
         solve_prices(shares, unit, group, plan.first, plan.ratio, width, future, count, yes, price)
-        account.price = dict(zip(plan.labels, price.tolist(), strict=True))
-        self._shift = None
+        self.set_prices(price)

@@ -11,7 +11,6 @@ from fairlayer.errors import StoreError
 from fairlayer.stream.certificate import GroupReport, largest_gaps, report_groups
 from fairlayer.stream.ledger import Ledger
 from fairlayer.stream.log import Entry
-from fairlayer.stream.settings import Settings
 from fairlayer.stream.store import readable
 
 
@@ -60,13 +59,13 @@ def _merged(steps: Sequence[Step]) -> Step:
     )
 
 
-def trace(settings: Settings, ledger: Ledger, entries: Iterable[Entry]) -> Timeline:
+def trace(ledger: Ledger, entries: Iterable[Entry]) -> Timeline:
     """Go through a log with a ledger that knows its cells, whose sums are computed anew."""
     ledger.rewind()
-    return Timeline(tuple(_steps(settings, ledger, entries)))
+    return Timeline(tuple(_steps(ledger, entries)))
 
 
-def _steps(settings: Settings, ledger: Ledger, entries: Iterable[Entry]) -> Iterator[Step]:
+def _steps(ledger: Ledger, entries: Iterable[Entry]) -> Iterator[Step]:
     samples = 0
     for entry in entries:
         with readable(f"entry {entry.number} of the log", StoreError, "it was changed; `verify` says what else was."):
@@ -82,7 +81,7 @@ def _steps(settings: Settings, ledger: Ledger, entries: Iterable[Entry]) -> Iter
                 decisions,
                 samples,
                 payload.get("status", ""),
-                largest_gaps(settings, ledger),
+                largest_gaps(ledger),
                 payload.get("changed", 0.0),
                 payload.get("change", 0.0),
                 report_groups(ledger),

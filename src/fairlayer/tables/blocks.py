@@ -129,7 +129,7 @@ def sums(
     values, code = _arrays(block, [column, "code"], part)
     total = BlockSums(len(shift), absolute)
     total.add(values, number[code], shift, lo, hi)
-    return pa.table({"sums": pa.array([pickle.dumps(total)], type=pa.large_binary())})
+    return _packed([total])
 
 
 def moments(block: pa.Table, shift: np.ndarray, lo: float, hi: float, residual: bool, part: int) -> pa.Table:
@@ -141,6 +141,10 @@ def moments(block: pa.Table, shift: np.ndarray, lo: float, hi: float, residual: 
     found, still = [BlockSums(len(shift)), BlockSums(len(shift))], np.zeros(len(shift))
     for total, terms in zip(found, (value, value * value), strict=True):
         total.add(terms, code.astype(np.int32), still, -np.inf, np.inf)
+    return _packed(found)
+
+
+def _packed(found: list[BlockSums]) -> pa.Table:
     return pa.table({"sums": pa.array([pickle.dumps(found)], type=pa.large_binary())})
 
 

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from types import TracebackType
+from collections.abc import Sequence
 from typing import Any
 
 from fairlayer.errors import InputError
 from fairlayer.tables.attribute import Attribute
-from fairlayer.tables.duckdb_table import MISSING, label, named, number, number_text, quote, spells_number
-from fairlayer.tables.table_io import Source, TableFile, connect, plain_errors
+from fairlayer.tables.duckdb_table import MISSING, label, number, number_text, spells_number
+from fairlayer.tables.table_io import TableFile
 
 
-class FileColumns:
+class FileColumns(TableFile):
     """The columns of a file, as `Wanted.constraints` asks for them."""
-
-    def __init__(self, source: Source):
-        self.source = source
-        self._table = TableFile(source)
-
-    def __enter__(self) -> FileColumns:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._table.close()
 
     def is_number(self, column: str) -> bool:
         """Whether every entry that is not missing is a number, and there is one."""
@@ -44,7 +28,7 @@ class FileColumns:
     def values(self, column: str, most: int | None) -> list[str]:
         """The different values as text, sorted, a missing one among them; one more than `most` where there are more."""
         limit = "" if most is None else f" LIMIT {most + 1}"
-        found = self._table.query(f"SELECT DISTINCT {self._label(column)} AS entry FROM data ORDER BY 1{limit}")
+        found = self.query(f"SELECT DISTINCT {self._label(column)} AS entry FROM data ORDER BY 1{limit}")
         return [str(entry) for entry in found["entry"].tolist()]
 
     def check_number(self, column: str, option: str) -> None:
@@ -93,47 +77,5 @@ class FileColumns:
 
     def _one(self, sql: str) -> dict[str, Any]:
         """The first row of a result; None for missing entries."""
-        found = self._table.query(sql)
+        found = self.query(sql)
         return {name: values[:1].tolist()[0] for name, values in found.items()}
-
-
-@contextmanager
-def with_groups(source: Source, attributes: Sequence[Attribute], others: Sequence[str]) -> Iterator[Path]:
-    """The file; where cut points make groups of numbers, a temporary one with those columns made and `others` kept."""
-    if not any(attribute.cuts for attribute in attributes):
-        yield source.path
-        return
-    parameters: dict[str, Any] = dict(source.parameters)
-    asked = []
-    for attribute in attributes:
-        if attribute.column in others:
-            raise InputError(
-                f"--protected: column {attribute.column!r} has another role too: leave out its cut points."
-            )
-        value = _cut_sql(attribute, parameters) if attribute.cuts else quote(attribute.column)
-        asked.append(f"{value} AS {named(attribute.column)}")
-    rest = dict.fromkeys(name for name in others if name not in [attribute.column for attribute in attributes])
-    asked += [f"{quote(name)} AS {named(name)}" for name in rest]
-    with tempfile.TemporaryDirectory(prefix="fairlayer-") as folder:
-        path = Path(folder) / "table.parquet"
-        sql = f"COPY (SELECT {', '.join(asked)} FROM {source.relation}) TO $target (FORMAT parquet)"
-        with plain_errors(source.path), connect() as connection:
-            connection.execute(sql, {**parameters, "target": str(path)})
-        yield path
-
-
-def _cut_sql(attribute: Attribute, parameters: dict[str, Any]) -> str:
-    """The group that cut points put a number in."""
-
-    def parameter(value: Any) -> str:
-        name = f"p{len(parameters)}"
-        parameters[name] = value
-        return f"${name}"
-
-    value = number(attribute.column)
-    *inner, last = attribute.groups
-    cases = [
-        f"WHEN {value} < {parameter(cut)} THEN {parameter(group)}"
-        for cut, group in zip(attribute.cuts, inner, strict=True)
-    ]
-    return f"CASE WHEN {value} IS NULL THEN NULL {' '.join(cases)} ELSE {parameter(last)} END"

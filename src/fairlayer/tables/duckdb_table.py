@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -111,17 +113,19 @@ def label(name: str, kind: str) -> str:
     return f"CASE WHEN {entry} IN ('True', 'TRUE', 'False', 'FALSE') THEN lower({entry}) ELSE {entry} END"
 
 
-def connect(memory: str, spill: str) -> Any:
-    """A database in memory, of bounded size; what does not fit goes to the folder `spill`."""
-    settings = {
-        "memory_limit": memory,
-        "temp_directory": spill,
-        "autoinstall_known_extensions": False,  # reading a file needs no network
-        "autoload_known_extensions": False,
-    }
-    connection = driver().connect(":memory:", config=settings)
-    _take_text_as_text(connection)
-    return connection
+@contextmanager
+def connect(memory: str = "1GB") -> Iterator[Any]:
+    """A database in memory, of bounded size; what does not fit goes to a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="fairlayer-") as spill:
+        settings = {
+            "memory_limit": memory,
+            "temp_directory": spill,
+            "autoinstall_known_extensions": False,  # reading a file needs no network
+            "autoload_known_extensions": False,
+        }
+        with driver().connect(":memory:", config=settings) as connection:
+            _take_text_as_text(connection)
+            yield connection
 
 
 def _take_text_as_text(connection: Any) -> None:

@@ -7,7 +7,7 @@ always as text, so that 1 in a CSV file and 1 in a Parquet file are the same gro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -89,24 +89,6 @@ class Schema:
         assert self.positive is not None
         other = self.negative if self.negative is not None else f"not {self.positive}"
         return {"prediction": np.where(fair >= threshold, self.positive, other), "probability": fair, "raw": raw}
-
-    def to_data(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_data(cls, data: dict[str, Any]) -> Schema:
-        """What `to_data` gave."""
-        labels = tuple(
-            Labels(
-                Attribute(entry["attribute"]["column"], tuple(entry["attribute"]["cuts"])),
-                tuple(entry["known"]),
-                entry["merge"],
-            )
-            for entry in data["labels"]
-        )
-        names = {name: tuple(data.get(name, ())) for name in ("numbers", "categories", "classes")}
-        return cls(**{**data, **names, "labels": labels})
 
 
 def group_labels(frame: Any, attribute: Attribute) -> np.ndarray:

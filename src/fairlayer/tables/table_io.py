@@ -11,17 +11,26 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from fairlayer.errors import InputError
 from fairlayer.nearest import nearest
-from fairlayer.tables.duckdb_table import connect as open_database
-from fairlayer.tables.duckdb_table import decimal_comma_sql, driver, literal, named, separator, used, with_point
+from fairlayer.tables.attribute import Attribute
+from fairlayer.tables.duckdb_table import (
+    connect,
+    decimal_comma_sql,
+    driver,
+    literal,
+    named,
+    number,
+    separator,
+    used,
+    with_point,
+)
 from fairlayer.tables.table import Table, Totals, near_names
 
 if TYPE_CHECKING:
@@ -41,32 +50,36 @@ class Source:
     columns: dict[str, str]  # name -> DuckDB's type; text for those of a CSV file, unless others are asked for
     repeated: dict[str, str] = field(default_factory=dict)  # stands for a column whose name another has -> its name
     decimal_commas: tuple[str, ...] = ()  # columns of a CSV file that have them; points stand in the relation
+    cut: tuple[Attribute, ...] = ()  # columns of numbers, in whose place the relation has groups
 
     @property
     def relation(self) -> str:
         """What stands after FROM, under the name `data`; takes `parameters`."""
-        if not self.is_csv:
-            return f"{_PARQUET} AS data"
-        read = f"read_csv($path, {_dialect(self.path)}, auto_detect=false, columns=$columns)"
-        if not self.decimal_commas:
-            return f"{read} AS data"
-        points = [f"CAST({with_point(n)} AS {self.columns[n]}) AS {named(n)}" for n in self.decimal_commas]
-        return f"(SELECT * REPLACE ({', '.join(points)}) FROM {read}) AS data"
+        csv_file = (
+            f"read_csv($path, {_dialect(self.path)}, auto_detect=false, columns=$columns)" if is_csv(self.path) else ""
+        )
+        relation = f"{csv_file or _PARQUET} AS data"
+        points = {name: f"CAST({with_point(name)} AS {self.columns[name]})" for name in self.decimal_commas}
+        for replaced in (points, {attribute.column: _group_sql(attribute) for attribute in self.cut}):
+            if replaced:
+                listed = ", ".join(f"{sql} AS {named(name)}" for name, sql in replaced.items())
+                relation = f"(SELECT * REPLACE ({listed}) FROM {relation}) AS data"
+        return relation
 
     @property
     def parameters(self) -> dict[str, Any]:
         """Of the relation."""
-        if not self.is_csv:
+        if not is_csv(self.path):
             return {"path": literal(self.path)}
         return {
             "path": literal(self.path),
             "columns": {**self.columns, **dict.fromkeys(self.decimal_commas, "VARCHAR")},
         }
 
-    @property
-    def is_csv(self) -> bool:
-        """Whether types are not in the file."""
-        return is_csv(self.path)
+    def cut_by(self, attributes: Sequence[Attribute]) -> Source:
+        """The same with groups in place of the columns that have cut points."""
+        cut = tuple(attribute for attribute in attributes if attribute.cuts)
+        return replace(self, columns={**self.columns, **{one.column: "VARCHAR" for one in cut}}, cut=cut)
 
     def check(self, name: str, option: str) -> str:
         """A column that an option names, or a sentence on which the file has."""
@@ -75,6 +88,13 @@ class Source:
         if name not in self.columns:
             raise InputError(f"{option}: {self.path} has no column {name!r}. {near_names(name, self.columns)}")
         return name
+
+
+def _group_sql(attribute: Attribute) -> str:
+    """The group that cut points put a number in."""
+    value, (*inner, last) = number(attribute.column), attribute.groups
+    cases = [f"WHEN {value} < '{cut!r}'::DOUBLE THEN '{name}'" for cut, name in zip(attribute.cuts, inner, strict=True)]
+    return f"CASE WHEN {value} IS NULL THEN NULL {' '.join(cases)} ELSE '{last}' END"
 
 
 def is_csv(path: Path) -> bool:
@@ -107,17 +127,6 @@ def _header(path: Path) -> list[str]:
 
 
 @contextmanager
-def connect(memory: str = "1GB") -> Iterator[Any]:
-    """A database in memory; what does not fit goes to a temporary folder."""
-    with tempfile.TemporaryDirectory(prefix="fairlayer-") as spill:
-        connection = open_database(memory, spill)
-        try:
-            yield connection
-        finally:
-            connection.close()
-
-
-@contextmanager
 def plain_errors(path: Path) -> Iterator[None]:
     """Turn what DuckDB says of a file into one sentence."""
     try:
@@ -129,20 +138,19 @@ def plain_errors(path: Path) -> Iterator[None]:
         raise InputError(f"{path} cannot be read: {' '.join(lines[:3])}") from error
 
 
-class TableFile(Table):
+class TableFile(ExitStack, Table):
     """A file that is open. Queries read it under the name `data`; the whole of it is never in memory.
 
     memory: what DuckDB may use; beyond it, intermediate results go to a temporary folder.
     """
 
     def __init__(self, source: Source | str | Path, memory: str = "1GB"):
+        super().__init__()
         self.source = source if isinstance(source, Source) else open_source(Path(source))
         self.title, self.columns = repr(self.source.path.name), self.source.columns
-        self._spill = tempfile.TemporaryDirectory(prefix="fairlayer-")
         try:
-            self._connection = open_database(memory, self._spill.name)
+            self._connection = self.enter_context(connect(memory))
         except driver().Error as error:
-            self._spill.cleanup()
             raise InputError(f"memory must be a size such as '1GB'; got {memory!r}.") from error
 
     def require(self, name: str, argument: str) -> str:
@@ -178,19 +186,6 @@ class TableFile(Table):
             full = f"WITH data AS (SELECT * FROM {self.source.relation}) {sql}"
             return self._connection.execute(full, used(full, known)).fetchnumpy()
 
-    def close(self) -> None:
-        """Let go of the file and of what was spilled."""
-        self._connection.close()
-        self._spill.cleanup()
-
-    def __enter__(self) -> TableFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 def open_source(
     path: Path,
@@ -223,8 +218,8 @@ def open_source(
         commas = _decimal_commas(source, connection, decimal_commas)
         if not commas:
             return source
-        number = {name: source.columns[name] if as_text else "DOUBLE" for name in commas}
-        return replace(source, columns={**source.columns, **number}, decimal_commas=commas)
+        types = {name: source.columns[name] if as_text else "DOUBLE" for name in commas}
+        return replace(source, columns={**source.columns, **types}, decimal_commas=commas)
 
 
 def _decimal_commas(source: Source, connection: Any, expected: bool) -> tuple[str, ...]:
@@ -233,7 +228,7 @@ def _decimal_commas(source: Source, connection: Any, expected: bool) -> tuple[st
     In such a file 1.234 is more than a thousand in every column.
     """
     names = [name for name, kind in source.columns.items() if kind == "VARCHAR"]
-    if not source.is_csv or separator(source.path) == "," or not names:
+    if not is_csv(source.path) or separator(source.path) == "," or not names:
         return ()
     asked = [decimal_comma_sql(name) for name in names]
     found = connection.execute(f"SELECT {', '.join(asked)} FROM {source.relation}", source.parameters).fetchone()
@@ -305,12 +300,6 @@ def points_for_commas(source: Source) -> str:
     return " Its decimal commas are written as points." if source.decimal_commas else ""
 
 
-def write_frame(frame: Any, path: Path) -> None:
-    """Write a frame as CSV or Parquet, whole or not at all."""
-    with replacing(path) as temporary:
-        save_frame(frame, temporary)
-
-
 def save_frame(frame: Any, path: Path) -> None:
     """Write a frame as CSV or Parquet, by the name of the file."""
     if is_csv(path):
@@ -352,8 +341,8 @@ def check_parent(path: Path, option: str = "-o") -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside `path`, which takes its place when the block ends well and vanishes otherwise."""
-    number, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.absolute().parent)
-    os.close(number)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.absolute().parent)
+    os.close(handle)
     temporary = Path(name)
     temporary.chmod(0o666 & ~_umask())
     try:

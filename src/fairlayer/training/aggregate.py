@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.groups import read_groups
+from fairlayer.binding.groups import code_groups
 from fairlayer.errors import InputError
 from fairlayer.training.batches import as_batch
-from fairlayer.training.stratified import count_samples, hard_column, label_of
+from fairlayer.training.stratified import hard_column, label_of
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,7 @@ def aggregate_bound(
     """
     counts: dict[Any, list[Counter[Any]]] = {}
     for item in loader:
-        groups = as_batch(item).groups
-        for name, column in read_groups(groups, count_samples(groups)).items():
+        for name, column in code_groups(as_batch(item).groups).attributes.items():
             if attribute is None or name == attribute:
                 hard = hard_column(column)
                 values, numbers = np.unique(as_numpy(hard.values), return_counts=True)

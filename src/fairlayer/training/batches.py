@@ -30,6 +30,10 @@ class Batch(NamedTuple):
     features: Any = None
     weights: Any = None
 
+    def rows(self, index: Any) -> Batch:
+        """The samples at `index`, as for `take`."""
+        return Batch(*(take(part, index) for part in self))
+
 
 def as_batch(item: Any) -> Batch:
     """A batch from a `Batch`, a tuple in its order, or a mapping with its names ("y" is read as "targets")."""
@@ -107,7 +111,7 @@ class Table(Dataset[Batch]):
         return self.n
 
     def __getitem__(self, index: Any) -> Batch:
-        return Batch(*(take(part, index) for part in self.whole))
+        return self.whole.rows(index)
 
 
 class PlainBatches(Sampler[Any]):

@@ -59,15 +59,15 @@ class Fitted:
         )
 
 
+@dataclass
 class _Best:
     """The best epoch so far, its weights, and how long ago it was."""
 
-    def __init__(self, min_delta: float):
-        self.min_delta = min_delta
-        self.value = math.inf
-        self.epoch: int | None = None
-        self.weights: dict[str, Any] | None = None
-        self.waited = 0
+    min_delta: float
+    value: float = math.inf
+    epoch: int | None = None
+    weights: dict[str, Any] | None = None
+    waited: int = 0
 
     def see(self, value: float, epoch: int, model: nn.Module, keep: bool) -> None:
         """An epoch and its monitored value; lower is better, by more than min_delta."""
@@ -76,14 +76,6 @@ class _Best:
             self.weights = checkpoints.copy_state(model) if keep else None
         else:
             self.waited += 1
-
-    def state(self) -> dict[str, Any]:
-        return {"value": self.value, "epoch": self.epoch, "weights": self.weights, "waited": self.waited}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self.value, self.epoch, self.weights, self.waited = (
-            state[name] for name in ("value", "epoch", "weights", "waited")
-        )
 
 
 def fit(
@@ -148,8 +140,9 @@ def fit(
     schedule = _read_scheduler(scheduler, optimiser)
     watched = _read_monitor(monitor, validation is not None)
     fitted, best = Fitted(), _Best(min_delta)
+    run = _Run(model, train, validation, loss, optimiser, schedule, clip_norm, place, fitted, best)
     if resume and checkpoint is not None and Path(checkpoint).exists():
-        _resume(checkpoints.load(checkpoint), model, optimiser, schedule, fitted, best, train)
+        run.resume(checkpoints.load(checkpoint))
 
     bar = _Progress(epochs, fitted.epochs) if progress else None
     end = math.inf if max_minutes is None else time.monotonic() + 60.0 * max_minutes
@@ -158,7 +151,7 @@ def fit(
             if patience is not None and best.waited >= patience:
                 fitted.stopped = "patience"
                 break
-            record = _run_epoch(model, train, validation, loss, optimiser, clip_norm, place, epoch)
+            record = run.epoch(epoch)
             value = watched(record)
             for name, number in record.items():
                 fitted.history.setdefault(name, []).append(number)
@@ -168,8 +161,7 @@ def fit(
             if bar is not None:
                 bar.show(record)
             if checkpoint is not None and ((epoch + 1) % checkpoint_every == 0 or epoch + 1 == epochs):
-                contents = _contents(model, optimiser, schedule, fitted, best, train)
-                checkpoints.save(checkpoint, contents)
+                checkpoints.save(checkpoint, run.contents())
             if on_epoch is not None and on_epoch(record) is True:
                 fitted.stopped = "callback"
                 break
@@ -186,51 +178,81 @@ def fit(
     return fitted
 
 
-def _run_epoch(
-    model: nn.Module,
-    train: Iterable[Any],
-    validation: Iterable[Any] | None,
-    loss: Loss,
-    optimiser: torch.optim.Optimizer,
-    clip_norm: float | None,
-    device: torch.device | None,
-    epoch: int,
-) -> Record:
-    """One pass over the training data, and one over the validation data."""
-    began = time.perf_counter()
-    rate = float(optimiser.param_groups[0]["lr"])
-    _set_epoch(train, epoch)
-    model.train()
-    methods = [part for part in model.modules() if isinstance(part, Method)]
-    for method in methods:
-        method.start_epoch()
-    tally = Tally()
-    for item in train:
-        batch = move(as_batch(item), device)
-        optimiser.zero_grad(set_to_none=True)
-        outputs = run_batch(model, batch)
-        value, weight = mean_loss(loss, outputs, batch)
-        penalty = penalty_of(model)
-        objective = value + penalty
-        number = float(objective.detach())
-        if not math.isfinite(number):
-            raise FairlayerError(
-                f"The loss became {number} in epoch {epoch}: lower the learning rate, or clip gradients."
-            )
-        if objective.requires_grad:  # not so where every output of the batch is fixed by the constraints
-            objective.backward()
-            if clip_norm is not None:
-                nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
-            optimiser.step()
+@dataclass(frozen=True)
+class _Run:
+    """All that training goes on with from epoch to epoch."""
+
+    model: nn.Module
+    train: Iterable[Any]
+    validation: Iterable[Any] | None
+    loss: Loss
+    optimiser: torch.optim.Optimizer
+    schedule: Any
+    clip_norm: float | None
+    device: torch.device | None
+    fitted: Fitted
+    best: _Best
+
+    def epoch(self, number: int) -> Record:
+        """One pass over the training data, and one over the validation data."""
+        began, model, optimiser = time.perf_counter(), self.model, self.optimiser
+        rate = float(optimiser.param_groups[0]["lr"])
+        _set_epoch(self.train, number)
+        model.train()
+        methods = [part for part in model.modules() if isinstance(part, Method)]
         for method in methods:
-            method.after_step()
-        tally.add(outputs, batch, float(value.detach()), float(objective.detach() - value.detach()), weight)
-    if not tally.outputs:
-        raise InputError("train has no batches: is the loader empty, or an iterator already used up?")
-    record = _record(tally, model, "train")
-    if validation is not None:
-        record |= _record(run_all(model, validation, loss, device), model, "validation")
-    return record | {"learning_rate": rate, "seconds": time.perf_counter() - began}
+            method.start_epoch()
+        tally = Tally()
+        for item in self.train:
+            batch = move(as_batch(item), self.device)
+            optimiser.zero_grad(set_to_none=True)
+            outputs = run_batch(model, batch)
+            value, weight = mean_loss(self.loss, outputs, batch)
+            objective = value + penalty_of(model)
+            reached = float(objective.detach())
+            if not math.isfinite(reached):
+                raise FairlayerError(
+                    f"The loss became {reached} in epoch {number}: lower the learning rate, or clip gradients."
+                )
+            if objective.requires_grad:  # not so where every output of the batch is fixed by the constraints
+                objective.backward()
+                if self.clip_norm is not None:
+                    nn.utils.clip_grad_norm_(model.parameters(), self.clip_norm)
+                optimiser.step()
+            for method in methods:
+                method.after_step()
+            tally.add(outputs, batch, float(value.detach()), float(objective.detach() - value.detach()), weight)
+        if not tally.outputs:
+            raise InputError("train has no batches: is the loader empty, or an iterator already used up?")
+        record = _record(tally, model, "train")
+        if self.validation is not None:
+            record |= _record(run_all(model, self.validation, self.loss, self.device), model, "validation")
+        return record | {"learning_rate": rate, "seconds": time.perf_counter() - began}
+
+    def contents(self) -> dict[str, Any]:
+        """All of its state, for a checkpoint."""
+        best = {name: getattr(self.best, name) for name in ("value", "epoch", "weights", "waited")}
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimiser.state_dict(),
+            "scheduler": None if self.schedule is None else self.schedule.state_dict(),
+            "history": self.fitted.history,
+            "best": best,
+            "random": checkpoints.random_state(self.train),
+        }
+
+    def resume(self, contents: dict[str, Any]) -> None:
+        """Put a checkpoint's state back."""
+        if (self.schedule is None) != (contents["scheduler"] is None):
+            raise InputError("The checkpoint was written with another scheduler: resume with the same arguments.")
+        self.model.load_state_dict(contents["model"])
+        self.optimiser.load_state_dict(contents["optimizer"])
+        if self.schedule is not None:
+            self.schedule.load_state_dict(contents["scheduler"])
+        self.fitted.history = copy.deepcopy(contents["history"])
+        for name, value in contents["best"].items():
+            setattr(self.best, name, value)
+        checkpoints.set_random_state(contents["random"], self.train)
 
 
 def _record(tally: Tally, model: nn.Module, prefix: str) -> Record:
@@ -285,35 +307,6 @@ def _read_monitor(monitor: Monitor, validated: bool) -> Callable[[Record], float
     if name not in known:
         raise InputError(f"monitor {name!r} is not in the history; there are {known}.")
     return lambda record: record[name]
-
-
-def _contents(
-    model: nn.Module, optimiser: Any, schedule: Any, fitted: Fitted, best: _Best, train: Any
-) -> dict[str, Any]:
-    """All of a run's state, for a checkpoint."""
-    return {
-        "model": model.state_dict(),
-        "optimizer": optimiser.state_dict(),
-        "scheduler": None if schedule is None else schedule.state_dict(),
-        "history": fitted.history,
-        "best": best.state(),
-        "random": checkpoints.random_state(train),
-    }
-
-
-def _resume(
-    contents: dict[str, Any], model: nn.Module, optimiser: Any, schedule: Any, fitted: Fitted, best: _Best, train: Any
-) -> None:
-    """Put a checkpoint's state back."""
-    if (schedule is None) != (contents["scheduler"] is None):
-        raise InputError("The checkpoint was written with another scheduler: resume with the same arguments.")
-    model.load_state_dict(contents["model"])
-    optimiser.load_state_dict(contents["optimizer"])
-    if schedule is not None:
-        schedule.load_state_dict(contents["scheduler"])
-    fitted.history = copy.deepcopy(contents["history"])
-    best.set_state(contents["best"])
-    checkpoints.set_random_state(contents["random"], train)
 
 
 class _Progress:

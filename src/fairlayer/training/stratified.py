@@ -8,7 +8,7 @@ batches the same size, give or take one. Nothing is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ import numpy as np
 from torch.utils.data import Sampler
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.groups import Column, SoftGroup, read_groups
+from fairlayer.binding.groups import Column, SoftGroup, code_groups
 from fairlayer.errors import InputError
 
 Tiny = Literal["spread", "repeat"]
@@ -150,7 +150,7 @@ class StratifiedBatches(Sampler[np.ndarray]):
 
 def _cells(groups: Any) -> tuple[list[np.ndarray], list[str]]:
     """Positions of the samples of every combination of labels that occurs, and its name."""
-    columns = [hard_column(column) for column in read_groups(groups, count_samples(groups)).values()]
+    columns = [hard_column(column) for column in code_groups(groups).attributes.values()]
     table = np.stack([as_numpy(column.values) for column in columns], axis=1)
     combos, code = np.unique(table, axis=0, return_inverse=True)
     order = np.argsort(code.reshape(-1), kind="stable")
@@ -172,8 +172,3 @@ def hard_column(column: Column | SoftGroup) -> Column:
 def label_of(column: Column, value: int) -> Any:
     """What an integer of a column stands for."""
     return value if column.labels is None else column.labels[value]
-
-
-def count_samples(groups: Any) -> int:
-    """Number of samples that attributes, in any form, are given for."""
-    return len(next(iter(groups.values()), ())) if isinstance(groups, Mapping) else len(groups)

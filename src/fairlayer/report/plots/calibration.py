@@ -6,20 +6,8 @@ from collections.abc import Sequence
 
 from fairlayer.audit.numerals import aligned, aligned_intervals, confidence, count, number
 from fairlayer.audit.result import Audit, CalibrationBin
-from fairlayer.report.drawing import (
-    Curve,
-    FigureTable,
-    LegendKey,
-    Line,
-    Mark,
-    Panel,
-    Point,
-    Scale,
-    Section,
-    scale,
-    ticks_of,
-)
-from fairlayer.report.plots.groups import MOST_LINES, largest, omitted
+from fairlayer.report.drawing import Curve, FigureTable, Line, Mark, Panel, Point, Scale, Section, scale
+from fairlayer.report.plots.groups import MOST_LINES, largest, name_of
 
 
 def calibration_section(audit: Audit) -> Section | None:
@@ -30,7 +18,7 @@ def calibration_section(audit: Audit) -> Section | None:
             groups.setdefault((part.attribute, part.label), []).append(part)
     if not groups:
         return None
-    shown = largest(list(groups), [sum(part.count for part in groups[group]) for group in groups], most=12)
+    shown, omitted = largest(list(groups), [sum(part.count for part in parts) for parts in groups.values()], most=12)
     means = [value for group in shown for part in groups[group] for value in (part.mean_prediction, part.mean_target)]
     axis = scale(means, include=audit.settings.bounds if audit.settings.targets == "binary" else (), ticks=4)
     lead = (
@@ -38,18 +26,18 @@ def calibration_section(audit: Audit) -> Section | None:
         "higher than predicted, below it lower. Making means equal moves groups whose targets differ off this line."
     )
     key = (
-        LegendKey((Point(50, 50, "circle", "mark"),), "mean target by mean prediction"),
-        LegendKey((Line(50, 0, 50, 100, "whisker"),), f"{confidence(audit.settings.confidence)} interval"),
-        LegendKey((Line(0, 100, 100, 0, "dashed"),), "calibrated"),
+        ("mean target by mean prediction", [Point(50, 50, "circle", "mark")]),
+        (f"{confidence(audit.settings.confidence)} interval", [Line(50, 0, 50, 100, "whisker")]),
+        ("calibrated", [Line(0, 100, 100, 0, "dashed")]),
     )
     return Section(
         "calibration",
         "Calibration by group",
         lead,
-        multiples=tuple(_panel(group, groups[group], axis) for group in shown),
+        multiples=[_panel(group, groups[group], axis) for group in shown],
         key=key,
         folded=(_table(audit),),
-        aside=omitted(len(shown), len(groups)),
+        aside=omitted,
     )
 
 
@@ -62,21 +50,8 @@ def _panel(group: tuple[str, str], bins: Sequence[CalibrationBin], axis: Scale) 
         if part.interval is not None:
             marks.append(Line(x, axis.down(part.interval[0]), x, axis.down(part.interval[1]), "whisker"))
         marks.append(Point(x, y, "circle", "mark", _words(part)))
-    total = sum(part.count for part in bins)
-    return Panel(
-        _name(group),
-        "; ".join(map(_words, bins)),
-        tuple(marks),
-        ticks_of(axis),
-        ticks_of(axis, down=True),
-        "prediction",
-        note=f"n = {count(total)}",
-    )
-
-
-def _name(group: tuple[str, str]) -> str:
-    attribute, label = group
-    return f"{attribute}: {label}" if attribute else "everybody"
+    note = f"n = {count(sum(part.count for part in bins))}"
+    return Panel(name_of(*group), "; ".join(map(_words, bins)), marks, axis, axis, "prediction", note=note)
 
 
 def _words(part: CalibrationBin) -> str:
@@ -86,7 +61,7 @@ def _words(part: CalibrationBin) -> str:
 def _table(audit: Audit) -> FigureTable:
     bins = [part for part in audit.calibration if part.count > 0][:MOST_LINES]
     columns = {
-        "group": [_name((part.attribute, part.label)) for part in bins],
+        "group": [name_of(part.attribute, part.label) for part in bins],
         "predictions": aligned_intervals([(part.lower, part.upper) for part in bins]),
         "samples": [count(part.count) for part in bins],
         "mean prediction": aligned([part.mean_prediction for part in bins]),

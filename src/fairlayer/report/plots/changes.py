@@ -10,7 +10,6 @@ from fairlayer.report.drawing import (
     Band,
     Curve,
     FigureTable,
-    LegendKey,
     Line,
     Mark,
     Panel,
@@ -20,15 +19,14 @@ from fairlayer.report.drawing import (
     Scale,
     Section,
     scale,
-    ticks_of,
     upright,
 )
-from fairlayer.report.plots.groups import MOST_LINES, are_decided, largest, omitted
+from fairlayer.report.plots.groups import MOST_LINES, are_decided, largest, name_of
 
 KEY = (
-    LegendKey((Line(0, 50, 100, 50, "thin"),), "smallest to largest change"),
-    LegendKey((Band(0, 50, "bar down", 30, 70), Band(50, 100, "bar up", 30, 70)), "middle 90 %, lowered or raised"),
-    LegendKey((Point(50, 50, "diamond", "hollow five"),), "mean"),
+    ("smallest to largest change", [Line(0, 50, 100, 50, "thin")]),
+    ("middle 90 %, lowered or raised", [Band(0, 50, "bar down", 30, 70), Band(50, 100, "bar up", 30, 70)]),
+    ("mean", [Point(50, 50, "diamond", "hollow five")]),
 )
 
 
@@ -39,8 +37,7 @@ def changes_section(audit: Audit) -> Section | None:
     for attribute in audit.settings.attributes:
         changes = [change for change in audit.changes if change.attribute == attribute]
         if changes:
-            shown = largest(changes, [change.count for change in changes])
-            lead = omitted(len(shown), len(changes))
+            shown, lead = largest(changes)
             charts.append(_chart(attribute, [*everybody, *shown], lead, are_decided(audit)))
     if not charts:
         return None
@@ -49,7 +46,7 @@ def changes_section(audit: Audit) -> Section | None:
         "Who was changed, and by how much",
         "Prediction minus raw output: to the right of zero, people got a higher prediction than the model alone would "
         "have given them." + (" Flipped means that their decision is now different." if are_decided(audit) else ""),
-        charts=tuple(charts),
+        charts=charts,
         key=KEY,
         folded=(changes_table(audit.changes[:MOST_LINES]),),
     )
@@ -58,8 +55,8 @@ def changes_section(audit: Audit) -> Section | None:
 def _chart(attribute: str, changes: Sequence[Change], lead: str, decided: bool) -> RowChart:
     axis = scale([end for change in changes for end in (change.lowest, change.highest)], include=[0.0])
     means = aligned([change.mean for change in changes], sign=True)
-    rows = tuple(_row(change, axis, mean, decided) for change, mean in zip(changes, means, strict=True))
-    return RowChart(attribute, rows, ticks_of(axis), "prediction minus raw output", "mean change", lead=lead)
+    rows = [_row(change, axis, mean, decided) for change, mean in zip(changes, means, strict=True)]
+    return RowChart(attribute, rows, axis, "prediction minus raw output", "mean change", lead=lead)
 
 
 def _row(change: Change, axis: Scale, mean: str, decided: bool) -> Row:
@@ -76,13 +73,13 @@ def _row(change: Change, axis: Scale, mean: str, decided: bool) -> Row:
     if decided:
         note += f", {percent(change.flipped)} flipped"
     text = f"mean change {mean}, from {signed(change.lowest)} to {signed(change.highest)}; {note}"
-    return Row(change.label if change.attribute else "everybody", tuple(marks), text, mean, note)
+    return Row(change.label if change.attribute else "everybody", marks, text, mean, note)
 
 
 def changes_table(changes: Sequence[Change]) -> FigureTable:
     """How far the predictions of each group are from the raw outputs."""
     columns: dict[str, Sequence[str]] = {
-        "group": [f"{change.attribute}: {change.label}" if change.attribute else "everybody" for change in changes],
+        "group": [name_of(change.attribute, change.label) for change in changes],
         "samples": [count(change.count) for change in changes],
         "changed": [percent(change.changed) for change in changes],
         "mean change": aligned([change.mean for change in changes], sign=True),
@@ -97,6 +94,11 @@ def changes_table(changes: Sequence[Change]) -> FigureTable:
     return FigureTable("Change of predictions, by group.", columns)
 
 
+COSTS = {  # what a point of the trade-off has, its title, and what it is
+    "accuracy": ("Accuracy", "share of right decisions"),
+    "root_mean_squared_error": ("Error against targets", "root mean squared error"),
+    "mean_change": ("Change of predictions", "mean absolute change from the start"),
+}
 STARTS = {
     "unconstrained model": "a model that was trained without constraints",
     "raw outputs": "this model's raw outputs, before they are made fair",
@@ -110,42 +112,30 @@ def tradeoff_section(audit: Audit) -> Section | None:
     if len(points) < 2:
         return None
     promised = sorted({finding.tolerance for finding in audit.findings})
-    across = scale([_tolerance(point) for point in points], include=[0.0, *promised])
-    everybody = audit.overall
+    across = scale([_tolerance(point) for point in points], include=[0.0, *promised]).reversed
+    gap = max((abs(finding.gap) for finding in audit.findings), default=None)
     panels = []
-    for name, title, upright_name, reached in (
-        (
-            "accuracy",
-            "Accuracy",
-            "share of right decisions",
-            None if everybody.accuracy is None else everybody.accuracy.value,
-        ),
-        (
-            "root_mean_squared_error",
-            "Error against targets",
-            "root mean squared error",
-            everybody.root_mean_squared_error,
-        ),
-        ("mean_change", "Change of predictions", "mean absolute change from the start", None),
-    ):
+    for name, (title, note) in COSTS.items():
         values = [getattr(point, name) for point in points]
         if all(value is not None for value in values):
-            here = None if reached is None or audit.worst is None else (_largest_gap(audit), reached)
-            panels.append(_tradeoff_panel(title, upright_name, points, values, across, promised, here))
+            reached = getattr(audit.overall, name, None)
+            reached = getattr(reached, "value", reached)  # accuracy has an interval
+            here = None if reached is None or gap is None else (gap, reached)
+            panels.append(_tradeoff_panel(title, note, points, values, across, promised, here))
     start = STARTS.get(audit.settings.start, audit.settings.start)
-    key = [
-        LegendKey((Point(50, 50, "square", "mark five"),), "without constraints"),
-        LegendKey((Point(50, 50, "circle", "mark"),), "projected, at other tolerances"),
-        LegendKey((Point(50, 50, "diamond", "hollow two"),), "the audited predictions"),
-        LegendKey((Line(50, 0, 50, 100, "dashed"),), "promised"),
-    ]
+    key = (
+        ("without constraints", [Point(50, 50, "square", "mark five")]),
+        ("projected, at other tolerances", [Point(50, 50, "circle", "mark")]),
+        ("the audited predictions", [Point(50, 50, "diamond", "hollow two")]),
+        ("promised", [Line(50, 0, 50, 100, "dashed")]),
+    )
     return Section(
         "tradeoff",
         "What fairness costs",
         f"It starts, on the left, at {start}. From there the same outputs are projected onto the same constraints, "
         "with stricter tolerances further to the right.",
-        panels=tuple(panels),
-        key=tuple(key),
+        panels=panels,
+        key=key,
         folded=(_tradeoff_table(points),),
     )
 
@@ -155,13 +145,9 @@ def _tolerance(point: TradeoffPoint) -> float:
     return point.gap if point.tolerance is None else point.tolerance
 
 
-def _largest_gap(audit: Audit) -> float:
-    return max(abs(finding.gap) for finding in audit.findings)
-
-
 def _tradeoff_panel(
     title: str,
-    upright_name: str,
+    note: str,
     points: Sequence[TradeoffPoint],
     values: Sequence[float],
     across: Scale,
@@ -170,23 +156,19 @@ def _tradeoff_panel(
 ) -> Panel:
     """Tolerances run down from left to right. here: largest gap and value of the audited predictions."""
     up = scale([*values, *(here[1:] if here else ())], margin=0.1, ticks=4)
-    places = tuple((across.down(_tolerance(p)), up.down(value)) for p, value in zip(points, values, strict=True))
-    marks: list[Mark] = [Line(across.down(t), 0, across.down(t), 100, "dashed") for t in promised]
+    places = tuple((across(_tolerance(p)), up.down(value)) for p, value in zip(points, values, strict=True))
+    marks: list[Mark] = [upright(across, tolerance, "dashed") for tolerance in promised]
     marks.append(Curve(places, "one"))
     words = [f"{_at(p)}: {number(v, 4)}" for p, v in zip(points, values, strict=True)]
     for point, (x, y), text in zip(points, places, words, strict=True):
-        marks.append(Point(x, y, "circle", "mark", text) if point.tolerance is not None else _start(x, y, text))
+        shape, style = ("square", "mark five") if point.tolerance is None else ("circle", "mark")
+        marks.append(Point(x, y, shape, style, text))
     if here is not None:
         gap, value = here
         text = f"the audited predictions, largest gap {number(gap)}: {number(value, 4)}"
-        marks.append(Point(across.down(gap), up.down(value), "diamond", "hollow two", text))
+        marks.append(Point(across(gap), up.down(value), "diamond", "hollow two", text))
         words.append(text)
-    axes = ticks_of(across, down=True), ticks_of(up, down=True)
-    return Panel(title, "; ".join(words), tuple(marks), *axes, "tolerance, stricter to the right", note=upright_name)
-
-
-def _start(x: float, y: float, text: str) -> Point:
-    return Point(x, y, "square", "mark five", text)
+    return Panel(title, "; ".join(words), marks, across, up, "tolerance, stricter to the right", note=note)
 
 
 def _at(point: TradeoffPoint) -> str:

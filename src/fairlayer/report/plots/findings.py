@@ -10,7 +10,6 @@ from fairlayer.audit.text import gap_text
 from fairlayer.report.drawing import (
     Band,
     FigureTable,
-    LegendKey,
     Line,
     Point,
     Row,
@@ -18,7 +17,6 @@ from fairlayer.report.drawing import (
     Scale,
     Section,
     scale,
-    ticks_of,
     upright,
     whisker,
 )
@@ -26,8 +24,15 @@ from fairlayer.report.names import pair
 
 MOST_ROWS = 12  # drawn in one chart; the table has more
 MOST_LINES = 1000  # in the table; the JSON has all
-
-
+KEY = (
+    ("promised", [Band(0, 100, "tolerance"), *(Line(x, 0, x, 100, "tolerance-edge") for x in (0, 100))]),
+    ("gap within tolerance in these data", [Point(50, 50, "circle", "mark five")]),
+    ("gap exceeds its tolerance in these data", [Point(50, 50, "diamond", "mark five")]),
+    (
+        "interval for the population",
+        [Line(0, 50, 100, 50, "whisker five"), *(Line(x, 15, x, 85, "whisker five") for x in (0, 100))],
+    ),
+)
 AXES = {"output": "mean prediction", "residual": "mean prediction minus target", "decision": "rates of decisions"}
 
 
@@ -45,20 +50,9 @@ def findings_section(audit: Audit) -> Section | None:
         f"is what was promised. The bar is the {confidence(audit.settings.confidence)} interval for the population: "
         "if it lies inside the band, the promise holds there; if it lies outside, it does not; if it crosses the edge, "
         "the data cannot tell.",
-        charts=tuple(_chart(where, family) for where, family in families.items()),
-        key=_key(),
+        charts=[_chart(where, family) for where, family in families.items()],
+        key=KEY,
         folded=(findings_table(audit),),
-    )
-
-
-def _key() -> tuple[LegendKey, ...]:
-    edges = (Line(x, 0, x, 100, "tolerance-edge") for x in (0, 100))
-    caps = (Line(x, 15, x, 85, "whisker five") for x in (0, 100))
-    return (
-        LegendKey((Band(0, 100, "tolerance"), *edges), "promised"),
-        LegendKey((Point(50, 50, "circle", "mark five"),), "gap within tolerance in these data"),
-        LegendKey((Point(50, 50, "diamond", "mark five"),), "gap exceeds its tolerance in these data"),
-        LegendKey((Line(0, 50, 100, 50, "whisker five"), *caps), "interval for the population"),
     )
 
 
@@ -70,16 +64,15 @@ def _chart(where: str, family: Sequence[Finding]) -> RowChart:
     lead = f"Tolerance {', '.join(stated(t) for t in sorted({f.tolerance for f in family}))}."
     if len(shown) < len(family):
         lead += f" Shown: the {len(shown)} of {count(len(family))} comparisons closest to it or farthest beyond it."
-    gaps = [gap_text(f) for f in shown]
-    rows = tuple(_row(f, axis, gap) for f, gap in zip(shown, gaps, strict=True))
     quantity = AXES[shown[0].quantity]
     what = f"difference of {quantity}" if len(shown[0].groups) > 1 else quantity
     if shown[0].comparison == "ratio":
         what += ", as a share of the larger"
-    return RowChart(where, rows, ticks_of(axis), what, "gap", lead=lead)
+    return RowChart(where, [_row(finding, axis) for finding in shown], axis, what, "gap", lead=lead)
 
 
-def _row(finding: Finding, axis: Scale, gap: str) -> Row:
+def _row(finding: Finding, axis: Scale) -> Row:
+    gap = gap_text(finding)
     band = (
         Band(axis(-finding.tolerance), axis(finding.tolerance), "tolerance"),
         upright(axis, -finding.tolerance, "tolerance-edge"),

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from fairlayer.audit.numerals import aligned, aligned_intervals, confidence, count, interval, number, percent, stated
 from fairlayer.audit.result import Audit, GroupReport, Rate
-from fairlayer.report.drawing import (
-    FigureTable,
-    LegendKey,
-    Line,
-    Mark,
-    Point,
-    Row,
-    RowChart,
-    Section,
-    scale,
-    ticks_of,
-    upright,
-    whisker,
-)
+from fairlayer.report.drawing import FigureTable, Line, Mark, Point, Row, RowChart, Section, scale, upright, whisker
 
 MOST_GROUPS = 12  # drawn in one chart, the largest ones; the table has more
 MOST_LINES = 500
 
 TITLES = {
+    "decision_rate": "decided positive",
     "target_mean": "mean target",
     "bias": "bias",
     "root_mean_squared_error": "RMSE",
@@ -37,21 +24,12 @@ TITLES = {
 }
 
 
-class RateStyle(NamedTuple):
-    """How one of the rates is drawn."""
-
-    field: str
-    name: str
-    shape: str
-    style: str
-
-
-RATES = (
-    RateStyle("decision_rate", "decided positive", "circle", "one"),
-    RateStyle("true_positive_rate", "true positive rate", "triangle", "three"),
-    RateStyle("false_positive_rate", "false positive rate", "down", "two"),
-    RateStyle("accuracy", "accuracy", "square", "four"),
-)
+RATES = {  # how each is drawn
+    "decision_rate": ("circle", "one"),
+    "true_positive_rate": ("triangle", "three"),
+    "false_positive_rate": ("down", "two"),
+    "accuracy": ("square", "four"),
+}
 
 
 def rates_section(audit: Audit) -> Section | None:
@@ -62,8 +40,7 @@ def rates_section(audit: Audit) -> Section | None:
     for attribute in audit.settings.attributes:
         reports = [report for report in audit.groups if report.attributes == (attribute,)]
         if reports:
-            shown = largest(reports, [report.count for report in reports])
-            lead = omitted(len(shown), len(reports))
+            shown, lead = largest(reports)
             charts.append(_means(f"{attribute}: mean prediction", shown, audit.overall, lead))
             if are_decided(audit):
                 charts.append(_rates(f"{attribute}: decisions and errors", shown, lead))
@@ -79,7 +56,7 @@ def rates_section(audit: Audit) -> Section | None:
         "groups",
         "Decisions and errors by group" if are_decided(audit) else "Means and errors by group",
         lead,
-        charts=tuple(charts),
+        charts=charts,
         folded=(groups_table("Every group.", [report.name for report in listed], listed),),
     )
 
@@ -102,51 +79,39 @@ def _means(title: str, reports: Sequence[GroupReport], overall: GroupReport, lea
             marks.append(Point(axis(report.target_mean), 50, "diamond", "hollow two"))
             words += f", mean target {number(report.target_mean)}"
         marks.append(Point(axis(report.mean), 50, "circle", "mark"))
-        rows.append(Row(label_of(report), tuple(marks), words, mean, f"n = {count(report.count)}"))
-    key = [
-        LegendKey((Line(0, 50, 100, 50, "whisker"), Point(50, 50, "circle", "mark")), "mean prediction"),
-        LegendKey((Line(50, 0, 50, 100, "dashed"),), "everybody"),
+        rows.append(Row(label_of(report), marks, words, mean, f"n = {count(report.count)}"))
+    key: list[tuple[str, list[Mark]]] = [
+        ("mean prediction", [Line(0, 50, 100, 50, "whisker"), Point(50, 50, "circle", "mark")]),
+        ("everybody", [Line(50, 0, 50, 100, "dashed")]),
     ]
     if targets:
-        key.append(LegendKey((Point(50, 50, "diamond", "hollow two"),), "mean target"))
-    return RowChart(title, tuple(rows), ticks_of(axis), "mean", "mean prediction", tuple(key), lead)
+        key.append(("mean target", [Point(50, 50, "diamond", "hollow two")]))
+    return RowChart(title, rows, axis, "mean", "mean prediction", key, lead)
 
 
 def _rates(title: str, reports: Sequence[GroupReport], lead: str) -> RowChart:
     axis = scale([0.0, 1.0])
-    styles = [style for style in RATES if any(_rate(report, style) is not None for report in reports)]
+    drawn = {f: how for f, how in RATES.items() if any(getattr(report, f) is not None for report in reports)}
     rows = []
     for report in reports:
         marks: list[Mark] = []
         words = []
-        for k, style in enumerate(styles):
-            rate, y = _rate(report, style), 100 * (k + 1) / (len(styles) + 1)
+        for k, (field, (shape, style)) in enumerate(drawn.items(), start=1):
+            rate, y = getattr(report, field), 100 * k / (len(drawn) + 1)
             if rate is None or rate.value is None:
-                words.append(f"{style.name}: no samples")
+                words.append(f"{TITLES[field]}: no samples")
                 continue
-            marks.append(Line(axis(rate.lower), y, axis(rate.upper), y, f"whisker {style.style}"))
-            text = f"{style.name} {percent(rate.value)} ({percent(rate.lower)} to {percent(rate.upper)})"
-            marks.append(Point(axis(rate.value), y, style.shape, f"mark {style.style}", text))
+            marks.append(Line(axis(rate.lower), y, axis(rate.upper), y, f"whisker {style}"))
+            text = f"{TITLES[field]} {percent(rate.value)} ({percent(rate.lower)} to {percent(rate.upper)})"
+            marks.append(Point(axis(rate.value), y, shape, f"mark {style}", text))
             words.append(text)
-        rows.append(
-            Row(
-                label_of(report),
-                tuple(marks),
-                "; ".join(words),
-                _share(report.decision_rate),
-                f"n = {count(report.count)}",
-            )
-        )
-    key = tuple(
-        LegendKey((Line(0, 50, 100, 50, f"whisker {s.style}"), Point(50, 50, s.shape, f"mark {s.style}")), s.name)
-        for s in styles
-    )
-    tall = len(styles) > 1
-    return RowChart(title, tuple(rows), ticks_of(axis), "share", "decided positive", key, lead, tall)
-
-
-def _rate(report: GroupReport, style: RateStyle) -> Rate | None:
-    return getattr(report, style.field)
+        note = f"n = {count(report.count)}"
+        rows.append(Row(label_of(report), marks, "; ".join(words), _share(report.decision_rate), note))
+    key = [
+        (TITLES[field], [Line(0, 50, 100, 50, f"whisker {style}"), Point(50, 50, shape, f"mark {style}")])
+        for field, (shape, style) in drawn.items()
+    ]
+    return RowChart(title, rows, axis, "share", TITLES["decision_rate"], key, lead, tall=len(drawn) > 1)
 
 
 def intersections_section(audit: Audit) -> Section | None:
@@ -155,8 +120,8 @@ def intersections_section(audit: Audit) -> Section | None:
         return None
     attributes = " & ".join(audit.settings.attributes)
     ordered = sorted(audit.intersections, key=lambda report: -report.count)
-    shown = largest(ordered, [report.count for report in ordered])
-    chart = _means(f"{attributes}: mean prediction", shown, audit.overall, omitted(len(shown), len(ordered)))
+    shown, lead = largest(ordered)
+    chart = _means(f"{attributes}: mean prediction", shown, audit.overall, lead)
     listed = ordered[:MOST_LINES]
     caption = f"Groups of {attributes}, the largest first."
     if len(listed) < len(ordered):
@@ -181,16 +146,12 @@ def groups_table(caption: str, names: Sequence[str], reports: Sequence[GroupRepo
         "interval of the mean": aligned_intervals([report.mean_interval for report in reports]),
         "deviation": aligned([report.deviation for report in reports]),
     }
-    if any(report.decision_rate is not None for report in reports):
-        columns["decided positive"] = [_share(report.decision_rate) for report in reports]
-    for field in ("target_mean", "bias", "root_mean_squared_error", "calibration_error"):
+    for field, title in TITLES.items():
         values = [getattr(report, field) for report in reports]
-        if any(value is not None for value in values):
-            columns[TITLES[field]] = aligned(values, sign=field == "bias")
-    for field in ("accuracy", "true_positive_rate", "false_positive_rate", "precision"):
-        rates = [getattr(report, field) for report in reports]
-        if any(rate is not None for rate in rates):
-            columns[TITLES[field]] = [_share(rate) for rate in rates]
+        if any(isinstance(value, Rate) for value in values):
+            columns[title] = [_share(rate) for rate in values]
+        elif any(value is not None for value in values):
+            columns[title] = aligned(values, sign=field == "bias")
     return FigureTable(caption, columns)
 
 
@@ -199,15 +160,17 @@ def label_of(report: GroupReport) -> str:
     return " & ".join(report.labels) if report.labels else report.name
 
 
-def largest(items: Sequence, sizes: Sequence[float], most: int = MOST_GROUPS) -> list:
-    """The `most` items of greatest size, in the order they came in."""
-    chosen = sorted(range(len(items)), key=lambda i: -sizes[i])[:most]
-    return [items[i] for i in sorted(chosen)]
+def name_of(attribute: str, label: str) -> str:
+    """A group of one attribute; everybody where there is none."""
+    return f"{attribute}: {label}" if attribute else "everybody"
 
 
-def omitted(shown: int, there_are: int) -> str:
-    """What a chart says where it does not draw every group."""
-    return f"The {shown} largest of {count(there_are)} groups." if shown < there_are else ""
+def largest(items: Sequence, sizes: Sequence[float] | None = None, most: int = MOST_GROUPS) -> tuple[list, str]:
+    """The `most` items of greatest size (samples by default), in the order they came in; what to say of the others."""
+    known = [item.count for item in items] if sizes is None else sizes
+    chosen = sorted(range(len(items)), key=lambda i: -known[i])[:most]
+    omitted = f"The {len(chosen)} largest of {count(len(items))} groups." if len(chosen) < len(items) else ""
+    return [items[i] for i in sorted(chosen)], omitted
 
 
 def _share(rate: Rate | None) -> str:

@@ -10,22 +10,22 @@ from typing import Any
 from fairlayer.audit.numerals import ABSENT, aligned, count, number
 from fairlayer.audit.result import Audit
 from fairlayer.report.drawing import (
-    Curve,
+    PROMISED,
+    STYLES,
     FigureTable,
-    LegendKey,
     Line,
     Mark,
     Panel,
     Point,
     Section,
+    level,
+    lines,
     scale,
-    ticks_of,
     upright,
 )
 from fairlayer.report.names import isolated, shortened
 
 SHAPES = ("circle", "diamond", "square", "triangle", "down", "plus")
-STYLES = ("one", "two", "three", "four", "five", "six")
 GAPS = ("gap", "test_gap", "largest_gap")  # columns of a comparison that can be its horizontal axis ...
 QUALITIES = ("accuracy", "auc", "root_mean_squared_error", "rmse", "mse", "loss")  # ... and its vertical one
 PARTS = {"train": "training", "validation": "validation", "test": "test"}
@@ -45,7 +45,7 @@ def comparison_section(audit: Audit) -> Section | None:
         "Methods compared",
         "Several methods on the same data, with the same constraints. Read fairness and quality together: either is "
         "easy on its own." + (" Times do not include compilation." if "seconds" in columns else ""),
-        panels=() if panel is None else (panel,),
+        panels=[] if panel is None else [panel],
         tables=(FigureTable("One method per line.", cells),),
     )
 
@@ -78,19 +78,19 @@ def _scatter(entries: Sequence[Mapping[str, Any]], columns: Sequence[str], promi
     across = scale([e[gap] for e in known], include=[0.0, *promised])
     up = scale([e[quality] for e in known], margin=0.15, ticks=4)
     marks: list[Mark] = [upright(across, tolerance, "dashed") for tolerance in promised]
-    key, words = [], []
+    key: list[tuple[str, list[Mark]]] = []
+    words = []
     for k, entry in enumerate(known):
         name = isolated(str(entry.get(columns[0])))
         shape, style = SHAPES[k % len(SHAPES)], f"mark {STYLES[k % len(STYLES)]}"
         text = f"{name}: gap {number(entry[gap])}, {quality.replace('_', ' ')} {number(entry[quality], 4)}"
         marks.append(Point(across(entry[gap]), up.down(entry[quality]), shape, style, text))
-        key.append(LegendKey((Point(50, 50, shape, style),), shortened(name, 40)))
+        key.append((shortened(name, 40), [Point(50, 50, shape, style)]))
         words.append(text)
-    axes = ticks_of(across), ticks_of(up, down=True)
     title = f"{quality.replace('_', ' ').capitalize()} by largest gap"
     if promised:
-        key.append(LegendKey((Line(50, 0, 50, 100, "dashed"),), "promised"))
-    return Panel(title, "; ".join(words), tuple(marks), *axes, "largest gap", tuple(key))
+        key.append(("promised", [Line(50, 0, 50, 100, "dashed")]))
+    return Panel(title, "; ".join(words), marks, across, up, "largest gap", key)
 
 
 def _is_number(value: Any) -> bool:
@@ -110,7 +110,7 @@ def history_section(audit: Audit) -> Section | None:
     if not quantities:
         return None
     promised = sorted({finding.tolerance for finding in audit.findings})
-    panels = tuple(_lines(name, parts, promised if name == "gap" else ()) for name, parts in quantities.items())
+    panels = [_panel(name, parts, promised if name == "gap" else ()) for name, parts in quantities.items()]
     lead = "One value per epoch. Gaps on training data say little about new data; those at the top of this page do."
     return Section("history", "How it was trained", lead, panels=panels)
 
@@ -123,22 +123,17 @@ def _same(one: Mapping[str, Sequence[float]] | None, other: Mapping[str, Sequenc
     )
 
 
-def _lines(quantity: str, parts: Mapping[str, Sequence[float]], promised: Sequence[float]) -> Panel:
+def _panel(quantity: str, parts: Mapping[str, Sequence[float]], promised: Sequence[float]) -> Panel:
     length = max(map(len, parts.values()))
     across = scale([1, length], margin=1e-9)
     numbers = [value for column in parts.values() for value in column if _is_number(value)]
     up = scale(numbers, include=(0.0, *promised), ticks=4) if promised else scale(numbers, margin=0.06, ticks=4)
-    marks: list[Mark] = [Line(0, up.down(tolerance), 100, up.down(tolerance), "dashed") for tolerance in promised]
-    key, words = [], []
-    for (part, column), style in zip(parts.items(), STYLES, strict=False):
-        known = [(across(epoch), up.down(v)) for epoch, v in enumerate(column, start=1) if _is_number(v)]
-        if known:
-            marks.append(Curve(tuple(known), style))
-            key.append(LegendKey((Curve(((0, 50), (100, 50)), style),), part or quantity))
-        finite = [v for v in column if _is_number(v)]
-        if finite:
-            words.append(f"{part or quantity}: from {number(finite[0])} to {number(finite[-1])}")
-    axes = ticks_of(across), ticks_of(up, down=True)
+    paths = {
+        part or quantity: [(epoch, v) for epoch, v in enumerate(column, start=1) if _is_number(v)]
+        for part, column in parts.items()
+    }
+    marks, key, words = lines(paths, across, up)
+    marks = [*(level(up, tolerance) for tolerance in promised), *marks]
     if promised:
-        key.append(LegendKey((Line(0, 50, 100, 50, "dashed"),), "promised"))
-    return Panel(quantity.replace("_", " ").capitalize(), "; ".join(words), tuple(marks), *axes, "epoch", tuple(key))
+        key.append(PROMISED)
+    return Panel(quantity.replace("_", " ").capitalize(), "; ".join(words), marks, across, up, "epoch", key)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from fairlayer.audit.numerals import aligned, aligned_intervals, confidence, count, interval, number, percent, stated
 from fairlayer.audit.result import Audit, Selection
 from fairlayer.audit.selection import FOUR_FIFTHS, SMALL_SHARE
-from fairlayer.report.drawing import FigureTable, Mark, Point, Row, RowChart, Section, scale, ticks_of, upright, whisker
-from fairlayer.report.plots.groups import are_decided, largest, omitted
+from fairlayer.report.drawing import FigureTable, Mark, Point, Row, RowChart, Section, scale, upright, whisker
+from fairlayer.report.plots.groups import are_decided, largest
 
 MOST_LINES = 500
 
@@ -34,7 +34,7 @@ def selection_section(audit: Audit) -> Section | None:
         "below which US selection procedures see adverse impact as a rule of thumb. Bars are "
         f"{confidence(audit.settings.confidence)} intervals; groups below {shares} are marked and no ratio is taken to "
         "them.",
-        charts=tuple(chart for place, ones in by_place.items() if (chart := _chart(place, ones)) is not None),
+        charts=[chart for place, ones in by_place.items() if (chart := _chart(place, ones)) is not None],
         folded=(selection_table("Every group.", audit.selections[:MOST_LINES]),),
         aside="The shortfall counts people who would have been selected had their group and the most selected one been "
         "selected at the rate of both together. A ratio above four fifths is no proof of fairness, and one below it is "
@@ -46,22 +46,18 @@ def _chart(place: str, ones: Sequence[Selection]) -> RowChart | None:
     rated = [one for one in ones if one.impact_ratio is not None]
     if len(rated) < 2:
         return None
-    shown = largest(rated, [one.count for one in rated])
+    shown, lead = largest(rated)
     ends = [min(end, 2.0) for one in shown for end in one.ratio_interval or ()]
     axis = scale([one.impact_ratio or 0.0 for one in shown], include=[*ends, 0.0, 1.0])
     rows = []
     for one, ratio in zip(shown, aligned([one.impact_ratio for one in shown]), strict=True):
         marks: list[Mark] = [upright(axis, FOUR_FIFTHS, "tolerance-edge"), *whisker(axis, one.ratio_interval)]
-        marks.append(Point(axis(one.impact_ratio or 0.0), 50, "diamond" if _fails(one) else "circle", "mark"))
+        shape = "diamond" if (one.impact_ratio or 0.0) < FOUR_FIFTHS else "circle"
+        marks.append(Point(axis(one.impact_ratio or 0.0), 50, shape, "mark"))
         words = f"impact ratio {ratio}, interval {interval(one.ratio_interval)}; selected {_rate(one)}"
         note = f"n = {count(one.count)}{', a small group' if one.small else ''}"
-        rows.append(Row(" & ".join(one.labels), tuple(marks), words, ratio, note))
-    lead = omitted(len(shown), len(rated))
-    return RowChart(f"{place}: impact ratio", tuple(rows), ticks_of(axis), "impact ratio", "impact ratio", lead=lead)
-
-
-def _fails(one: Selection) -> bool:
-    return one.impact_ratio is not None and one.impact_ratio < FOUR_FIFTHS
+        rows.append(Row(" & ".join(one.labels), marks, words, ratio, note))
+    return RowChart(f"{place}: impact ratio", rows, axis, "impact ratio", "impact ratio", lead=lead)
 
 
 def _rate(one: Selection) -> str:

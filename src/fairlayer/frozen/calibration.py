@@ -1,0 +1,93 @@
+"""A calibration sample, as it is read; and how it is parted, so that a statement is independent of the fit."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fairlayer.arrays import as_numpy
+from fairlayer.binding.groups import Column, SoftGroup, read_groups
+from fairlayer.constraints.plain_data import Label, Name
+from fairlayer.frames import frame_columns
+from fairlayer.layer import FairLayer
+
+
+class Calibration(NamedTuple):
+    """Samples to fit with, and to certify with."""
+
+    z: Tensor  # (n,) raw outputs, or (n, d)
+    columns: dict[Name, Any]  # the attributes that constraints compare: labels as the user gave them, or a SoftGroup
+    labels: dict[Name, tuple[Label, ...]]  # of each attribute those that occur; those that only might are unknown
+    targets: np.ndarray | None  # (n,)
+    features: Any
+    weights: np.ndarray | None  # (n,)
+
+    def rows(self, rows: np.ndarray) -> Calibration:
+        """Some of the samples."""
+        features = None if self.features is None else frame_columns(self.features)
+        return Calibration(
+            self.z[torch.from_numpy(rows)],
+            {name: _take(column, rows) for name, column in self.columns.items()},
+            self.labels,
+            None if self.targets is None else self.targets[rows],
+            None if features is None else {name: as_numpy(column)[rows] for name, column in features.items()},
+            None if self.weights is None else self.weights[rows],
+        )
+
+
+class Split(NamedTuple):
+    """A calibration sample in two: rows to fit with, and rows for a statement with this confidence."""
+
+    fit_on: np.ndarray
+    certify_on: np.ndarray
+    confidence: float
+
+
+def read_calibration(
+    layer: FairLayer,
+    backbone: nn.Module | None,
+    inputs: Any,
+    groups: Any,
+    targets: Any,
+    features: Any,
+    weights: Any,
+) -> Calibration:
+    """The sample that `freeze` was given."""
+    z = _raw(backbone, inputs)
+    attributes = read_groups(groups, len(z), layer.levels)
+    _, used = layer.rules.groupings(tuple(attributes))
+    read = {name: _labels_of(attributes[name]) for name in used}
+    columns, labels = ({name: pair[part] for name, pair in read.items()} for part in (0, 1))
+    known, counted = (None if one is None else as_numpy(one).reshape(-1) for one in (targets, weights))
+    return Calibration(z, columns, labels, known, features, counted)
+
+
+@torch.no_grad()
+def _raw(backbone: nn.Module | None, inputs: Any) -> Tensor:
+    """Raw outputs, of shape (n,) or (n, d), of a backbone in evaluation mode."""
+    if backbone is None:
+        z = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.ascontiguousarray(inputs))
+    else:
+        z = backbone.eval()(inputs)
+    z = z.detach().cpu()
+    return z if z.ndim == 2 and z.shape[1] > 1 else z.reshape(-1)
+
+
+def _labels_of(column: Column | SoftGroup) -> tuple[Any, tuple[Label, ...]]:
+    """Labels as the user gave them, or soft groups as they are; and those that occur."""
+    if isinstance(column, SoftGroup):
+        return column, column.labels
+    values = as_numpy(column.values)
+    found = np.unique(values).tolist()
+    if column.labels is None:
+        return values, tuple(found)
+    labels = np.empty(len(column.labels), dtype=object)
+    labels[:] = column.labels
+    return labels[values], tuple(column.labels[code] for code in found)
+
+
+def _take(column: Any, rows: np.ndarray) -> Any:
+    return SoftGroup(column.probabilities[rows], column.labels) if isinstance(column, SoftGroup) else column[rows]
