@@ -90,12 +90,18 @@ def _part_shifts(rows, nu, shift):
         shift[p] = total
 
 
-@compiled
+@compiled(borrows=True)
 def shifts(rows, nu, shift):
     """shift = M nu, one number per cell."""
     if rows.part.size == 0:
         _part_shifts(rows, nu, shift)
-        return
+    else:
+        _shifts_over_parts(rows, nu, shift)
+
+
+@compiled(inner=True, later="None")
+def _shifts_over_parts(rows, nu, shift):
+    """The same of cells that are made of parts."""
     own = np.empty(rows.start.size - 1)
     _part_shifts(rows, nu, own)
     for c in range(shift.size):
@@ -114,16 +120,22 @@ def gram(rows, slopes):
     return H
 
 
-@compiled(inner=True)
+@compiled(inner=True, borrows=True)
 def _fill_gram(rows, slopes, line, H):
-    """The same into H. line: (K,) zeros, and so again at the end.
-
-    Of cells that are made of parts, half of H is added up part by part: half of what a part has by itself, and, over
-    its cells, what the parts have that come after it. So a cell is met once for every entry, not for every two.
-    """
+    """The same into H. line: (K,) zeros, and so again at the end."""
     if rows.part.size == 0:
         _fill_plain_gram(rows, slopes, line, H)
-        return
+    else:
+        _fill_gram_of_parts(rows, slopes, H)
+
+
+@compiled(inner=True, later="None")
+def _fill_gram_of_parts(rows, slopes, H):
+    """The same of cells that are made of parts.
+
+    Half of H is added up part by part: half of what a part has by itself, and, over its cells, what the parts have that
+    come after it. So a cell is met once for every entry, not for every two.
+    """
     K, parts, several = rows.offset.size, rows.start.size - 1, rows.part.shape[0]
     statistic, value, of_part = rows.statistic.view(np.uint64), rows.value, over_parts(rows.part, parts, slopes)
     lines = np.zeros((parts, K))
