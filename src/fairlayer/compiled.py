@@ -25,6 +25,7 @@ from llvmlite import ir
 from llvmlite.binding import add_symbol
 from numba import types
 from numba.core import cgutils, event, sigutils
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.imputils import user_function
 from numba.core.registry import CPUDispatcher
 from numba.core.typing import make_concrete_template
@@ -77,13 +78,19 @@ event.register("numba:compile", _Notice())
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    """Without collection of garbage, which goes through all that torch has loaded, again and again."""
-    enabled = gc.isenabled()
+def _undisturbed() -> Iterator[None]:
+    """Without what takes time beside compiling.
+
+    Garbage is not collected, which goes through all that torch has loaded, again and again. And numba has a clock for
+    every function under way, which all hear of every single call of LLVM: here only that of the last.
+    """
+    enabled, clocks = gc.isenabled(), event._registered["numba:llvm_lock"]
     gc.disable()
+    event._registered["numba:llvm_lock"] = []
     try:
         yield
     finally:
+        event._registered["numba:llvm_lock"] = clocks
         if enabled:
             gc.enable()
 
@@ -105,7 +112,7 @@ class _Linked(CPUDispatcher):
     def compile(self, sig: Any) -> Any:
         """Compile for arguments of these types, or load what was compiled; a constant is like any other number."""
         arguments, _ = sigutils.normalize_signature(sig)
-        with _no_collection():
+        with global_compiler_lock, _undisturbed():
             return super().compile(tuple(map(types.unliteral, arguments)))
 
     def add_overload(self, cres: Any) -> None:

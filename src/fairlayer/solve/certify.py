@@ -98,13 +98,11 @@ def _add(high, low, at, part):
     high[at] = total
 
 
-@compiled(inner=True)
-def _bounded_parts(rows, S, error):
-    """Sums over the cells of each part, and bounds on their errors."""
-    if rows.part.size == 0:
-        return S, error
+@compiled(inner=True, later="None")
+def _add_up_parts(rows, S, error, high, off):
+    """Sums over the cells of each part, into zeros, and bounds on their errors."""
     parts = rows.start.size - 1
-    high, low, size, off = np.zeros(parts), np.zeros(parts), np.zeros(parts), np.zeros(parts)
+    low, size = np.zeros(parts), np.zeros(parts)
     for j in range(rows.part.shape[0]):
         for c in range(S.size):
             p = rows.part[j, c]
@@ -114,7 +112,6 @@ def _bounded_parts(rows, S, error):
     for p in range(parts):  # what is left of the sum is rounded less than its terms are, the sum itself once
         high[p] += low[p]
         off[p] = (off[p] + UNIT * (size[p] + 2.0 * abs(high[p]))) * (1.0 + 1e-9)
-    return high, off
 
 
 @compiled(inner=True)
@@ -124,7 +121,10 @@ def bounded_statistics(rows, S, error, doubt):
     high, low = -rows.offset, np.zeros(K)
     for k in range(K):
         doubt[k] = UNIT * abs(rows.offset[k])
-    sums, off = _bounded_parts(rows, S, error)
+    sums, off = S, error
+    if rows.part.size > 0:
+        sums, off = np.zeros(rows.start.size - 1), np.zeros(rows.start.size - 1)
+        _add_up_parts(rows, S, error, sums, off)
     for p in range(sums.size):
         for e in range(rows.start[p], rows.start[p + 1]):
             k = rows.statistic[e]

@@ -115,11 +115,11 @@ def start_solve(kind, samples, rows, count, cell_weight, start, unit):
     least_most = _ranges(cell_weight, low, high)
     if lo.size > 1 or hi.size > 1:
         _range_scattered(samples, low, high, least_most)
-    largest, found, fits = largest_magnitude(samples.z), np.ones(2), True
+    largest, found, fits = largest_magnitude(samples.z), np.empty(2), True
     if kind != SQUARED:
         fits = extent(kind, samples.z, found)
     else:
-        found[0] = 2.0 * max(largest - low, high + largest, 0.0)
+        found[0], found[1] = 2.0 * max(max(largest - low, high + largest), 0.0), 1.0
     return _start(rows, count, cell_weight, least_most, largest, found, fits, start, unit)
 
 

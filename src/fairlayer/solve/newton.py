@@ -90,12 +90,18 @@ def _part_shifts(rows, nu, shift):
         shift[p] = total
 
 
-@compiled
+@compiled(borrows=True)
 def shifts(rows, nu, shift):
     """shift = M nu, one number per cell."""
     if rows.part.size == 0:
         _part_shifts(rows, nu, shift)
-        return
+    else:
+        _shifts_over_parts(rows, nu, shift)
+
+
+@compiled(inner=True, later="None")
+def _shifts_over_parts(rows, nu, shift):
+    """The same of cells that are made of parts."""
     own = np.empty(rows.start.size - 1)
     _part_shifts(rows, nu, own)
     for c in range(shift.size):
@@ -114,16 +120,22 @@ def gram(rows, slopes):
     return H
 
 
-@compiled(inner=True)
+@compiled(inner=True, borrows=True)
 def _fill_gram(rows, slopes, line, H):
-    """The same into H. line: (K,) zeros, and so again at the end.
-
-    Of cells that are made of parts, half of H is added up part by part: half of what a part has by itself, and, over
-    its cells, what the parts have that come after it. So a cell is met once for every entry, not for every two.
-    """
+    """The same into H. line: (K,) zeros, and so again at the end."""
     if rows.part.size == 0:
         _fill_plain_gram(rows, slopes, line, H)
-        return
+    else:
+        _fill_gram_of_parts(rows, slopes, H)
+
+
+@compiled(inner=True, later="None")
+def _fill_gram_of_parts(rows, slopes, H):
+    """The same of cells that are made of parts.
+
+    Half of H is added up part by part: half of what a part has by itself, and, over its cells, what the parts have that
+    come after it. So a cell is met once for every entry, not for every two.
+    """
     K, parts, several = rows.offset.size, rows.start.size - 1, rows.part.shape[0]
     statistic, value, of_part = rows.statistic.view(np.uint64), rows.value, over_parts(rows.part, parts, slopes)
     lines = np.zeros((parts, K))
@@ -288,7 +300,7 @@ def _far_apart(weight):
     return most > _FAR_APART * least
 
 
-@compiled(inner=True, later="float")
+@compiled(inner=True)
 def _left_over(H, b, rows, search, nu):
     """By how much multipliers miss the optimum of the quadratic model: the residual that it would have there."""
     q = b.copy()
@@ -299,32 +311,32 @@ def _left_over(H, b, rows, search, nu):
     return _residual(rows, search, q)
 
 
-@compiled(inner=True)
-def _aim(H, b, rows, search, tolerance, target):
-    """The optimum of the quadratic model.
-
-    Where weights differ by decades, the active-set method compares the light with the heavy, whose differences lose
+@compiled(inner=True, later="int")
+def _aim_again(H, b, rows, search, tolerance, outcome, target):
+    """Where weights differ by decades, the active-set method compares the light with the heavy, whose differences lose
     their digits: it may be far off, or see a conflict where there is none. Guesses of sides do not compare them, and
     are taken where they are nearer.
     """
-    if b.size > FEW:
-        outcome = SOLVED if guess_sides(H, b, rows, tolerance, search.statistic[NU], target) else CONFLICT
-        if outcome == CONFLICT:
-            outcome = solve_small(H, b, rows, tolerance, target)
-    else:
-        outcome = solve_small(H, b, rows, tolerance, target)
-        if outcome == CONFLICT or (outcome == SOLVED and _far_apart(search.cell[WEIGHT])):
-            found, first = target.copy(), np.zeros(b.size)
-            for k in range(b.size):
-                first[k] = found[k] if outcome == SOLVED else 0.0
-            if guess_sides(H, b, rows, tolerance, first, target) and (
-                outcome != SOLVED
-                or _left_over(H, b, rows, search, target) < 0.5 * _left_over(H, b, rows, search, found)
-            ):
-                outcome = SOLVED
-            else:
-                for k in range(b.size):
-                    target[k] = found[k]
+    found, first = target.copy(), np.zeros(b.size)
+    for k in range(b.size):
+        first[k] = found[k] if outcome == SOLVED else 0.0
+    if guess_sides(H, b, rows, tolerance, first, target) and (
+        outcome != SOLVED or _left_over(H, b, rows, search, target) < 0.5 * _left_over(H, b, rows, search, found)
+    ):
+        return SOLVED
+    for k in range(b.size):
+        target[k] = found[k]
+    return outcome
+
+
+@compiled(inner=True, borrows=True)
+def _aim(H, b, rows, search, tolerance, target):
+    """The optimum of the quadratic model."""
+    if b.size > FEW and guess_sides(H, b, rows, tolerance, search.statistic[NU], target):
+        return SOLVED
+    outcome = solve_small(H, b, rows, tolerance, target)
+    if b.size <= FEW and (outcome == CONFLICT or (outcome == SOLVED and _far_apart(search.cell[WEIGHT]))):
+        outcome = _aim_again(H, b, rows, search, tolerance, outcome, target)
     return outcome
 
 

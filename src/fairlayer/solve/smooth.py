@@ -210,6 +210,15 @@ def smooth_pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, row
         out[i] = rounded(sensitivity[i] * (gradient[i] - w * correction[cell[i]]))
 
 
+@compiled(inner=True, later="None")
+def _respond_all(kind, z, cell, shift, out):
+    """Every output at the shift of its cell, strictly inside the interval of the responses."""
+    factor = factors(kind, shift)
+    for i in range(z.size):
+        raw, _, _ = respond(kind, float(z[i]), factor[cell[i]])
+        out[i] = inside(kind, raw, False)
+
+
 @compiled
 def shifted(kind, z, cell, shift):
     """Every output moved by the shift of its cell, in float64, strictly inside the interval of the responses."""
@@ -218,10 +227,7 @@ def shifted(kind, z, cell, shift):
         for i in range(z.size):
             out[i] = z[i] - shift[cell[i]]
     else:
-        factor = factors(kind, shift)
-        for i in range(z.size):
-            raw, _, _ = respond(kind, float(z[i]), factor[cell[i]])
-            out[i] = inside(kind, raw, False)
+        _respond_all(kind, z, cell, shift, out)
     return out
 
 
