@@ -29,6 +29,7 @@ OTHER_SIZES = (256,)
 PROBLEMS = (1, 64, 1024)  # affine problems in a batch
 MOST_AFFINE_MS = 15.0  # for the largest of these, forward and backward
 CALL_LIMIT = 20.0  # seconds; a peer whose call takes longer is not tried at larger sizes
+AFFINE_SECONDS = 6.0  # for the repeats of a peer on affine problems, so that all peers fit into one run
 TIME_LIMIT = 120.0  # seconds for a worker as a whole, building included
 
 COLUMNS = (
@@ -142,7 +143,7 @@ def measure(peer: Peer, case: Case | AffineCase, args: Namespace, stopped: dict[
             seed=args.seed,
             repeats=3 if args.quick else 50 if isinstance(case, AffineCase) else 7,
             max_repeats=20 if args.quick else 200,
-            seconds=2.0 if args.quick else CALL_LIMIT,
+            seconds=2.0 if args.quick else AFFINE_SECONDS if isinstance(case, AffineCase) else CALL_LIMIT,
             patience=2 * CALL_LIMIT,
             checked=3 if args.quick else 5,
             outputs=str(Path(folder) / "outputs.npz"),
