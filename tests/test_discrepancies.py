@@ -175,7 +175,10 @@ def test_logits_keep_what_probabilities_lose():
 def test_what_satisfies_the_rows_is_left_as_it_is(kind, path):
     z = torch.tensor([0.3, 0.7, 0.3, 0.7], dtype=torch.float64) / 3
     y = project(z, [0, 0, 1, 1], [MeanParity(0.1)], discrepancy=kind, path=path).value
-    assert torch.equal(y, torch.sigmoid(z) if kind == "logits" else z)
+    if kind == "logits":  # the last bit of torch's own sigmoid depends on the processor
+        assert torch.allclose(y, torch.sigmoid(z), rtol=2**-52, atol=0.0)
+    else:
+        assert torch.equal(y, z)
 
 
 @pytest.mark.parametrize("path", ["compiled", "tensor"])

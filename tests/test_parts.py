@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-import fairlayer.projection
+import fairlayer.asked
 from fairlayer import EqualizedOdds, EqualizedResiduals, InfeasibleError, MeanParity, RatioParity, project
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.rows import dense
@@ -115,7 +115,7 @@ def projected(dtype, rules, in_parts, monkeypatch, weights=False, **options):
     def bound(*given, **named):
         return bind(*given, **{**named, "in_parts": named.get("in_parts", False) and in_parts})
 
-    monkeypatch.setattr(fairlayer.projection, "bind", bound)
+    monkeypatch.setattr(fairlayer.asked, "bind", bound)
     raw = torch.tensor(z, dtype=dtype, requires_grad=True)
     solution = project(
         raw, groups, rules, targets=targets, weights=weighed if weights else None, bounds=(0.0, 1.0), **options

@@ -403,8 +403,8 @@ def test_columns_of_one_name_do_no_harm_where_they_are_ignored(run, tmp_path):
 def test_the_network_sees_every_row_once(run, table, classifier, tmp_path, monkeypatch):
     """Fitting takes the rows held out through it once, and predicting takes each once."""
     seen = []
-    raw = FairEstimator._raw
-    monkeypatch.setattr(FairEstimator, "_raw", lambda self, inputs: seen.append(len(inputs)) or raw(self, inputs))
+    scores = FairEstimator._scores
+    monkeypatch.setattr(FairEstimator, "_scores", lambda self, X: seen.append(len(X)) or scores(self, X))
     asked = ["--protected", "sex", "--parity", "0.1", "--epochs", "1"]
     assert run("fit", table, "--target", "approved", *asked, "-o", tmp_path / "model").exit_code == 0
     assert sorted(seen) == [120, 480]  # the latter to freeze what training found

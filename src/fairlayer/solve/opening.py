@@ -142,7 +142,7 @@ def _first_words(ranks: Ranks, part: Part) -> tuple[np.ndarray, _Draft | None]:
     if guess is None or place is None:
         return words, None
     held, layout, size = _placed(part, place), _Layout(part), _size(guess.levels)
-    if guess.few and len(part.z) * part.width <= len(body):
+    if guess.few and ranks.few and len(part.z) * part.width <= len(body):
         part.put_rows(held.cell, _rows_in(body, len(part.z), part.width))
         head[_ROWS] = 1
     elif size * layout.width <= len(body):
