@@ -104,7 +104,7 @@ def show_stream(raw: torch.Tensor) -> None:
 
 def main() -> None:
     torch.set_num_threads(2)
-    print("(the first run compiles the solver, which takes up to half a minute; later runs start at once)\n")
+    print("(the first run compiles the solver, which takes some twenty seconds; later runs start at once)\n")
     show_batch()
     show_stream(show_training())
 

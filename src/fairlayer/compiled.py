@@ -68,7 +68,7 @@ class _Notice(event.Listener):
         home = event.data["dispatcher"].py_func.__module__ or ""  # others compile functions without one
         if not _Notice.said and home.startswith("fairlayer.") and sys.stderr.isatty():
             _Notice.said = True
-            print("fairlayer: compiling for this machine, once; this takes up to half a minute.", file=sys.stderr)
+            print("fairlayer: compiling for this machine, once; this takes some twenty seconds.", file=sys.stderr)
 
     def on_end(self, event: Any) -> None:
         """Nothing more to say."""

@@ -1,6 +1,6 @@
 """Everything that a stream runs, compiled and loaded before it is needed.
 
-Compiling takes up to half a minute, loading what is compiled a second. Inside a transaction other writers would
+Compiling takes a minute, loading what is compiled a second. Inside a transaction other writers would
 wait for it. So a stream in a store goes through everything beforehand, in memory: each kind of step, in float32 and
 float64.
 """
