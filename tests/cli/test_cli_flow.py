@@ -15,8 +15,8 @@ from people import people, write
 
 from fairlayer import MeanParity
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.estimators.estimator import FairEstimator
 from fairlayer.estimators.folder import load
+from fairlayer.estimators.network import NetworkScores
 from fairlayer.gaps import measure
 
 PROTECTED = ["--protected", "sex", "--protected", "race", "--protected", "disabled"]
@@ -403,8 +403,8 @@ def test_columns_of_one_name_do_no_harm_where_they_are_ignored(run, tmp_path):
 def test_the_network_sees_every_row_once(run, table, classifier, tmp_path, monkeypatch):
     """Fitting takes the rows held out through it once, and predicting takes each once."""
     seen = []
-    scores = FairEstimator._scores
-    monkeypatch.setattr(FairEstimator, "_scores", lambda self, X: seen.append(len(X)) or scores(self, X))
+    scores = NetworkScores.__call__
+    monkeypatch.setattr(NetworkScores, "__call__", lambda self, X: seen.append(len(X)) or scores(self, X))
     asked = ["--protected", "sex", "--parity", "0.1", "--epochs", "1"]
     assert run("fit", table, "--target", "approved", *asked, "-o", tmp_path / "model").exit_code == 0
     assert sorted(seen) == [120, 480]  # the latter to freeze what training found
