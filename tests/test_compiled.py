@@ -135,7 +135,8 @@ def test_what_is_seldom_reached_is_compiled_when_it_is(tmp_path, monkeypatch):
     for file in tmp_path.rglob("*solve_sides*"):
         file.unlink()
     beforehand = run("ready = True" + _LATER)
-    assert beforehand[:2] == ["[-1.0, 1.0]", "solve_sides"]
+    assert beforehand[0] == "[-1.0, 1.0]"
+    assert "solve_sides" in beforehand[1:-3]  # beside whatever else was not reached
     assert beforehand[-3:] == ["ready", "[-1.0, 1.0]", ""]
 
 
