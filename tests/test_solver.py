@@ -13,7 +13,7 @@ from scipy.optimize import linprog, minimize, nnls
 
 from duality import distance, least_distance
 from exact import exact_dot
-from fairlayer import MeanParity, ResidualMean, Status, project
+from fairlayer import EqualizedResiduals, MeanParity, ResidualMean, Status, project
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.exact_sums import exact_cell_sums, exact_sums
@@ -447,12 +447,35 @@ class TestExact:
         assert max(exact_violations(rows, plain(found))) <= 0
         assert (found.double() - near.double()).abs().max() <= 2000 * max(torch.finfo(dtype).eps / 100, 1e-14)
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("seed", range(5))
+    def test_the_grid_holds_what_is_finer_than_the_last_digit(self, dtype, seed):
+        """One output of 1e6, a tolerance of a hundredth of its last digit, and overlapping groups."""
+        rng = np.random.default_rng(seed)
+        z, groups = torch.tensor(rng.random(30), dtype=dtype), rng.integers(0, 2, (30, 3))
+        z[seed] = 1e6
+        problem = Problem(plain(z), [MeanParity(1e4 * torch.finfo(dtype).eps)], groups)
+        solution = project(z, **problem.arguments())
+        y = plain(solution.value).astype(np.float64)
+        assert solution.satisfied
+        assert max(exact_violations(problem.rows, y)) <= 0
+        assert np.abs(y - project(plain(z), **problem.arguments()).value).max() < 30 * 1e6 * torch.finfo(dtype).eps
+
+    def test_the_grid_holds_means_of_residuals(self):
+        rng = np.random.default_rng(0)
+        groups, targets = rng.integers(0, 2, (30, 2)), rng.integers(0, 100, 30) / 128.0
+        for constraint in (ResidualMean(0.0), EqualizedResiduals(0.0)):
+            problem = Problem(rng.random(30), [constraint], groups, None, targets)
+            solution = project(problem.z, **problem.arguments())
+            assert solution.status is Status.OPTIMAL
+            assert max(exact_violations(problem.rows, solution.value)) <= 0
+
     def test_no_grid_for_what_it_cannot_say(self):
-        rules = ConstraintSet([ResidualMean(0.0)])
-        system = bind(rules, 4, groups=np.arange(4) % 2, targets=np.zeros(4))
-        assert search_grid(torch.ones(4), system, read_bounds(None, 4, np.float32)) is None
-        tolerant = bind(ConstraintSet([MeanParity(0.1)]), 4, groups=np.arange(4) % 2)
-        assert search_grid(torch.ones(4), tolerant, read_bounds(None, 4, np.float32)) is None
+        rules, groups = ConstraintSet([MeanParity(0.0)]), np.arange(4) % 2
+        weighted = bind(rules, 4, groups=groups, weights=np.array([1.0, 2.0, 3.0, 4.0]))
+        assert search_grid(torch.ones(4), weighted, read_bounds(None, 4, np.float32)) is None
+        third = bind(ConstraintSet([ResidualMean(0.0)]), 4, groups=groups, targets=np.full(4, 1 / 3))
+        assert search_grid(torch.ones(4), third, read_bounds(None, 4, np.float32)) is None
 
 
 class TestFeasibility:

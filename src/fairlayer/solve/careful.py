@@ -26,9 +26,10 @@ from fairlayer.solve.interior import Interior, entry_cells, exact_means, interio
 from fairlayer.solve.twofold import add, times
 
 MOST_NUMBERS = 2_000_000  # samples times statistics, up to which so much care is affordable
-_MOST_SOLVES = 8
+_MOST_SOLVES = 6
 _INSIDE = 0.5  # of the room between two bounds, the most that the aim moves inside
 _DUST = 1e-12  # of the largest number: the distance to a bound at which an output rests on it
+_NO_ROOM = 1e-20  # of the largest output: bounds so near to each other leave nothing to aim at
 _COARSE = 0.25  # of what the coarsest cell is worth: those that are held with it
 
 
@@ -47,7 +48,8 @@ def solve_carefully(z: Tensor, system: System, box: Box) -> Careful | None:
     """
     given, means, of_cell = as_numpy(z).astype(np.float64), exact_means(system), entry_cells(system)
     lo, hi = (np.broadcast_to(side.astype(np.float64), len(z)).copy() for side in (box.lo, box.hi))
-    most = np.repeat(_INSIDE * _room(system), np.diff(system.rows.first))
+    room = _room(system)
+    most = np.repeat(_INSIDE * room, np.diff(system.rows.first))
     entries, K = np.abs(means.value.high), len(most)
     margin: np.ndarray = np.zeros(K)
     found, optimum, wider = None, None, 1.0
@@ -66,13 +68,16 @@ def solve_carefully(z: Tensor, system: System, box: Box) -> Careful | None:
                 found = Careful(value.to(z.device), missed, optimum)
             if (missed <= 0.0).all():
                 return found
+        if (room[missed > 0.0] <= _NO_ROOM * np.abs(point.y.high).max(initial=0.0)).any():
+            return found
         all_digits, last_digits = (
             np.bincount(system.rows.statistic, weights=entries * digits[of_cell], minlength=K)
             for digits in (rounding.all_digits, rounding.last_digits)
         )
+        beside = np.repeat(np.maximum(missed, 0.0), np.diff(system.rows.first))
         size = next((digits for digits in (all_digits, last_digits) if (wider * digits <= most).all()), None)
         if size is not None:
-            margin, wider = wider * size, 4.0 * wider
+            margin, wider = np.minimum(np.maximum(wider * size, margin + beside), most), 4.0 * wider
         else:
             # Of every cell, what its finest output is worth to the statistic that hears of it most.
             worth = np.zeros(len(rounding.last_digits))
@@ -109,7 +114,7 @@ class _Rounding:
         nearer = np.where(point.y.high - lo <= hi - point.y.high, lo, hi)
         apart = np.abs(point.y.high - nearer)
         size = max(np.abs(side).max(initial=0.0) for side in (point.y.high, np.clip(z, lo, hi)))
-        held = ~point.inside & (apart <= _DUST * size)
+        held = point.rests & (apart <= _DUST * size)
         self.moves = ~held & (lo < hi) & (self.weight > 0.0)
         self.y, self.aim = point.y, np.where(held, nearer, point.y.high)
         info = torch.finfo(dtype)

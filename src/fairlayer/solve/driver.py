@@ -43,7 +43,7 @@ from fairlayer.solve.newton import (
 
 FINISHED, MEASURE, SUMS, WRITE, EXACT = 0, 1, 2, 3, 4
 MOST_REPAIRS = 12
-_PATIENCE = 60  # evaluations without progress, after which a problem is solved in another way
+_PATIENCE = 40  # evaluations without progress, after which a problem is solved in another way
 _EAGER = 2  # repairs after which the aim moves inside by more than was missed, and everywhere
 
 # Places in Search.number, behind those of the search.

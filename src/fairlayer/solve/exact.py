@@ -19,13 +19,13 @@ from torch import Tensor
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box
 from fairlayer.binding.exact_sums import cell_limbs, whole_numbers
-from fairlayer.binding.rows import DIFFERENCE, EACH
+from fairlayer.binding.rows import DIFFERENCE, EACH, RATIO
 from fairlayer.binding.system import System
 
 MOST_ENTRIES = 50_000  # of M, up to which rows are worked out in rational arithmetic
 _MOST_CELLS = 400
 _NO_WEIGHTS = np.zeros(0)
-_SECONDS = 1.0
+_SECONDS = 0.5
 
 
 def exact_statistics(value: Any, system: System) -> list[Fraction] | None:
@@ -85,16 +85,16 @@ def _signed(value: Fraction) -> float:
 
 
 def search_grid(value: Tensor, system: System, box: Box) -> Tensor | None:
-    """Outputs near `value`, in its dtype and within bounds, whose group means are equal to the last digit; or None.
+    """Outputs near `value`, in its dtype and within bounds, that satisfy rows finer than its last digits; or None.
 
-    For tolerances of 0, and samples of equal weight whose outputs, not residuals, are compared.
+    For samples of equal weight.
     """
     rows, plan, n = system.rows, system.view.plan, len(value)
     exact = as_numpy(value).astype(np.float64)
     largest = np.abs(exact).max(initial=0.0)
-    if len(system.weights) or plan.any_residual or plan.matrices or len(system.weight) > _MOST_CELLS or not largest:
+    if len(system.weights) or plan.matrices or len(system.weight) > _MOST_CELLS or not largest:
         return None
-    if (rows.kind != DIFFERENCE).any() or (plan.share != 1.0).any() or system.stated[1].all():
+    if (rows.kind == RATIO).any() or (plan.share != 1.0).any():
         return None
     # The grid of the largest output; coarser where sums of its steps would not be whole numbers in float64.
     bits = min(-math.log2(torch.finfo(value.dtype).eps), 50.0 - math.ceil(math.log2(n)))
@@ -106,7 +106,7 @@ def search_grid(value: Tensor, system: System, box: Box) -> Tensor | None:
         return None
     whole = np.clip(np.round(exact / step), low, high)
     cell = as_numpy(system.cell)
-    move = _moves(system, cell, whole, low, high)
+    move = _moves(system, cell, whole, low, high, step)
     if move is None or np.abs(move).max(initial=0.0) > 16.0 * n:
         return None
     for c in np.flatnonzero(move):
@@ -114,8 +114,10 @@ def search_grid(value: Tensor, system: System, box: Box) -> Tensor | None:
     return torch.from_numpy(whole * step).to(dtype=value.dtype, device=value.device)
 
 
-def _moves(system: System, cell: np.ndarray, whole: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray | None:
-    """By how many steps each cell sum must move for all groups of a family to have the same mean: as few as can be."""
+def _moves(
+    system: System, cell: np.ndarray, whole: np.ndarray, low: np.ndarray, high: np.ndarray, step: float
+) -> np.ndarray | None:
+    """By how many steps each cell sum must move for all rows to hold: as few as can be."""
     rows, G = system.rows, len(system.weight)
 
     def sums(values: np.ndarray) -> np.ndarray:
@@ -123,19 +125,35 @@ def _moves(system: System, cell: np.ndarray, whole: np.ndarray, low: np.ndarray,
 
     at = np.repeat(np.arange(G), np.diff(rows.start))
     member = scipy.sparse.csr_array((np.ones(len(at)), (rows.statistic, at)), shape=(len(rows.offset), G))
-    count, total = member @ system.samples, member @ sums(whole)
-    needed, equal = np.zeros(len(total)), np.zeros(len(total), dtype=bool)
+    count = member @ system.samples
+    # What sums may be, as whole numbers of steps: within half a tolerance of a middle that all have in common.
+    found = exact_statistics(whole * step, system)
+    if found is None:
+        return None
+    least, greatest = np.zeros(len(count)), np.zeros(len(count))
     for f, (begin, end) in enumerate(zip(rows.first[:-1].tolist(), rows.first[1:].tolist(), strict=True)):
-        if count[begin:end].sum() and system.stated[1][f] == 0.0:
-            middle = np.round(total[begin:end].sum() / count[begin:end].sum())
-            needed[begin:end] = middle * count[begin:end] - total[begin:end]
-            equal[begin:end] = rows.present[begin:end]
-    needed, member = needed[equal], member.toarray()[equal]
-    both = scipy.sparse.csr_array(np.hstack([member, -member]))  # up and down
+        lower, upper = (side[f].item() for side in system.stated)
+        middle = 0
+        if rows.kind[f] == DIFFERENCE:
+            lower, upper, together = -0.5 * upper, 0.5 * upper, count[begin:end] @ rows.present[begin:end]
+            sums_of = (q * int(c) for q, c in zip(found[begin:end], count[begin:end].tolist(), strict=True))
+            middle = round(sum(sums_of, Fraction(0)) / Fraction(step) / int(together)) if together else 0
+        for k in range(begin, end):
+            beside, size = middle - found[k] / Fraction(step), int(count[k])
+            least[k], greatest[k] = -np.inf, np.inf
+            if math.isfinite(lower):
+                least[k] = math.ceil((beside + Fraction(lower) / Fraction(step)) * size)
+            if math.isfinite(upper):
+                greatest[k] = math.floor((beside + Fraction(upper) / Fraction(step)) * size)
+    some = rows.present & (count > 0)
+    if (least > greatest)[some].any():
+        return None
+    both = member.toarray()[some]
+    both = scipy.sparse.csr_array(np.hstack([both, -both]))  # up and down
     limit = np.minimum(np.concatenate([sums(high - whole), sums(whole - low)]), 2.0**30)
     answer = scipy.optimize.milp(
         np.ones(2 * G),
-        constraints=scipy.optimize.LinearConstraint(both, needed, needed),
+        constraints=scipy.optimize.LinearConstraint(both, least[some], greatest[some]),
         bounds=scipy.optimize.Bounds(0.0, limit),
         integrality=np.ones(2 * G),
         options={"time_limit": _SECONDS},

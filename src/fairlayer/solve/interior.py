@@ -23,12 +23,14 @@ from fairlayer.binding.rows import EACH, RATIO, Rows
 from fairlayer.binding.system import System
 from fairlayer.solve.twofold import Factor, Twofold, gram
 
+_SIZES = (1.0, 1e6, 1e12)  # of what outputs may have to move by, in units of what they are: one after another
 _MOST_STEPS = 120
 _MOST_IDLE = 20  # steps without progress
 _SHORT, _CENTRAL = 0.1, 0.1  # a step cut shorter than this share gives way to one that brings products this near
 _SMALL, _ENOUGH = 1e-29, 1e-12  # what is left, relative, at which to stop, and above which it is not the optimum
-_EQUAL = 1e-25  # of the largest number: by how much equal rows may miss and still hold
+_EQUAL = 1e-25  # of the largest number: bounds nearer to each other are one, and rows that miss it by less hold
 _FAR, _FURTHEST = 1e50, 1e100  # beyond bounds, in units of what they leave: where further out makes no difference
+_CLEAR = 1e-6  # of the pull of a bound: a slack that is no slack
 _REGULAR = 1e-24  # of a group's weight: what makes equal rows definite; the next step takes it back
 
 
@@ -37,6 +39,7 @@ class Interior(NamedTuple):
 
     y: Twofold  # (n,) outputs, strictly within bounds where these leave room
     inside: np.ndarray  # (n,) outputs that no bound holds
+    rests: np.ndarray  # (n,) outputs that clearly rest on a bound
     nu: np.ndarray  # (K,) multipliers of the statistics, 0 where their rows do not bind
     shift: np.ndarray  # (G,)
     residual: float  # what is left of the conditions of the optimum, relative
@@ -79,22 +82,11 @@ def interior_point(
     """Project z, of shape (n,), float64. margin: (K,) how far inside its bounds to aim each; lo, hi: (n,)."""
     with np.errstate(all="ignore"):
         method = _Method(z, system, means, margin, lo, hi)
-        found, best, idle = method.first_point(), np.inf, 0
-        at, feasible, least = found, None, np.inf
-        for _ in range(_MOST_STEPS):
-            left = method.left_over(at)
-            residual = left.size
-            idle = 0 if residual < 0.9 * best else idle + 1
-            if residual < best:
-                best, found = residual, at
-            if left.holds and left.gap < least:
-                feasible, least = at, left.gap
-            if not np.isfinite(residual) or best < _SMALL or idle > _MOST_IDLE:
+        for size in _SIZES:
+            found = method.search(size, system.rows)
+            if found.holds:
                 break
-            at = method.step(at, left)
-        if best > _ENOUGH and feasible is not None:
-            found = feasible
-        return method.answer(found, best, best <= _ENOUGH or feasible is not None, system.rows)
+        return found
 
 
 class _Point(NamedTuple):
@@ -181,7 +173,7 @@ class _Method:
     def _sides(self, rows: Rows, family: np.ndarray, margin: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> None:
         """Both sides of every statistic, as p q - d c <= b; or, where they meet, q - d c = b."""
         each = rows.kind == EACH
-        exact = np.where(each, lower == upper, (rows.kind != RATIO) & (upper == 0.0))
+        exact = np.where(each, upper - lower <= _EQUAL, (rows.kind != RATIO) & (upper <= _EQUAL))
         self.families = np.unique(family[~each[family]])
         number = np.full(len(rows.kind), -1)
         number[self.families] = np.arange(len(self.families))
@@ -220,8 +212,27 @@ class _Method:
     def _multipliers(self, at: _Point) -> Twofold:
         return (at.m * self.p).sums(self.of, self.K) + at.equal.sums(self.same, self.K)
 
-    def first_point(self) -> _Point:
-        """A point well inside, whose slacks times multipliers are much the same, by weight."""
+    def search(self, size: float, rows: Rows) -> Interior:
+        """From a first point to the optimum, as far as it goes."""
+        found, best, idle = self._first_point(size), np.inf, 0
+        at, feasible, least = found, None, np.inf
+        for _ in range(_MOST_STEPS):
+            left = self.left_over(at)
+            residual = left.size
+            idle = 0 if residual < 0.9 * best else idle + 1
+            if residual < best:
+                best, found = residual, at
+            if left.holds and left.gap < least:
+                feasible, least = at, left.gap
+            if not np.isfinite(residual) or best < _SMALL or idle > _MOST_IDLE:
+                break
+            at = self.step(at, left)
+        if best > _ENOUGH and feasible is not None:
+            found = feasible
+        return self.answer(found, best, best <= _ENOUGH or feasible is not None, rows)
+
+    def _first_point(self, size: float) -> _Point:
+        """A point well inside, whose slacks times multipliers are much the same, by weight. size: of the latter."""
         z, low, high = self.z, self.low, self.high
         inner = np.where(low & high, 0.1 * (self.hi - self.lo), 0.1)
         y = np.clip(z, np.where(low, self.lo + inner, -np.inf), np.where(high, self.hi - inner, np.inf))
@@ -231,13 +242,13 @@ class _Method:
             here = q.high[self.family == g]
             c[g] = 0.5 * (here.max() + here.min())
         slack = (Twofold(self.b) - q[self.of] * self.p + self.middles(Twofold(c), self.of, self.d)).high
-        scale = max(1.0, float(np.abs(z - y).max(initial=0.0)))
+        scale = max(size, float(np.abs(z - y).max(initial=0.0)))
         each = scale / self.w.high
         return _Point(
             Twofold(y),
             Twofold(c),
             Twofold(np.zeros(len(self.same))),
-            Twofold(np.maximum(slack, 1e-2)),
+            Twofold(np.maximum(slack, 1e-2 * size)),
             Twofold(scale / self.W[self.of]),
             (Twofold(y) - self.lo).where(low, 1.0),
             Twofold(np.where(low, each, 0.0)),
@@ -300,19 +311,18 @@ class _Method:
     def answer(self, at: _Point, residual: float, holds: bool, rows: Rows) -> Interior:
         """In the units of the problem."""
         back = 1.0 / self.unit
-        y, inside = Twofold(self.still.copy()), np.zeros(len(self.still), dtype=bool)
+        y, inside, rests = Twofold(self.still.copy()), np.zeros(len(self.still), dtype=bool), ~self.free
         y.high[self.free], y.low[self.free] = at.y.high * back, at.y.low * back
-        pull = np.maximum(at.v_low.high, at.v_high.high)
-        inside[self.free] = (
-            np.minimum(np.where(self.low, at.s_low.high, np.inf), np.where(self.high, at.s_high.high, np.inf)) > pull
-        )
+        pull = np.maximum(at.v_low.high, at.v_high.high) / max(1.0, float(np.abs(at.y.high - self.z).max(initial=0.0)))
+        slack = np.minimum(np.where(self.low, at.s_low.high, np.inf), np.where(self.high, at.s_high.high, np.inf))
+        inside[self.free], rests[self.free] = slack > pull, slack < _CLEAR * pull
         multipliers = self._multipliers(at) * back
         binds = np.concatenate([self.of[at.m.high > at.s.high], self.same])
         nu = np.zeros(len(rows.offset))
         nu[self.kept[binds]] = (multipliers.high * (self.W / self.heaviest))[binds]
         shift, (some, z, lo, hi, cell) = self.shifts(multipliers).high, self.weightless
         y.high[some] = np.clip(z - shift[cell], lo, hi)
-        return Interior(y, inside, nu, shift, residual, holds)
+        return Interior(y, inside, rests, nu, shift, residual, holds)
 
 
 class _Model:

@@ -51,7 +51,8 @@ _NEGLIGIBLE = 300.0  # times the tolerance: good enough once rounding stops prog
 _ALPHA, _LEFT, _RIGHT, _SLOPE_LEFT, _SLOPE_RIGHT, _SLOPE_START, _RESIDUAL, _BEST, _DAMPING = range(9)
 _EVALUATIONS, _STARTED, _IDLE, _HALVINGS = range(9, 13)
 REACH = 13  # shift beyond which every sample rests on a bound; infinite without bounds
-_LATEST, PATIENCE = 21, 22  # the evaluation with the least residual, and how many there may be after it
+# The evaluation at which the residual was last halved, what it was then, and how many there may be after it.
+_LATEST, _HALVED, PATIENCE = range(21, 24)
 NUMBERS = 24  # the rest is the driver's
 # Places in Search.statistic: multipliers of the last accepted point, those at which sums are wanted, the direction from
 # the one to the other, and how exactly each statistic can be met.
@@ -357,7 +358,7 @@ def _direction(rows, search, q, target, slopes, b, precision, line, H):
     if number[_STARTED] == 0:
         number[_STARTED] = 1
         number[_BEST] = np.inf
-        number[_LATEST] = number[_EVALUATIONS]
+        number[_LATEST], number[_HALVED] = number[_EVALUATIONS], np.inf
         number[_DAMPING] = _FIRST_DAMPING
     elif number[_ALPHA] == 1.0:
         number[_DAMPING] = max(0.01 * number[_DAMPING], _LEAST_DAMPING)
@@ -454,8 +455,9 @@ def _advance(rows, search, total, size, q):
         # The best that rounding allows: full steps no longer reduce a residual that is already negligible.
         if residual >= 0.5 * number[_BEST]:
             number[_IDLE] += 1
-        if residual < number[_BEST]:
-            number[_BEST], number[_LATEST] = residual, number[_EVALUATIONS]
+        number[_BEST] = min(number[_BEST], residual)
+        if residual < 0.5 * number[_HALVED]:
+            number[_HALVED], number[_LATEST] = residual, number[_EVALUATIONS]
         if number[_IDLE] > 3 and residual <= _NEGLIGIBLE:
             outcome = DONE
         elif number[_EVALUATIONS] > 4 and proves_contradiction(rows, search.statistic[TRIAL], cell[LEAST], cell[MOST]):
