@@ -166,9 +166,15 @@ def test_a_gap_of_a_hair_more_is_closed():
     assert project(z, groups, MeanParity(tolerance)).status is Status.OPTIMAL
 
 
-def test_an_output_that_is_not_the_nearest_says_so():
-    """A light group of coarse numbers beside heavy ones of fine numbers, and a tolerance between the two."""
-    problem, dtype = stored_problem("coarse light samples in four attributes")
+@pytest.mark.parametrize(
+    "name", ["coarse light samples in four attributes", "heavy samples at bounds of their own, float32"]
+)
+def test_an_output_that_is_not_the_nearest_says_so(name):
+    """A light group of coarse numbers beside heavy ones of fine numbers, and a tolerance between the two.
+
+    The least is that within the bounds as stated, not as rounded to the dtype.
+    """
+    problem, dtype = stored_problem(name)
     solution = project(torch.tensor(problem.z).to(dtype), **problem.arguments())
     optimum = least_distance(problem, solution.multipliers)
     reached = distance(problem, plain(solution.value).astype(np.float64))

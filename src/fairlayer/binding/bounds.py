@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -44,6 +44,15 @@ class Box:
         lo, hi = (np.clip(side, least, most).astype(side.dtype) for side in (self.lo, self.hi))
         lowest, highest = max(self.lowest, least), min(self.highest, most)
         return Box(lo, hi, lowest, highest, self.lo_tensor, self.hi_tensor)
+
+    def wider(self, dtype: torch.dtype) -> Box:
+        """A box that holds the bounds as they were stated, before they were rounded inwards to a dtype."""
+        if dtype == torch.float64:
+            return self
+        info = torch.finfo(dtype)
+        lo, hi = self.wide()
+        lo, hi = lo - info.eps * np.abs(lo) - info.tiny, hi + info.eps * np.abs(hi) + info.tiny
+        return replace(self, lo=lo, hi=hi, lowest=float(lo.min()), highest=float(hi.max()))
 
     def wide(self) -> tuple[np.ndarray, np.ndarray]:
         """Both sides in float64."""

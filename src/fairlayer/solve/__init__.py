@@ -155,6 +155,7 @@ def _beyond(task: Task, nu: np.ndarray, value: Tensor) -> float:
     distance, least = distances(z, y, task.system, task.box, nu)
     if _is_least(task, distance, least, _norm(task, y)):
         return 0.0
+    _, least = distances(z, y, task.system, task.box.wider(task.z.dtype), nu)  # it is about the bounds as stated
     return (distance - least) * (distance + least) * (1.0 + 1e-9)
 
 
