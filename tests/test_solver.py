@@ -360,7 +360,7 @@ class TestCertificate:
         families = [(DIFFERENCE, 2, 1.0, -1.0, 1.0), (EACH, 1, 1.0, -1.0, 1.0), (EACH, 1, 1.0, -1.0, 1.0)]
         rows = make_rows(np.random.default_rng(3).normal(size=(6, 4)), np.zeros(4), families)
         margins, tolerance = np.zeros(3), np.full(4, 1e-12)
-        first_margins(rows, np.ones(6), 2.0**-24, tolerance, margins)
+        first_margins(rows, np.ones(6), 2.0**-24, tolerance, margins, np.empty(100))
         assert (margins > 0).all()
         assert (margins < 1e-5).all()
         missed = np.array([-0.1, 0.3, -0.1])

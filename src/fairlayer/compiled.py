@@ -24,13 +24,16 @@ import numba
 from llvmlite import ir
 from llvmlite.binding import add_symbol
 from numba import types
-from numba.core import cgutils, event, sigutils
+from numba.core import cgutils, event, serialize, sigutils
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.imputils import user_function
 from numba.core.registry import CPUDispatcher
 from numba.core.typing import make_concrete_template
 from numba.extending import intrinsic
 
+# Whoever returns an array calls this from machine code, which does not look whether it failed. A cache in C runs no
+# bytecode, so that no Ctrl-C can fall into it.
+serialize._numba_unpickle = cache(serialize._numba_unpickle)
 _PACKAGE = Path(__file__).parent
 _IMPORT = re.compile(r"^from fairlayer\.([\w.]+) import", re.MULTILINE)
 

@@ -122,6 +122,10 @@ def _add_columns(columns: Sequence[Column], ranges: Sequence[tuple[int, int]], c
     A block of samples at a time: columns of a table stand beside each other, and are near once one of them is read.
     """
     within, size = True, _NEAR // len(columns) + 1
+    if len(code) <= size:
+        for column, (start, width) in zip(columns, ranges, strict=True):
+            within = add_column(column.values, start, width, code) and within
+        return within
     for first in range(0, len(code), size):
         some, target = slice(first, first + size), code[first : first + size]
         for column, (start, width) in zip(columns, ranges, strict=True):

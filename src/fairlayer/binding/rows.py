@@ -83,11 +83,27 @@ def over_parts(part, parts, of_cell):
     """(parts,) sum over the cells of each part; what the cells have themselves where each is a part of its own."""
     if part.size == 0:
         return of_cell
-    total = np.zeros(parts)
+    total = np.empty(parts)
+    _add_parts(part, of_cell, total)
+    return total
+
+
+@compiled(inner=True, borrows=True, later="None")
+def _add_parts(part, of_cell, total):
+    total[:] = 0.0
     for j in range(part.shape[0]):
         for c in range(of_cell.size):
             total[part[j, c]] += of_cell[c]
-    return total
+
+
+@compiled(inline=True)
+def parts_in(part, of_cell, memory):
+    """The same, in memory that is given where there is something to add up."""
+    of_part = of_cell
+    if part.size > 0:
+        of_part = memory
+        _add_parts(part, of_cell, memory)
+    return of_part
 
 
 def dense(rows: Rows) -> np.ndarray:

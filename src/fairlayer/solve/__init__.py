@@ -287,7 +287,7 @@ def _attempt(task: Task, rows: Rows, unit: float, start: np.ndarray = _NO_START)
     if kind == ODDS:  # in float64, so that near 0 and 1 nothing is lost; outputs are rounded to their own dtype
         given, single, sides = odds_against(z).numpy(), z.dtype == torch.float32, box.wide()
     out = np.empty(given.shape, given.dtype)
-    outcome, *rest = solve_loops(
+    outcome, nu, shift, slopes, missed, reached, absolute = solve_loops(
         kind,
         given,
         system.cell,
@@ -302,7 +302,8 @@ def _attempt(task: Task, rows: Rows, unit: float, start: np.ndarray = _NO_START)
         out,
     )
     value = torch.from_numpy(out)
-    return Result(outcome, value if kind != ODDS else value.to(z.dtype), *rest)
+    value = value if kind != ODDS else value.to(z.dtype)
+    return Result(outcome, value, nu, shift, slopes, missed, reached, absolute)
 
 
 def _refuse(task: Task, result: Result) -> None:

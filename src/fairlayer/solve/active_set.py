@@ -104,20 +104,24 @@ def solve_small(H, b, rows, tolerance, nu):
     tolerance: of each statistic. On CONFLICT, `nu` is the direction of the contradiction: its support are the
     statistics that cannot be where their rows want them.
     """
-    K = b.size
-    ignored = np.zeros(rows.family.shape[1])
-    return _solve_small(
-        H, b, rows, tolerance, nu, np.zeros((K + 1, K + 1)), np.zeros((6, K + 3)), ignored, np.zeros((6, K + 1))
-    )
+    return solve_small_in(H, b, rows, tolerance, nu, np.empty(small_memory(b.size, rows.family.shape[1])))
+
+
+@compiled(inline=True)
+def small_memory(K, F):
+    """How much memory the method needs for K statistics in F families."""
+    return (K + 1) * (K + 1) + 6 * (K + 3) + 6 * (K + 1) + F
 
 
 @compiled(inner=True, borrows=True)
-def _solve_small(H, b, rows, tolerance, nu, L, pairs, ignored, work):
-    """The same, in memory that is given.
-
-    ignored: breaches of rows that the active ones imply, off by rounding alone.
-    """
-    K = b.size
+def solve_small_in(H, b, rows, tolerance, nu, memory):
+    """The same, in memory that is given."""
+    K, F = b.size, rows.family.shape[1]
+    memory[: small_memory(K, F)] = 0.0
+    L, rest = memory[: (K + 1) * (K + 1)].reshape(K + 1, K + 1), memory[(K + 1) * (K + 1) :]
+    pairs, rest = rest[: 6 * (K + 3)].reshape(6, K + 3), rest[6 * (K + 3) :]
+    work, ignored = rest[: 6 * (K + 1)].reshape(6, K + 1), rest[6 * (K + 1) : 6 * (K + 1) + F]
+    # ignored: breaches of rows that the active ones imply, off by rounding alone.
     multiplier, step, column, q, allowance, spare = work[0], work[1], work[2], work[3], work[4], work[5]
     size = 0
     for k in range(K):

@@ -35,7 +35,7 @@ from fairlayer.solve.dense import (
     solve_held,
     weighed_rows,
 )
-from fairlayer.solve.loops import solve_loops
+from fairlayer.solve.loops import solve_into
 from fairlayer.solve.newton import DONE
 from fairlayer.solve.sides import FEW
 from fairlayer.solve.smooth import SQUARED
@@ -105,7 +105,7 @@ def _new_rows(m, n):
 
 @compiled(inner=True)
 def _solve_alone(z, A, lower, upper, weight, lo, hi, unit, out):
-    """A problem by the general method; as `solve_loops`."""
+    """A problem by the general method: (outcome, multipliers, slopes, missed, values of the rows)."""
     m, n = A.shape
     rows, cell, count = _new_rows(m, n), np.empty(n, dtype=np.int32), np.empty(n)
     for c in range(n):
@@ -116,7 +116,11 @@ def _solve_alone(z, A, lower, upper, weight, lo, hi, unit, out):
         rows.family[KIND, k], rows.family[COEFFICIENT, k] = EACH, 1.0
         rows.family[LOWER, k], rows.family[UPPER, k] = lower[k], upper[k]
     cell_weight = weight if weight.size > 0 else count
-    return solve_loops(SQUARED, z, cell, weight, count, cell_weight, lo, hi, rows, np.empty(0), unit, False, out)
+    ends, begin, end = np.empty(3 * (m + n)), m + 2 * n, 3 * m + 2 * n
+    outcome = solve_into(
+        SQUARED, z, cell, weight, count, cell_weight, lo, hi, rows, np.empty(0), unit, False, out, ends
+    )
+    return outcome, ends[:m], ends[m + n : begin], ends[begin : begin + m], ends[begin + m : end]
 
 
 def new_ends(B: int, m: int, n: int) -> Ends:
@@ -152,7 +156,7 @@ def solve_batch(first, last, z, matrices, out, ends):
             for k in range(m):
                 of_row[0, b, k], of_row[1, b, k], of_row[2, b, k] = row[VALUE, k], row[NU, k], row[MISSED, k]
             continue
-        outcome, nu, _, slopes, missed, value, _ = _solve_alone(z[b], A, lower, upper, weight, lo, hi, unit, out[b])
+        outcome, nu, slopes, missed, value = _solve_alone(z[b], A, lower, upper, weight, lo, hi, unit, out[b])
         ends.done[b] = outcome == DONE and all_hold(missed) and weight.size == 0
         for k in range(m):
             of_row[0, b, k], of_row[1, b, k], of_row[2, b, k] = value[k], nu[k], missed[k]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from fairlayer.binding.exact_sums import UNIT
-from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, RATIO, UPPER, over_parts
+from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, RATIO, UPPER, over_parts, parts_in
 from fairlayer.compiled import compiled
 
 NEARLY = 5e-7  # of the distance from z: what aiming inside the rows may add to it
@@ -20,11 +20,18 @@ NEARLY = 5e-7  # of the distance from z: what aiming inside the rows may add to 
 @compiled
 def scales(rows, of_cell):
     """(K,) sum over cells of |M| times a number of each: how large the numbers are that a statistic is made of."""
-    scale, of_part = np.abs(rows.offset), over_parts(rows.part, rows.start.size - 1, of_cell)
+    scale = np.empty(rows.offset.size)
+    _fill_scales(rows, over_parts(rows.part, rows.start.size - 1, of_cell), scale)
+    return scale
+
+
+@compiled(inner=True, borrows=True)
+def _fill_scales(rows, of_part, scale):
+    for k in range(scale.size):
+        scale[k] = abs(rows.offset[k])
     for p in range(of_part.size):
         for e in range(rows.start[p], rows.start[p + 1]):
             scale[rows.statistic[e]] += abs(rows.value[e]) * of_part[p]
-    return scale
 
 
 @compiled(small=True, borrows=True)
@@ -49,14 +56,23 @@ def likely_move(unit, scale, tolerance):
     return (0.75 * unit + 12.0 * UNIT) * scale + tolerance
 
 
-@compiled(inner=True)
-def newton_tolerance(rows, absolute, count, tolerance):
+@compiled(inline=True)
+def memory_size(rows):
+    """How much memory the functions below that are given some may need."""
+    return 3 * rows.offset.size + 2 * (rows.start.size - 1)
+
+
+@compiled(inner=True, borrows=True)
+def newton_tolerance(rows, absolute, count, tolerance, memory):
     """Fill `tolerance`, how exactly the solver can hope to meet each statistic.
 
     absolute: (G,) cell sums of |y|; count: (G,) samples per cell.
     """
-    scale = scales(rows, absolute)
-    samples, of_part = np.zeros(scale.size), over_parts(rows.part, rows.start.size - 1, count)
+    K, parts = rows.offset.size, rows.start.size - 1
+    scale, samples, spare = memory[:K], memory[K : 2 * K], memory[2 * K : 2 * K + parts]
+    _fill_scales(rows, parts_in(rows.part, absolute, spare), scale)
+    of_part = parts_in(rows.part, count, spare)
+    samples[:] = 0.0
     for p in range(of_part.size):
         for e in range(rows.start[p], rows.start[p + 1]):
             samples[rows.statistic[e]] += of_part[p]
@@ -73,13 +89,15 @@ def room(rows, f, scale):
     return 0.5 * (rows.family[UPPER, f] - rows.family[LOWER, f])
 
 
-@compiled
-def first_margins(rows, absolute, unit, tolerance, margins):
+@compiled(borrows=True)
+def first_margins(rows, absolute, unit, tolerance, margins, memory):
     """Fill `margins`, how far inside its bounds each family is aimed: what rounding the output is likely to move it.
 
     absolute: (G,) cell sums of |y|; unit: relative rounding error of the output's dtype.
     """
-    scale = scales(rows, absolute)
+    K, parts = rows.offset.size, rows.start.size - 1
+    scale = memory[:K]
+    _fill_scales(rows, parts_in(rows.part, absolute, memory[K : K + parts]), scale)
     for f in range(margins.size):
         worst, largest = 0.0, 0.0
         for k in range(rows.first[f], rows.first[f + 1]):
@@ -100,8 +118,10 @@ def _add(high, low, at, part):
 
 @compiled(inner=True, later="None")
 def _add_up_parts(rows, S, error, high, off):
-    """Sums over the cells of each part, into zeros, and bounds on their errors."""
+    """Sums over the cells of each part, and bounds on their errors."""
     parts = rows.start.size - 1
+    high[:] = 0.0
+    off[:] = 0.0
     low, size = np.zeros(parts), np.zeros(parts)
     for j in range(rows.part.shape[0]):
         for c in range(S.size):
@@ -114,16 +134,20 @@ def _add_up_parts(rows, S, error, high, off):
         off[p] = (off[p] + UNIT * (size[p] + 2.0 * abs(high[p]))) * (1.0 + 1e-9)
 
 
-@compiled(inner=True)
-def bounded_statistics(rows, S, error, doubt):
-    """q = M'S - offset in twice the precision, and into `doubt` a bound on its error. error: of each cell sum."""
-    K = rows.offset.size
-    high, low = -rows.offset, np.zeros(K)
+@compiled(inner=True, borrows=True)
+def _bounded_statistics(rows, S, error, high, doubt, memory):
+    """Into `high` q = M'S - offset in twice the precision, and into `doubt` a bound on its error.
+
+    error: of each cell sum.
+    """
+    K, parts = rows.offset.size, rows.start.size - 1
+    low = memory[:K]
     for k in range(K):
+        high[k], low[k] = -rows.offset[k], 0.0
         doubt[k] = UNIT * abs(rows.offset[k])
     sums, off = S, error
     if rows.part.size > 0:
-        sums, off = np.zeros(rows.start.size - 1), np.zeros(rows.start.size - 1)
+        sums, off = memory[K : K + parts], memory[K + parts : K + 2 * parts]
         _add_up_parts(rows, S, error, sums, off)
     for p in range(sums.size):
         for e in range(rows.start[p], rows.start[p + 1]):
@@ -135,7 +159,6 @@ def bounded_statistics(rows, S, error, doubt):
     for k in range(K):
         high[k] += low[k]
         doubt[k] = (doubt[k] + 2.0 * UNIT * abs(high[k])) * (1.0 + 1e-9)
-    return high
 
 
 @compiled
@@ -144,8 +167,15 @@ def shortfalls(rows, S, error, missed):
 
     S: cell sums of the rounded output; error: bound on the error of each.
     """
-    doubt = np.empty(rows.offset.size)
-    q = bounded_statistics(rows, S, error, doubt)
+    shortfalls_in(rows, S, error, missed, np.empty(memory_size(rows)))
+
+
+@compiled(inner=True, borrows=True)
+def shortfalls_in(rows, S, error, missed, memory):
+    """The same, in memory that is given."""
+    K = rows.offset.size
+    q, doubt = memory[:K], memory[K : 2 * K]
+    _bounded_statistics(rows, S, error, q, doubt, memory[2 * K :])
     for f in range(missed.size):
         begin, end = rows.first[f], rows.first[f + 1]
         if rows.family[KIND, f] == EACH:

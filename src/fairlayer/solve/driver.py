@@ -19,7 +19,15 @@ import numpy as np
 from fairlayer.binding.exact_sums import TINY, UNIT
 from fairlayer.binding.rows import LOWER, UPPER, Rows
 from fairlayer.compiled import compiled
-from fairlayer.solve.certify import all_hold, first_margins, in_doubt, newton_tolerance, shortfalls, widen_margins
+from fairlayer.solve.certify import (
+    all_hold,
+    first_margins,
+    in_doubt,
+    memory_size,
+    newton_tolerance,
+    shortfalls_in,
+    widen_margins,
+)
 from fairlayer.solve.newton import (
     ABSOLUTE,
     COUNT,
@@ -37,6 +45,7 @@ from fairlayer.solve.newton import (
     S,
     Search,
     advance,
+    needed_memory,
     place_at,
     restart,
 )
@@ -79,7 +88,8 @@ def new_solve(rows, count, weight, least, most, reach, start, unit):
     number[REACH], number[_UNIT] = reach, unit
     number[PATIENCE] = _PATIENCE
     number[_REQUEST], number[OUTCOME], number[_LEAST_MISSED] = MEASURE, DONE, np.inf
-    search = Search(np.zeros((5, K)), cell, number)
+    memory = np.empty(max(needed_memory(rows, count.size), memory_size(rows)))
+    search = Search(np.zeros((5, K)), cell, number, memory)
     if start.size > 0:
         number[_FORCED] = 1.0
         place_at(rows, search, start)
@@ -138,15 +148,15 @@ def _repair(solve):
 @compiled(inner=True, borrows=True)
 def next_request(solve):
     """Take the answer to the last request; return the next, or FINISHED."""
-    rows, number, cell, statistic = solve.rows, solve.search.number, solve.search.cell, solve.search.statistic
+    rows, (statistic, cell, number, memory) = solve.rows, solve.search
     request, searches = int(number[_REQUEST]), number[_REQUEST] == SUMS
     if request == MEASURE:
         # Without a shift nothing is rounded: these are the sums of the output itself, should it need no change.
-        newton_tolerance(rows, cell[ABSOLUTE], cell[COUNT], statistic[TOLERANCE])
+        newton_tolerance(rows, cell[ABSOLUTE], cell[COUNT], statistic[TOLERANCE], memory)
         for c in range(cell.shape[1]):
             cell[ERROR, c] = (cell[COUNT, c] + 4.0) * UNIT * cell[ABSOLUTE, c] + cell[COUNT, c] * TINY
     if not searches:
-        shortfalls(rows, cell[S], cell[ERROR], solve.family[MISSED])
+        shortfalls_in(rows, cell[S], cell[ERROR], solve.family[MISSED], memory)
     if request == MEASURE:
         placed = False
         for k in range(statistic.shape[1]):
@@ -164,7 +174,7 @@ def next_request(solve):
             place_at(rows, solve.search, statistic[_BEST])
             request = WRITE
         else:
-            first_margins(rows, cell[ABSOLUTE], number[_UNIT], statistic[TOLERANCE], solve.family[MARGIN])
+            first_margins(rows, cell[ABSOLUTE], number[_UNIT], statistic[TOLERANCE], solve.family[MARGIN], memory)
             _aim(solve)
             request, searches = SUMS, not placed
     elif not searches:

@@ -131,7 +131,13 @@ def active_rows(rows, nu):
 
     Of a family in which a statistics are pushed down and b pushed up, a + b - 1 rows say all.
     """
-    pairs = np.zeros((6, nu.size))
+    pairs = np.empty((6, nu.size))
+    return pairs[:, : list_active_rows(rows, nu, pairs)].copy()
+
+
+@compiled(inner=True, borrows=True)
+def list_active_rows(rows, nu, pairs):
+    """The same into pairs, (6, K); how many there are."""
     size = 0
     for f in range(rows.family.shape[1]):
         begin, end = rows.first[f], rows.first[f + 1]
@@ -168,4 +174,4 @@ def active_rows(rows, nu):
             elif nu[k] < 0.0 and k != bottom:
                 _set(pairs, size, top, k, ratio, 1.0, bound, False)
                 size += 1
-    return pairs[:, :size].copy()
+    return size

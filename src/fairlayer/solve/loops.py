@@ -12,14 +12,24 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlayer.binding.exact_sums import TINY, UNIT, exact_sums
+from fairlayer.binding.rows import Rows
 from fairlayer.compiled import compiled, same_bits
 from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, new_solve, next_request
-from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, statistics
-from fairlayer.solve.smooth import KL, SQUARED, correct, extent, smooth_pull_back, smooth_sums, smooth_write
+from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, statistics_in
+from fairlayer.solve.smooth import (
+    KL,
+    SQUARED,
+    correct,
+    extent,
+    smooth_pull_back,
+    smooth_sums,
+    smooth_sums_at,
+    smooth_write,
+)
 
 NOT_FINITE, TOO_LARGE, OUTSIDE = 8, 9, 10  # ends of a solve before its start
 _FEW = 4  # samples of a cell, on average
-_BLOCK = 256  # samples that are taken at a time, where something of their cells is looked up
+BLOCK = 256  # samples that are taken at a time, where something of their cells is looked up
 MOST_SUM = 1e300  # of |z|: the rest of float64's range is left to differences and error bounds
 
 
@@ -48,7 +58,7 @@ def _weight(weight, i):
 @compiled(inline=True)
 def _look_up(of_cell, cell, first, of_sample):
     """What the cells of a block of samples have, sample by sample: loops over what is looked up first have no gaps."""
-    at = cell[first : first + _BLOCK]
+    at = cell[first : first + BLOCK]
     for i in range(at.size):
         of_sample[i] = of_cell[np.uint32(at[i])]
 
@@ -150,7 +160,7 @@ def _start(rows, count, weight, least_most, largest, found, fits, start, unit):
     return solve
 
 
-@compiled(reorder=True, small=True)
+@compiled(reorder=True, small=True, borrows=True)
 def _stretch(z, start, stop, shift, low, high):
     """Sum of outputs and slopes over a stretch of samples with the same shift."""
     total, inside, some = 0.0, 0, z[start:stop]
@@ -162,7 +172,7 @@ def _stretch(z, start, stop, shift, low, high):
     return total, float(inside)
 
 
-@compiled(reorder=True, small=True)
+@compiled(reorder=True, small=True, borrows=True)
 def _rounded_stretch(z, start, stop, shift, low, high):
     """The same, each output rounded to z's dtype as it will be written; and the sum of absolute values."""
     rounded = z.dtype.type
@@ -176,7 +186,7 @@ def _rounded_stretch(z, start, stop, shift, low, high):
     return total, absolute, float(inside)
 
 
-@compiled(reorder=True, small=True)
+@compiled(reorder=True, small=True, borrows=True)
 def _measured_stretch(z, start, stop, low, high):
     """Without a shift: sums of outputs, slopes, absolute values and squares."""
     total, absolute, square, inside, some = 0.0, 0.0, 0.0, 0, z[start:stop]
@@ -205,11 +215,12 @@ def _measure_scattered(samples, S, D, absolute, square):
         square[c] += w * w * y * y
 
 
-@compiled(inner=True)
+@compiled(inner=True, borrows=True)
 def measure(kind, samples, S, D, absolute, square):
     """Cell sums of the outputs as they are, of slopes, absolute values and squares."""
     if kind != SQUARED:  # whose outputs are positive
-        smooth_sums(kind, samples, np.zeros(S.size), S, D, square)
+        absolute[:] = 0.0
+        smooth_sums(kind, samples, absolute, S, D, square)
         for c in range(S.size):
             absolute[c] = S[c]
     elif samples.ordered.size > 0:
@@ -233,11 +244,11 @@ def _take_scattered(samples, shift, S, D):
         D[c] += w if y == raw else 0.0
 
 
-@compiled(inner=True)
+@compiled(inner=True, borrows=True)
 def take_sums(kind, samples, shift, S, D):
     """Cell sums of outputs and slopes at the given shifts; nothing is written per sample."""
     if kind != SQUARED:
-        smooth_sums(kind, samples, shift, S, D, np.empty(S.size))
+        smooth_sums_at(kind, samples, shift, S, D)
     elif samples.ordered.size > 0:
         start, low, high = samples.start, float(samples.lo[0]), float(samples.hi[0])
         for c in range(S.size):
@@ -264,16 +275,19 @@ def _write_scattered(samples, shift, out, S, D, error):
         error[c] += w * abs(y)
 
 
-@compiled(inner=True)
-def write(kind, samples, shift, out, S, D, error):
-    """Write the output in its own dtype; cell sums of what was written, with an error bound, and of the slopes."""
+@compiled(inner=True, borrows=True)
+def write(kind, samples, shift, out, S, D, error, of_sample):
+    """Write the output in its own dtype; cell sums of what was written, with an error bound, and of the slopes.
+
+    of_sample: memory for a block of samples.
+    """
     if kind != SQUARED:
         smooth_write(kind, samples, shift, out, S, D, error)
     elif samples.ordered.size > 0 and not samples.single:
         z, cell, start, rounded = samples.z, samples.cell, samples.start, out.dtype.type
-        low, high, of_sample = samples.lo[0], samples.hi[0], np.empty(_BLOCK)
-        for first in range(0, z.size, _BLOCK):
-            some, target = z[first : first + _BLOCK], out[first : first + _BLOCK]
+        low, high = samples.lo[0], samples.hi[0]
+        for first in range(0, z.size, BLOCK):
+            some, target = z[first : first + BLOCK], out[first : first + BLOCK]
             _look_up(shift, cell, first, of_sample)
             for i in range(some.size):
                 raw = rounded(some[i] - of_sample[i])
@@ -293,17 +307,40 @@ def _add_exactly(out, cell, weight, S, error):
     exact_sums(out.astype(np.float64), cell, weight, S, error)
 
 
-@compiled
-def solve_loops(kind, z, cell, weight, count, cell_weight, lo, hi, rows, start, unit, single, out):
+def solve_loops(
+    kind: int,
+    z: np.ndarray,
+    cell: np.ndarray,
+    weight: np.ndarray,
+    count: np.ndarray,
+    cell_weight: np.ndarray,
+    lo: np.ndarray,
+    hi: np.ndarray,
+    rows: Rows,
+    start: np.ndarray,
+    unit: float,
+    single: bool,
+    out: np.ndarray,
+) -> tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Project z into `out`; (outcome, multipliers of statistics, shifts, slopes, missed, statistics, |y| by cell).
 
     kind: the discrepancy, of smooth.py; weight: (n,), or empty where all are 1; count, cell_weight: (G,) samples and
     weight per cell; lo, hi: (n,) or (1,);
     start: (K,) multipliers to begin with, or empty; unit: as in `driver.begin`; single: round to float32 in any case.
     """
+    G, K, F = len(cell_weight), len(rows.offset), rows.family.shape[1]
+    ends = np.empty(3 * G + 2 * K + F)  # one array, as every one that compiled code returns takes its time
+    outcome = solve_into(kind, z, cell, weight, count, cell_weight, lo, hi, rows, start, unit, single, out, ends)
+    a, b, c, d, e = K, K + G, K + 2 * G, K + 2 * G + F, 2 * K + 2 * G + F
+    return outcome, ends[:a], ends[a:b], ends[b:c], ends[c:d], ends[d:e], ends[e:]
+
+
+@compiled
+def solve_into(kind, z, cell, weight, count, cell_weight, lo, hi, rows, start, unit, single, out, ends):
+    """The same; all but the outcome goes into `ends`, (3 G + 2 K + F,), one after the other."""
     samples = gather(z, cell, weight, lo, hi, count, single)
     solve = start_solve(kind, samples, rows, count, cell_weight, start, unit)
-    of_cell = solve.search.cell
+    of_cell, of_sample = solve.search.cell, np.empty(BLOCK)
     request = MEASURE if solve.search.number[OUTCOME] == DONE else FINISHED
     while request != FINISHED:
         if request == SUMS:
@@ -313,17 +350,31 @@ def solve_loops(kind, z, cell, weight, count, cell_weight, lo, hi, rows, start, 
         elif request == EXACT:
             _add_exactly(out, cell, weight, of_cell[S], of_cell[ERROR])
         else:
-            write(kind, samples, of_cell[SHIFT], out, of_cell[S], of_cell[D], of_cell[ERROR])
+            write(kind, samples, of_cell[SHIFT], out, of_cell[S], of_cell[D], of_cell[ERROR], of_sample)
         request = next_request(solve)
-    return (
-        int(solve.search.number[OUTCOME]),
-        solve.search.statistic[TRIAL],
-        of_cell[SHIFT],
-        of_cell[D],
-        solve.family[MISSED],
-        statistics(rows, of_cell[S]),
-        of_cell[ABSOLUTE],
-    )
+    _put_ends(solve, ends)
+    return int(solve.search.number[OUTCOME])
+
+
+@compiled(inner=True, borrows=True)
+def _put_ends(solve, ends):
+    """All that is known at the end of a solve, in the order of `solve_loops`."""
+    of_cell = solve.search.cell
+    at = _put(solve.search.statistic[TRIAL], ends, 0)
+    at = _put(of_cell[SHIFT], ends, at)
+    at = _put(of_cell[D], ends, at)
+    at = _put(solve.family[MISSED], ends, at)
+    end = at + solve.rows.offset.size
+    statistics_in(solve.rows, of_cell[S], ends[at:end], solve.search.memory)
+    _put(of_cell[ABSOLUTE], ends, end)
+
+
+@compiled(small=True, borrows=True)
+def _put(found, ends, at):
+    """Copy numbers to their place; where the next ones belong."""
+    for k in range(found.size):
+        ends[at + k] = found[k]
+    return at + found.size
 
 
 @compiled(inner=True, later="None")
@@ -359,10 +410,10 @@ def pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, 
     n = z.size
     rounded, zero, low, high = out.dtype.type, out.dtype.type(0), lo[0], hi[0]
     bank = np.zeros((4, shift.size))  # four in turn, so that samples of one cell need not wait for each other
-    of_sample, free, inside = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(n, dtype=np.uint8)
-    for first in range(0, n, _BLOCK):
-        some, given = z[first : first + _BLOCK], gradient[first : first + _BLOCK]
-        at, moves = cell[first : first + _BLOCK], inside[first : first + _BLOCK]
+    of_sample, free, inside = np.empty(BLOCK), np.empty(BLOCK), np.empty(n, dtype=np.uint8)
+    for first in range(0, n, BLOCK):
+        some, given = z[first : first + BLOCK], gradient[first : first + BLOCK]
+        at, moves = cell[first : first + BLOCK], inside[first : first + BLOCK]
         _look_up(shift, cell, first, of_sample)
         for i in range(some.size):
             raw = rounded(some[i] - of_sample[i])
@@ -376,9 +427,9 @@ def pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, 
         for i in range(whole, some.size):
             bank[0, np.uint32(at[i])] += free[i]
     correction = correct(rows, nu, slopes, bank)
-    for first in range(0, n, _BLOCK):
-        given, target = gradient[first : first + _BLOCK], out[first : first + _BLOCK]
-        moves = inside[first : first + _BLOCK]
+    for first in range(0, n, BLOCK):
+        given, target = gradient[first : first + BLOCK], out[first : first + BLOCK]
+        moves = inside[first : first + BLOCK]
         _look_up(correction, cell, first, of_sample)
         for i in range(given.size):
             g = rounded(given[i] - of_sample[i])

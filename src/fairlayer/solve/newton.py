@@ -17,19 +17,19 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlayer.binding.exact_sums import UNIT
-from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, UPPER, over_parts
+from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, UPPER, over_parts, parts_in
 from fairlayer.compiled import compiled
-from fairlayer.solve.active_set import CONFLICT, SOLVED, backward, forward, solve_small
+from fairlayer.solve.active_set import CONFLICT, SOLVED, backward, forward, small_memory, solve_small_in
 from fairlayer.solve.families import (
     FREE,
     MINUS,
     PLUS,
     M,
     P,
-    active_rows,
     add_pair,
     extremes,
     held_at,
+    list_active_rows,
     middle_of,
     pair_gram,
     pair_value,
@@ -65,21 +65,42 @@ COUNT, ABSOLUTE, SQUARE, ERROR = range(8, 12)
 
 
 class Search(NamedTuple):
-    """State of the search between two evaluations: few arrays, as each is seven numbers to the compiler."""
+    """State of the search between two evaluations: few arrays, as each is seven numbers to the compiler.
+
+    What its functions need besides is made once, as whoever makes an array has to count references to all those that
+    it is given, which takes longer than a step of the method.
+    """
 
     statistic: np.ndarray  # (5, K); the last is the driver's
     cell: np.ndarray  # (12, G)
     number: np.ndarray  # (NUMBERS,)
+    memory: np.ndarray  # (needed_memory,)
+
+
+@compiled(inline=True)
+def needed_memory(rows, G):
+    """How much memory a step needs, over G cells."""
+    K, parts, F = rows.offset.size, rows.start.size - 1, rows.family.shape[1]
+    return (2 * parts + K) + (4 * K + K * K + G) + small_memory(K, F)
 
 
 @compiled
 def statistics(rows, sums):
     """q = M'S - offset, one number per statistic."""
-    q, of_part = -rows.offset, over_parts(rows.part, rows.start.size - 1, sums)
+    q = np.empty(rows.offset.size)
+    statistics_in(rows, sums, q, np.empty(rows.start.size - 1))
+    return q
+
+
+@compiled(inner=True, borrows=True)
+def statistics_in(rows, sums, q, memory):
+    """The same into q, in memory that is given."""
+    for k in range(q.size):
+        q[k] = -rows.offset[k]
+    of_part = parts_in(rows.part, sums, memory[: rows.start.size - 1])
     for p in range(of_part.size):
         for e in range(rows.start[p], rows.start[p + 1]):
             q[rows.statistic[e]] += rows.value[e] * of_part[p]
-    return q
 
 
 @compiled(inner=True, borrows=True)
@@ -331,28 +352,24 @@ def _aim_again(H, b, rows, search, tolerance, outcome, target):
 
 
 @compiled(inner=True, borrows=True)
-def _aim(H, b, rows, search, tolerance, target):
+def _aim(H, b, rows, search, tolerance, target, memory):
     """The optimum of the quadratic model."""
     if b.size > FEW and guess_sides(H, b, rows, tolerance, search.statistic[NU], target):
         return SOLVED
-    outcome = solve_small(H, b, rows, tolerance, target)
+    outcome = solve_small_in(H, b, rows, tolerance, target, memory)
     if b.size <= FEW and (outcome == CONFLICT or (outcome == SOLVED and _far_apart(search.cell[WEIGHT]))):
         outcome = _aim_again(H, b, rows, search, tolerance, outcome, target)
     return outcome
 
 
-@compiled(inner=True)
-def _next_direction(rows, search, q):
+@compiled(inner=True, borrows=True)
+def _next_direction(rows, search, q, memory):
     """Accept the trial point; aim at the optimum of the quadratic model there."""
     K, G = q.size, search.cell.shape[1]
-    return _direction(
-        rows, search, q, np.empty(K), np.empty(G), np.empty(K), np.empty(K), np.zeros(K), np.empty((K, K))
-    )
-
-
-@compiled(inner=True, borrows=True)
-def _direction(rows, search, q, target, slopes, b, precision, line, H):
-    """The same, in memory that is given."""
+    target, b, precision, line = memory[:K], memory[K : 2 * K], memory[2 * K : 3 * K], memory[3 * K : 4 * K]
+    H, slopes = memory[4 * K : 4 * K + K * K].reshape(K, K), memory[4 * K + K * K : 4 * K + K * K + G]
+    rest = memory[4 * K + K * K + G :]
+    line[:] = 0.0
     number, cell, tolerance = search.number, search.cell, search.statistic[TOLERANCE]
     nu, trial, direction = search.statistic[NU], search.statistic[TRIAL], search.statistic[DIRECTION]
     if number[_STARTED] == 0:
@@ -364,7 +381,6 @@ def _direction(rows, search, q, target, slopes, b, precision, line, H):
         number[_DAMPING] = max(0.01 * number[_DAMPING], _LEAST_DAMPING)
     else:
         number[_DAMPING] = min(10.0 * number[_DAMPING], _MOST_DAMPING)
-    K, G = q.size, cell.shape[1]
     for k in range(K):
         nu[k] = trial[k]
     while True:
@@ -380,7 +396,7 @@ def _direction(rows, search, q, target, slopes, b, precision, line, H):
                 if nu[i] != 0.0:
                     b[k] += H[k, i] * nu[i]
             precision[k] = max(tolerance[k], 1e-15 * abs(b[k]))
-        outcome = _aim(H, b, rows, search, precision, target)
+        outcome = _aim(H, b, rows, search, precision, target, rest)
         if outcome == CONFLICT:
             for k in range(K):
                 trial[k] = target[k]
@@ -417,27 +433,24 @@ def _direction(rows, search, q, target, slopes, b, precision, line, H):
     return EVALUATE
 
 
-@compiled(inner=True)
+@compiled(inner=True, borrows=True)
 def advance(rows, search):
     """Take the sums at the shifts; return EVALUATE (wanting them at the new shifts) or an end.
 
     On INFEASIBLE, the trial point is the contradiction.
     """
-    parts, of_cell = rows.start.size - 1, search.cell
-    total, size = np.zeros(parts), np.zeros(parts)
+    number, cell, tolerance, memory = search.number, search.cell, search.statistic[TOLERANCE], search.memory
+    parts, K = rows.start.size - 1, rows.offset.size
+    # Of each part, the sum and the size of the numbers it is made of.
+    total, size, q = memory[:parts], memory[parts : 2 * parts], memory[2 * parts : 2 * parts + K]
+    total[:] = 0.0
+    size[:] = 0.0
     for j in range(max(rows.part.shape[0], 1)):
-        for c in range(of_cell.shape[1]):
+        for c in range(cell.shape[1]):
             p = np.uint32(c) if rows.part.size == 0 else rows.part[j, c]
-            total[p] += of_cell[S, c]
+            total[p] += cell[S, c]
             # Outputs may have grown, or be small differences of large numbers.
-            size[p] = max(size[p], abs(of_cell[S, c]) + of_cell[D, c] * abs(of_cell[SHIFT, c]))
-    return _advance(rows, search, total, size, np.empty(rows.offset.size))
-
-
-@compiled(inner=True, borrows=True)
-def _advance(rows, search, total, size, q):
-    """The same. total, size: of each part, the sum and the size of the numbers it is made of; q: memory."""
-    number, cell, tolerance = search.number, search.cell, search.statistic[TOLERANCE]
+            size[p] = max(size[p], abs(cell[S, c]) + cell[D, c] * abs(cell[SHIFT, c]))
     for k in range(q.size):
         q[k] = -rows.offset[k]
     for p in range(total.size):
@@ -469,7 +482,7 @@ def _advance(rows, search, total, size, q):
         if number[_STARTED] != 0 and residual > _NEAR and number[_SLOPE_START] < 0.0:
             share = _cut(rows, search, q)
         if share < 0.0:
-            outcome = _next_direction(rows, search, q)
+            outcome = _next_direction(rows, search, q, memory[2 * parts + K :])
         elif number[_RIGHT] - number[_LEFT] <= 1e-15 * number[_RIGHT]:
             outcome = STALLED
         else:
@@ -524,8 +537,14 @@ def factor_rows(H, pairs):
     """Cholesky factor of the Gram matrix of rows, leaving out those that depend on others; and which remain."""
     count = pairs.shape[1]
     L, used = np.zeros((count, count)), np.zeros(count, dtype=np.int64)
+    return L, used[: _factor_rows(H, pairs, count, L, used)]
+
+
+@compiled(inner=True, borrows=True)
+def _factor_rows(H, pairs, active, L, used):
+    """The same of the first rows, into zeros; how many remain."""
     filled = 0
-    for j in range(count):
+    for j in range(active):
         own = pair_gram(H, pairs, j, j)
         rest = own
         for b in range(filled):
@@ -538,14 +557,14 @@ def factor_rows(H, pairs):
             L[filled, filled] = np.sqrt(rest)
             used[filled] = j
             filled += 1
-    return L, used[:filled]
+    return filled
 
 
 @compiled(inner=True, later="bool")
-def _solve_many(H, rows, pairs, q, v):
+def _solve_many(H, rows, pairs, active, q, v):
     """The same as `solve_active`, for many statistics by their sides; False where that does not go."""
     side = np.zeros(v.size, dtype=np.int64)
-    for j in range(pairs.shape[1]):
+    for j in range(active):
         if pairs[P, j] != 0.0:
             side[int(pairs[PLUS, j])] = 1
         if pairs[M, j] != 0.0:
@@ -556,29 +575,48 @@ def _solve_many(H, rows, pairs, q, v):
 @compiled
 def solve_active(rows, nu, slopes, sums):
     """Multipliers v, one per statistic, with A D A' v = A sums over the active rows A, and zero elsewhere."""
+    v = np.empty(rows.offset.size)
+    solve_active_in(rows, nu, slopes, sums, v, np.empty(active_memory(rows)))
+    return v
+
+
+@compiled(inline=True)
+def active_memory(rows):
+    """How much memory `solve_active_in` needs."""
     K = rows.offset.size
-    v, q, of_part = np.zeros(K), np.zeros(K), over_parts(rows.part, rows.start.size - 1, sums)
-    for p in range(of_part.size):
+    return 10 * K + 2 * K * K + rows.start.size - 1
+
+
+@compiled(inner=True, borrows=True)
+def solve_active_in(rows, nu, slopes, sums, v, memory):
+    """The same into v, in memory that is given."""
+    K, parts = rows.offset.size, rows.start.size - 1
+    q, x, line, used = memory[:K], memory[K : 2 * K], memory[2 * K : 3 * K], memory[3 * K : 4 * K].view(np.int64)
+    pairs, rest = memory[4 * K : 10 * K].reshape(6, K), memory[10 * K :]
+    H, L, spare = rest[: K * K].reshape(K, K), rest[K * K : 2 * K * K].reshape(K, K), rest[2 * K * K :]
+    for k in range(K):
+        v[k] = q[k] = line[k] = 0.0
+    of_part = parts_in(rows.part, sums, spare[:parts])
+    for p in range(parts):
         for e in range(rows.start[p], rows.start[p + 1]):
             q[rows.statistic[e]] += rows.value[e] * of_part[p]
-    pairs = active_rows(rows, nu)
-    if pairs.shape[1] == 0:
-        return v
-    H = gram(rows, slopes)
+    active = list_active_rows(rows, nu, pairs)
+    if active == 0:
+        return
+    _fill_gram(rows, slopes, line, H)
     some_free = False
-    for j in range(pairs.shape[1]):
+    for j in range(active):
         some_free = some_free or pairs[FREE, j] != 0.0
     if K > FEW and not some_free:
-        if _solve_many(H, rows, pairs, q, v):
-            return v
+        if _solve_many(H, rows, pairs, active, q, v):
+            return
         for k in range(K):
             v[k] = 0.0
-    L, used = factor_rows(H, pairs)
-    x = np.zeros(used.size)
-    for a in range(used.size):
+    L[:] = 0.0
+    size = _factor_rows(H, pairs, active, L, used)
+    for a in range(size):
         x[a] = pair_value(pairs, used[a], q)
-    forward(L, used.size, x)
-    backward(L, used.size, x)
-    for a in range(used.size):
+    forward(L, size, x)
+    backward(L, size, x)
+    for a in range(size):
         add_pair(v, pairs, used[a], x[a])
-    return v

@@ -16,8 +16,8 @@ from fairlayer.binding.rows import EACH, KIND, LOWER, UPPER, Rows
 from fairlayer.compiled import compiled
 from fairlayer.solve.active_set import forward
 from fairlayer.solve.driver import DONE, FINISHED, MEASURE, OUTCOME, SUMS, next_request
-from fairlayer.solve.families import largest_excess, pair_gram, worst_row
-from fairlayer.solve.loops import gather, measure, start_solve, take_sums, write
+from fairlayer.solve.families import active_rows, largest_excess, pair_gram, worst_row
+from fairlayer.solve.loops import BLOCK, gather, measure, start_solve, take_sums, write
 from fairlayer.solve.newton import (
     ABSOLUTE,
     PATIENCE,
@@ -26,7 +26,6 @@ from fairlayer.solve.newton import (
     TRIAL,
     D,
     S,
-    active_rows,
     factor_rows,
     gram,
     statistics,
@@ -151,5 +150,5 @@ def solve_priced(z, cell, weight, count, cell_weight, lo, hi, rows, price, out):
         if not found:  # the sum of the multipliers jumps here, or rounding hides where it crosses the price
             _, nu, shift, slopes = _project(samples, _widened(rows, above), count, cell_weight, np.zeros(K))
     error = np.empty(G)
-    write(SQUARED, samples, shift, out, sums, slopes, error)
+    write(SQUARED, samples, shift, out, sums, slopes, error, np.empty(BLOCK))
     return pinned, nu, shift, slopes, statistics(rows, sums)

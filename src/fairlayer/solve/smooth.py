@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fairlayer.compiled import compiled
-from fairlayer.solve.newton import shifts, solve_active
+from fairlayer.solve.newton import active_memory, shifts, solve_active_in
 
 SQUARED, ENTROPY, ODDS, KL = range(4)
 FURTHEST = 340.0  # shifts and logits beyond it count as it: products of two exponentials stay within float64
@@ -170,6 +170,12 @@ def smooth_sums(kind, samples, shift, S, D, square):
 
 
 @compiled(inner=True, later="None")
+def smooth_sums_at(kind, samples, shift, S, D):
+    """The same, but for the squares."""
+    smooth_sums(kind, samples, shift, S, D, np.empty(S.size))
+
+
+@compiled(inner=True, later="None")
 def smooth_write(kind, samples, shift, out, S, D, absolute):
     """Write the output in its own dtype; cell sums of what was written, of slopes and of absolute values."""
     z, cell, weight, lo, hi = samples.z, samples.cell, samples.weight, samples.lo, samples.hi
@@ -187,11 +193,18 @@ def smooth_write(kind, samples, shift, out, S, D, absolute):
 @compiled(inner=True)
 def correct(rows, nu, slopes, bank):
     """(G,) what the active rows take from the gradient of each cell. bank: (4, G) sums of slopes times gradients."""
-    correction = np.empty(slopes.size)
+    correction, v = np.empty(slopes.size), np.empty(nu.size)
+    _correct(rows, nu, slopes, bank, correction, v, np.empty(active_memory(rows)))
+    return correction
+
+
+@compiled(inner=True, borrows=True)
+def _correct(rows, nu, slopes, bank, correction, v, memory):
+    """The same, in memory that is given."""
     for c in range(slopes.size):
         correction[c] = (bank[0, c] + bank[1, c]) + (bank[2, c] + bank[3, c])
-    shifts(rows, solve_active(rows, nu, slopes, correction), correction)
-    return correction
+    solve_active_in(rows, nu, slopes, correction, v, memory)
+    shifts(rows, v, correction)
 
 
 @compiled(inner=True, later="None")

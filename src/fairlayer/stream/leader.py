@@ -199,9 +199,8 @@ class Leader:
         if not len(z) or not len(plan.kind):
             return
         rows, some = self.rows_ahead(weight, future)
-        sides = (side.astype(np.float64) for side in (box.lo, box.hi))
         outcome, nu, *_ = solve_loops(
-            self.kind, z, cell, weights, count, weight, *sides, rows, np.zeros(0), UNIT, False, np.empty(len(z))
+            self.kind, z, cell, weights, count, weight, *box.wide(), rows, np.zeros(0), UNIT, False, np.empty(len(z))
         )
         if outcome == DONE:
             self.set_prices(nu / some)

@@ -50,7 +50,7 @@ def keep_ledger(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -> O
     inside = box.within(*inner_limits(find_discrepancy(settings.discrepancy), torch.from_numpy(raw[:0]).dtype))
     rows, local, count = _rows(ledger, batch, cell)
     led = shifted(settings.kind, raw, cell, ledger.leader.shift())
-    sides = tuple(side.astype(np.float64) for side in (box.lo, box.hi))
+    sides = box.wide()
     single, out = raw.dtype == np.float32, np.empty(len(raw))
     unit = float(np.finfo(raw.dtype).eps) / 2
 
