@@ -98,6 +98,34 @@ def test_what_is_called_by_its_address_is_loaded_with_its_caller(tmp_path, monke
     assert found[-2] == "[0.4, 0.2]"
 
 
+_INTERRUPTED = """
+import signal
+import numpy as np
+from fairlayer.binding.cells import mark_codes
+
+def ring(*_):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, ring)
+code, caught = np.zeros(4, dtype=np.int64), 0
+mark_codes(code, 1)
+for _ in range(500):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 2e-4)
+        while True:
+            mark_codes(code, 1)
+    except KeyboardInterrupt:
+        caught += 1
+print(caught)
+"""
+
+
+def test_an_interrupt_while_arrays_are_returned_is_an_interrupt():
+    """Not a SystemError, nor the end of the process."""
+    command = [sys.executable, "-c", _INTERRUPTED]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "500\n"
+
+
 def test_what_only_compiled_functions_call_is_refused_to_others():
     with pytest.raises(TypeError, match="gram can be called by compiled functions alone"):
         gram(None, np.ones(1))
