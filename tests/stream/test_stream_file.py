@@ -171,3 +171,11 @@ def test_opening_what_is_not_there(tmp_path, postgres):
             Stream.open(place)
     with pytest.raises(ValueError, match="store is None"):
         Stream.open(None)
+
+
+def test_what_sqlite_says_of_a_file_that_was_cut_short_is_explained(opened):
+    """It may notice first, where it has to read a page again."""
+    stream, path, _ = opened
+    os.truncate(path, 0)
+    told = stream._store.database.explain(sqlite3.DatabaseError("database disk image is malformed"))
+    assert "was cut from" in str(told)

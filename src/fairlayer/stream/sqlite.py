@@ -90,7 +90,12 @@ class SqliteDatabase(Database):
         """`begin` has locked the whole database."""
 
     def explain(self, error: Exception) -> StoreError:
-        """What a user is told of an error of the driver."""
+        """What a user is told of an error of the driver; of what became of the file, where that is the reason."""
+        if self._file is not None:
+            try:
+                self.check()
+            except StoreError as changed:
+                return changed
         text = str(error)
         advice = {
             "not a database": "it is a file of another kind; choose another path.",
