@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairlayer.binding.exact_sums import UNIT
+from fairlayer.binding.exact_sums import TINY, UNIT
 from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, RATIO, UPPER, over_parts, parts_in
 from fairlayer.compiled import compiled
 
 NEARLY = 5e-7  # of the distance from z: what aiming inside the rows may add to it
+_NORMAL = 2.0**-1022  # the least float64 that has all its digits
 
 
 @compiled
@@ -142,9 +143,10 @@ def _bounded_statistics(rows, S, error, high, doubt, memory):
     """
     K, parts = rows.offset.size, rows.start.size - 1
     low = memory[:K]
+    lost = 8.0 * TINY * (rows.value.size + 1.0)  # below the range of floats, by all products that a statistic has
     for k in range(K):
         high[k], low[k] = -rows.offset[k], 0.0
-        doubt[k] = UNIT * abs(rows.offset[k])
+        doubt[k] = UNIT * abs(rows.offset[k]) + lost
     sums, off = S, error
     if rows.part.size > 0:
         sums, off = memory[K : K + parts], memory[K + parts : K + 2 * parts]
@@ -152,10 +154,10 @@ def _bounded_statistics(rows, S, error, high, doubt, memory):
     for p in range(sums.size):
         for e in range(rows.start[p], rows.start[p + 1]):
             k = rows.statistic[e]
-            part = rows.value[e] * sums[p]
-            _add(high, low, k, part)
+            size = max(abs(rows.value[e]), _NORMAL)
+            _add(high, low, k, rows.value[e] * sums[p])
             # The entry of M is rounded twice, and so is the product; what is left of the sum, hardly at all.
-            doubt[k] += abs(rows.value[e]) * off[p] + 4.0 * UNIT * abs(part)
+            doubt[k] += size * (off[p] + 4.0 * UNIT * abs(sums[p]))
     for k in range(K):
         high[k] += low[k]
         doubt[k] = (doubt[k] + 2.0 * UNIT * abs(high[k])) * (1.0 + 1e-9)
