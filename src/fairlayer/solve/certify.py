@@ -15,6 +15,7 @@ from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, RATIO, UPPER,
 from fairlayer.compiled import compiled
 
 NEARLY = 5e-7  # of the distance from z: what aiming inside the rows may add to it
+_HAIR = 2e-8  # of what lies between two bounds: aiming no further inside than this makes no difference
 _NORMAL = 2.0**-1022  # the least float64 that has all its digits
 
 
@@ -106,6 +107,26 @@ def first_margins(rows, absolute, unit, tolerance, margins, memory):
             largest = max(largest, scale[k])
         margin = worst if rows.family[KIND, f] == EACH else 2.0 * worst
         margins[f] = min(margin, 0.25 * room(rows, f, largest))
+
+
+@compiled(small=True, borrows=True)
+def all_tight(lower, upper, nu, missed):
+    """Whether rows, each with a multiplier of its own, that bind are within a hair of their bounds."""
+    for k in range(nu.size):
+        if nu[k] != 0.0 and -missed[k] > _HAIR * (upper[k] - lower[k]):
+            return False
+    return True
+
+
+@compiled(borrows=True)
+def is_tight(rows, nu, missed):
+    """The same of families. Where it does not hold, aiming inside the rows may have cost more than rounding does."""
+    for f in range(missed.size):
+        if -missed[f] > _HAIR * (rows.family[UPPER, f] - rows.family[LOWER, f]):
+            for k in range(rows.first[f], rows.first[f + 1]):
+                if nu[k] != 0.0:
+                    return False
+    return True
 
 
 @compiled(inline=True)
