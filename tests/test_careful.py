@@ -207,6 +207,17 @@ def test_large_outputs_that_are_moved_by_little(way, offset):
         assert distance(problem, y) <= (1 + 1e-6) * nearest + 1.1 * rounding_norm(problem, y, torch.float64)
 
 
+def test_weights_too_far_apart_for_a_linear_programme_are_no_contradiction():
+    """Targets themselves satisfy these rows."""
+    rng = np.random.default_rng(4)
+    groups = np.stack([rng.permutation(143) % labels for labels in (37, 25, 16)], axis=1)
+    z = rng.normal(size=143)
+    targets, weights = z + 0.3 * rng.normal(size=143), 10.0 ** rng.uniform(-20, 20, 143)
+    solution = project(z, groups, ResidualMean(0.0), targets=targets, weights=weights)
+    assert solution.excess == 0.0
+    assert np.abs(solution.gaps).max() <= 1e-14
+
+
 def test_a_search_that_ends_short_of_the_optimum_says_so(monkeypatch):
     """Its rows hold, and how much nearer another output may be is known."""
     problem, dtype = stored_problem("intersections in boxes of their own")
