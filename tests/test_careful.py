@@ -11,7 +11,7 @@ import torch
 
 import fairlayer.solve
 from duality import distance, least_distance, rounding_norm
-from fairlayer import FairlayerError, MeanParity, RatioParity, ResidualMean, Status, project
+from fairlayer import Affine, FairlayerError, MeanParity, RatioParity, ResidualMean, Status, project
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.system import bind
@@ -180,6 +180,42 @@ def test_an_output_that_is_not_the_nearest_says_so(name):
     reached = distance(problem, plain(solution.value).astype(np.float64))
     assert solution.satisfied
     assert reached**2 <= (1 + 1e-15) * (optimum**2 + solution.optimality_gap)
+
+
+@pytest.mark.parametrize("offset", [1e11, 1e12, 1e14, 1e15, 1e16])
+@pytest.mark.parametrize("way", ["compiled", "tensor", "affine", "batch"])
+def test_large_outputs_that_are_moved_by_little(way, offset):
+    """Rows are aimed inside by a few roundings of 1e15, which is much of the way: the output is not the nearest."""
+    z, groups, rows = (
+        offset + np.array([6.0, 16.0, -13.0]),
+        np.array([1, 1, 0]),
+        Affine([[0.5, 0.5, -1.0]], -19.2, 19.2),
+    )
+    problem = Problem(z, [MeanParity(19.2)] if way in ("compiled", "tensor") else [rows], groups)
+    if way == "batch":
+        many = project(np.stack([z, z]), None, rows)
+        solution, y = many, many.value[1]
+        multipliers = plain(many.multipliers)[1]
+    else:
+        solution = project(z, **problem.arguments(), path="tensor" if way == "tensor" else "auto")
+        y, multipliers = solution.value, solution.multipliers
+    assert solution.satisfied
+    assert max(exact_violations(problem.rows, y)) <= 0
+    nearest, allowed = least_distance(problem, multipliers), 4.0 * rounding_norm(problem, y, torch.float64)
+    assert distance(problem, y) <= (1 + 1e-6) * nearest + allowed
+    if solution.status is not Status.BOUNDED:
+        assert distance(problem, y) <= (1 + 1e-6) * nearest + 1.1 * rounding_norm(problem, y, torch.float64)
+
+
+def test_weights_too_far_apart_for_a_linear_programme_are_no_contradiction():
+    """Targets themselves satisfy these rows."""
+    rng = np.random.default_rng(4)
+    groups = np.stack([rng.permutation(143) % labels for labels in (37, 25, 16)], axis=1)
+    z = rng.normal(size=143)
+    targets, weights = z + 0.3 * rng.normal(size=143), 10.0 ** rng.uniform(-20, 20, 143)
+    solution = project(z, groups, ResidualMean(0.0), targets=targets, weights=weights)
+    assert solution.excess == 0.0
+    assert np.abs(solution.gaps).max() <= 1e-14
 
 
 def test_a_search_that_ends_short_of_the_optimum_says_so(monkeypatch):

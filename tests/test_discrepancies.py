@@ -159,6 +159,16 @@ def test_probabilities_are_strictly_inside_and_none_is_dead(kind, dtype):
     assert bool(alive.all())
 
 
+@pytest.mark.parametrize("path", ["compiled", "tensor"])
+@pytest.mark.parametrize(("kind", "small"), [("logits", -40.0), ("entropy", 1e-17), ("kl", 1e-17)])
+def test_means_that_agree_to_the_last_digit_leave_nobody_at_zero(kind, small, path):
+    usual = 0.0 if kind == "logits" else 0.5
+    z = np.array([usual, usual, small, usual])
+    solution = project(z, [0, 1, 1, 0], MeanParity(0.0), discrepancy=kind, path=path)
+    assert solution.satisfied
+    assert (solution.value > 0.0).all()
+
+
 def test_logits_keep_what_probabilities_lose():
     """Near 1 single precision has no digits left: two samples 10 apart in logits are the same probability."""
     logits = torch.tensor([20.0, 30.0, 0.0, -1.0, 0.5, 1.0])

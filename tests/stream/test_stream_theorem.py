@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pooled import Pool
 
-from fairlayer import MeanParity, Stream
+from fairlayer import MeanParity, ResidualMean, Stream
 from fairlayer.solution import Status
 
 
@@ -148,8 +148,28 @@ def test_an_empty_batch_changes_nothing():
     before = stream.state_dict()
     solution = stream.update(np.zeros(0), np.zeros(0, dtype=np.int64))
     assert solution.value.shape == (0,)
-    assert solution.status is Status.VACUOUS
+    assert solution.status is Status.OPTIMAL
+    assert solution.gaps.tolist() == list(stream.gaps().values())
     assert stream.state_dict() == before
+
+
+def test_an_empty_batch_tells_of_the_pool():
+    stream, nobody = Stream([ResidualMean(0.1)], bounds=(0, 1)), {"targets": [], "groups": {"s": []}}
+    assert stream.update(np.zeros(0), **nobody).status is Status.VACUOUS
+    stream.update(np.array([0.5, 0.5]), {"s": ["f", "m"]}, targets=[3.0, 3.0])
+    solution = stream.update(np.zeros(0), **nobody)
+    assert solution.status is Status.EXCEEDED
+    assert not solution.satisfied
+    assert solution.gaps.tolist() == [-2.0, -2.0]
+
+
+def test_outputs_that_are_all_alike_have_no_gap():
+    """Sums over 3 and over 4 samples, each rounded, would have means that differ in the last digit."""
+    stream = Stream([MeanParity(0.0)], bounds=(0, 1))
+    solution = stream.update(np.array([1.0, 0.5, 1.0, 0.5, 0.25, 0.0, 0.0]), {"a": list("xxxyyxy")})
+    assert len(set(solution.value.tolist())) == 1
+    assert solution.status is Status.OPTIMAL
+    assert solution.gaps.tolist() == [0.0]
 
 
 def test_the_repair_is_the_nearest_that_keeps_the_promise():

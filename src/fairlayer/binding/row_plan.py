@@ -35,6 +35,7 @@ from fairlayer.constraints.affine import Affine
 
 _MOST_WHOLE = 2.0**40  # of which many add up without rounding
 _SHOWS = 1e-9  # of the largest row: rounding of statistics that a reader would notice
+_LOST = 1e-150  # statistics so small may be made of products below the range of floats
 
 
 class RowPlan:
@@ -302,7 +303,8 @@ class PresentRows:
     def exact_values(self, q: np.ndarray, exact: Callable[[], list[Fraction] | None] | None) -> np.ndarray:
         """The same; where the rounding of statistics would show, of those that `exact` gives."""
         values = self.values(q)
-        if exact is None or not UNIT * np.abs(q).max(initial=0.0) > _SHOWS * np.abs(values).max(initial=0.0):
+        rounding = UNIT * np.abs(q).max(initial=0.0) + _LOST
+        if exact is None or not rounding > _SHOWS * np.abs(values).max(initial=0.0):
             return values
         fractions = exact()
         return values if fractions is None else self.values(np.array(fractions, dtype=object)).astype(np.float64)

@@ -21,7 +21,7 @@ from fairlayer.binding.rows import EACH, Rows
 from fairlayer.binding.system import System
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
 from fairlayer.solve.careful import MOST_NUMBERS, Careful, solve_carefully
-from fairlayer.solve.certify import NEARLY, scales
+from fairlayer.solve.certify import NEARLY, is_tight, scales
 from fairlayer.solve.discrepancy import Discrepancy, check_domain, compiled_kind, has_loops, inner_limits, odds_against
 from fairlayer.solve.duality import distances
 from fairlayer.solve.exact import exact_shortfalls, search_grid
@@ -106,9 +106,10 @@ def _near(task: Task, result: Result) -> Result:
     """The result, or one that is nearer, where aiming inside the rows costs more than rounding the outputs does.
 
     A family is aimed inside by what rounding moves the coarsest of its means. Where that is the mean of a light group,
-    heavy ones are moved with it.
+    heavy ones are moved with it; and where outputs are large and moved by little, it is much of the way.
     """
-    if not len(task.system.weights) or task.discrepancy.name != "squared":
+    coarse = task.z.dtype != torch.float64  # rounding is then most of what rows are aimed inside by
+    if (not len(task.system.weights) and (result.tight or coarse)) or task.discrepancy.name != "squared":
         return result
     y, z = (as_numpy(side).astype(np.float64) for side in (result.value, task.z))
     if is_near(task, result.nu, result.missed, _norm(task, y - z), _norm(task, y)):
@@ -166,15 +167,14 @@ def _checked(task: Task, result: Result) -> Result:
             f"z would have to be moved beyond the range of {task.z.dtype}: scale z, targets and bounds down, or use "
             "float64."
         )
-    return result._replace(
-        missed=exact_shortfalls(as_numpy(result.value).astype(np.float64), task.system, result.missed)
-    )
+    missed = exact_shortfalls(as_numpy(result.value).astype(np.float64), task.system, result.missed)
+    return result._replace(missed=missed, tight=is_tight(task.system.rows, result.nu, missed))
 
 
 def _settled(task: Task, result: Result) -> Result:
     """An output that misses rows, replaced by one that does not, or by that which misses them least of those tried."""
     if result.holds:
-        return result
+        return _near(task, result)
     lower, upper = task.system.stated
     room = upper - np.where(task.system.rows.kind == EACH, lower, 0.0)
     if (room[result.missed > 0.0] > 0.0).all():  # where there is none, only a grid can help
@@ -287,7 +287,7 @@ def _attempt(task: Task, rows: Rows, unit: float, start: np.ndarray = _NO_START)
     if kind == ODDS:  # in float64, so that near 0 and 1 nothing is lost; outputs are rounded to their own dtype
         given, single, sides = odds_against(z).numpy(), z.dtype == torch.float32, box.wide()
     out = np.empty(given.shape, given.dtype)
-    outcome, nu, shift, slopes, missed, reached, absolute = solve_loops(
+    outcome, nu, shift, slopes, missed, reached, absolute, tight = solve_loops(
         kind,
         given,
         system.cell,
@@ -303,7 +303,7 @@ def _attempt(task: Task, rows: Rows, unit: float, start: np.ndarray = _NO_START)
     )
     value = torch.from_numpy(out)
     value = value if kind != ODDS else value.to(z.dtype)
-    return Result(outcome, value, nu, shift, slopes, missed, reached, absolute)
+    return Result(outcome, value, nu, shift, slopes, missed, reached, absolute, tight)
 
 
 def _refuse(task: Task, result: Result) -> None:

@@ -69,7 +69,7 @@ def _append_factor(L, size, column, corner):
 
 @compiled(inner=True, borrows=True, later="None")
 def _refactor(L, H, pairs, size, column):
-    """Cholesky factor of the active rows' Gram matrix, from scratch (after a row was dropped)."""
+    """Cholesky factor of the active rows' Gram matrix, from scratch (after rows were dropped)."""
     for a in range(size):
         for b in range(a):
             column[b] = pair_gram(H, pairs, a, b)
@@ -78,6 +78,35 @@ def _refactor(L, H, pairs, size, column):
         for b in range(a):
             corner -= column[b] * column[b]
         _append_factor(L, a, column, max(corner, 1e-300))
+
+
+@compiled(inner=True, borrows=True, later="None")
+def _drop_factor(L, size, row):
+    """Cholesky factor without one of its rows, by a rotation of every two columns behind it."""
+    for a in range(row, size - 1):
+        for b in range(a + 2):
+            L[a, b] = L[a + 1, b]
+    for b in range(row, size - 1):
+        length = np.hypot(L[b, b], L[b, b + 1])
+        cosine, sine = L[b, b] / length, L[b, b + 1] / length
+        for a in range(b, size - 1):
+            left, right = L[a, b], L[a, b + 1]
+            L[a, b], L[a, b + 1] = cosine * left + sine * right, cosine * right - sine * left
+        L[b, b + 1] = 0.0
+
+
+@compiled(small=True, borrows=True)
+def _fill_statistics(H, b, nu, q, size):
+    """Statistics q = b - H nu, and the size of the numbers that they are made of; line by line, many at a time."""
+    for k in range(b.size):
+        q[k], size[k] = b[k], abs(b[k])
+    for i in range(b.size):
+        if nu[i] != 0.0:
+            line, amount = H[i], nu[i]
+            for k in range(b.size):
+                part = line[k] * amount
+                q[k] -= part
+                size[k] += abs(part)
 
 
 @compiled(inner=True, borrows=True)
@@ -123,7 +152,7 @@ def solve_small_in(H, b, rows, tolerance, nu, memory):
     work, ignored = rest[: 6 * (K + 1)].reshape(6, K + 1), rest[6 * (K + 1) : 6 * (K + 1) + F]
     # ignored: breaches of rows that the active ones imply, off by rounding alone.
     multiplier, step, column, q, allowance, spare = work[0], work[1], work[2], work[3], work[4], work[5]
-    size = 0
+    size, dropped = 0, False
     for k in range(K):
         nu[k] = 0.0
         q[k], allowance[k] = b[k], tolerance[k]  # which grows with what the statistics are made of
@@ -171,14 +200,9 @@ def solve_small_in(H, b, rows, tolerance, nu, memory):
                 add_pair(nu, pairs, a, -length * step[a])
             entering_multiplier += length
             add_pair(nu, pairs, size, length)
+            _fill_statistics(H, b, nu, q, allowance)
             for k in range(K):
-                total, noise = b[k], abs(b[k])
-                for i in range(K):
-                    part = H[k, i] * nu[i]
-                    total -= part
-                    noise += abs(part)
-                q[k] = total
-                allowance[k] = max(tolerance[k], 8.0 * UNIT * noise)
+                allowance[k] = max(tolerance[k], 8.0 * UNIT * allowance[k])
 
             if full <= shortest:
                 multiplier[size] = entering_multiplier
@@ -189,10 +213,13 @@ def solve_small_in(H, b, rows, tolerance, nu, memory):
                 copy_pair(pairs, a + 1, a)
                 if a < size - 1:
                     multiplier[a] = multiplier[a + 1]
+            _drop_factor(L, size, blocking)
             size -= 1
-            _refactor(L, H, pairs, size, spare)
+            dropped = True
     else:
         return EXHAUSTED
+    if dropped:
+        _refactor(L, H, pairs, size, spare)
 
     # With the active rows known, their multipliers solve one linear system: more accurate than the sum of steps.
     for k in range(K):

@@ -13,7 +13,7 @@ import torch
 from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, UPPER, Rows
 from fairlayer.compiled import compiled
-from fairlayer.solve.certify import all_hold
+from fairlayer.solve.certify import all_hold, all_tight
 from fairlayer.solve.dense import (
     HI,
     LO,
@@ -116,7 +116,7 @@ def _solve_alone(z, A, lower, upper, weight, lo, hi, unit, out):
         rows.family[KIND, k], rows.family[COEFFICIENT, k] = EACH, 1.0
         rows.family[LOWER, k], rows.family[UPPER, k] = lower[k], upper[k]
     cell_weight = weight if weight.size > 0 else count
-    ends, begin, end = np.empty(3 * (m + n)), m + 2 * n, 3 * m + 2 * n
+    ends, begin, end = np.empty(3 * (m + n) + 1), m + 2 * n, 3 * m + 2 * n
     outcome = solve_into(
         SQUARED, z, cell, weight, count, cell_weight, lo, hi, rows, np.empty(0), unit, False, out, ends
     )
@@ -132,7 +132,8 @@ def new_ends(B: int, m: int, n: int) -> Ends:
 def solve_batch(first, last, z, matrices, out, ends):
     """Project the rows of z, (B, n), from `first` to before `last`, into `out`, and note the ends."""
     n, m = z.shape[1], matrices.A.shape[1]
-    room, rounded, unit = new_room(m, n), out.dtype.type, 2.0**-24 if z.itemsize == 4 else UNIT
+    room, rounded, single = new_room(m, n), out.dtype.type, z.itemsize == 4
+    unit = 2.0**-24 if single else UNIT
     weight, lo, hi = matrices.weight, matrices.lo, matrices.hi
     output, row, of_row = room.output, room.row, ends.row
     for c in range(n):
@@ -151,13 +152,20 @@ def solve_batch(first, last, z, matrices, out, ends):
                 output[Y, c] = y
                 ends.free[b, c] = y == raw
         # With weights, rows that are aimed inside their bounds may move the heavy with the light.
-        if found and rows_hold(A, lower, upper, room) and (weight.size == 0 or is_near(unit, room)):
+        if (
+            found
+            and rows_hold(A, lower, upper, room)
+            and (
+                (weight.size == 0 and (single or all_tight(lower, upper, row[NU], row[MISSED]))) or is_near(unit, room)
+            )
+        ):
             ends.done[b] = True
             for k in range(m):
                 of_row[0, b, k], of_row[1, b, k], of_row[2, b, k] = row[VALUE, k], row[NU, k], row[MISSED, k]
             continue
         outcome, nu, slopes, missed, value = _solve_alone(z[b], A, lower, upper, weight, lo, hi, unit, out[b])
         ends.done[b] = outcome == DONE and all_hold(missed) and weight.size == 0
+        ends.done[b] = ends.done[b] and (single or all_tight(lower, upper, nu, missed))
         for k in range(m):
             of_row[0, b, k], of_row[1, b, k], of_row[2, b, k] = value[k], nu[k], missed[k]
         for c in range(n):

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairlayer.binding.exact_sums import UNIT
+from fairlayer.binding.exact_sums import TINY, UNIT
 from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, RATIO, UPPER, over_parts, parts_in
 from fairlayer.compiled import compiled
 
 NEARLY = 5e-7  # of the distance from z: what aiming inside the rows may add to it
+_HAIR = 2e-8  # of what lies between two bounds: aiming no further inside than this makes no difference
+_NORMAL = 2.0**-1022  # the least float64 that has all its digits
 
 
 @compiled
@@ -107,6 +109,26 @@ def first_margins(rows, absolute, unit, tolerance, margins, memory):
         margins[f] = min(margin, 0.25 * room(rows, f, largest))
 
 
+@compiled(small=True, borrows=True)
+def all_tight(lower, upper, nu, missed):
+    """Whether rows, each with a multiplier of its own, that bind are within a hair of their bounds."""
+    for k in range(nu.size):
+        if nu[k] != 0.0 and -missed[k] > _HAIR * (upper[k] - lower[k]):
+            return False
+    return True
+
+
+@compiled(borrows=True)
+def is_tight(rows, nu, missed):
+    """The same of families. Where it does not hold, aiming inside the rows may have cost more than rounding does."""
+    for f in range(missed.size):
+        if -missed[f] > _HAIR * (rows.family[UPPER, f] - rows.family[LOWER, f]):
+            for k in range(rows.first[f], rows.first[f + 1]):
+                if nu[k] != 0.0:
+                    return False
+    return True
+
+
 @compiled(inline=True)
 def _add(high, low, at, part):
     """high + low += part, in twice the precision."""
@@ -142,9 +164,10 @@ def _bounded_statistics(rows, S, error, high, doubt, memory):
     """
     K, parts = rows.offset.size, rows.start.size - 1
     low = memory[:K]
+    lost = 8.0 * TINY * (rows.value.size + 1.0)  # below the range of floats, by all products that a statistic has
     for k in range(K):
         high[k], low[k] = -rows.offset[k], 0.0
-        doubt[k] = UNIT * abs(rows.offset[k])
+        doubt[k] = UNIT * abs(rows.offset[k]) + lost
     sums, off = S, error
     if rows.part.size > 0:
         sums, off = memory[K : K + parts], memory[K + parts : K + 2 * parts]
@@ -152,10 +175,10 @@ def _bounded_statistics(rows, S, error, high, doubt, memory):
     for p in range(sums.size):
         for e in range(rows.start[p], rows.start[p + 1]):
             k = rows.statistic[e]
-            part = rows.value[e] * sums[p]
-            _add(high, low, k, part)
+            size = max(abs(rows.value[e]), _NORMAL)
+            _add(high, low, k, rows.value[e] * sums[p])
             # The entry of M is rounded twice, and so is the product; what is left of the sum, hardly at all.
-            doubt[k] += abs(rows.value[e]) * off[p] + 4.0 * UNIT * abs(part)
+            doubt[k] += size * (off[p] + 4.0 * UNIT * abs(sums[p]))
     for k in range(K):
         high[k] += low[k]
         doubt[k] = (doubt[k] + 2.0 * UNIT * abs(high[k])) * (1.0 + 1e-9)

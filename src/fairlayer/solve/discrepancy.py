@@ -298,7 +298,7 @@ def _inner_limits(interval: Interval, dtype: torch.dtype) -> Interval:
     low, high = interval
     least, most = (torch.tensor(side, dtype=dtype) for side in (low, high))
     if math.isfinite(low):
-        least = torch.tensor(torch.finfo(dtype).tiny) if low == 0.0 else torch.nextafter(least, most)
+        least = torch.tensor(torch.finfo(dtype).tiny, dtype=dtype) if low == 0.0 else torch.nextafter(least, most)
     if math.isfinite(high):
         most = torch.nextafter(most, torch.tensor(low, dtype=dtype))
     return float(least), float(most)

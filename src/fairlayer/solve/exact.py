@@ -97,8 +97,9 @@ def search_grid(value: Tensor, system: System, box: Box) -> Tensor | None:
     if (rows.kind == RATIO).any() or (plan.share != 1.0).any():
         return None
     # The grid of the largest output; coarser where sums of its steps would not be whole numbers in float64.
-    bits = min(-math.log2(torch.finfo(value.dtype).eps), 50.0 - math.ceil(math.log2(n)))
-    step = 2.0 ** (math.frexp(largest)[1] - 1 - bits)
+    info = torch.finfo(value.dtype)
+    bits = min(-math.log2(info.eps), 50.0 - math.ceil(math.log2(n)))
+    step = max(2.0 ** (math.frexp(largest)[1] - 1 - bits), info.tiny * info.eps)  # no number is finer than that
     most = 2.0 ** (bits + 1)
     low, high = (np.broadcast_to(side.astype(np.float64) / step, n) for side in (box.lo, box.hi))
     low, high = np.ceil(np.maximum(low, -most)), np.floor(np.minimum(high, most))

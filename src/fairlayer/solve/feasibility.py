@@ -24,9 +24,10 @@ def least_excess(
 ) -> tuple[float, np.ndarray]:
     """The smallest amount by which all rows must be widened to be feasible, and what stands in the way.
 
-    It is 0 where rounding alone may have made it. scale: (K,) the size of the numbers that each statistic is made of;
-    gives: (F,) the families that may give way, all if None. The second is (K,): positive for statistics that would have
-    to be lower, negative for those that would have to be higher.
+    It is 0 where rounding alone may have made it, or where no programme ends, as its numbers lie too far apart. scale:
+    (K,) the size of the numbers that each statistic is made of; gives: (F,) the families that may give way, all if
+    None. The second is (K,): positive for statistics that would have to be lower, negative for those that would have to
+    be higher.
 
     A linear programme is exact to some nine digits of its largest numbers. So an excess is looked for among the largest
     statistics first, and where there is none to speak of, some decades further down.
@@ -41,7 +42,7 @@ def least_excess(
     unit = np.maximum.reduceat(numbers, rows.first[:-1])[family]  # every family in units of its own numbers
     here = unit[rows.present]
     level, lowest = float(here.max(initial=0.0)) or 1.0, float(here.min(initial=np.inf))
-    found: tuple[float, np.ndarray] = (np.inf, np.zeros(len(family)))
+    found: tuple[float, np.ndarray] = (0.0, np.zeros(len(family)))
     while True:
         answer = _excess_at(rows, least, most, sides, np.maximum(unit, 10.0 * _DECADES * level), level, gives)
         found = found if answer is None else answer  # what was found further up is as near as can be

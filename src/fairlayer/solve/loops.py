@@ -14,6 +14,7 @@ import numpy as np
 from fairlayer.binding.exact_sums import TINY, UNIT, exact_sums
 from fairlayer.binding.rows import Rows
 from fairlayer.compiled import compiled, same_bits
+from fairlayer.solve.certify import is_tight
 from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, new_solve, next_request
 from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, statistics_in
 from fairlayer.solve.smooth import (
@@ -321,23 +322,24 @@ def solve_loops(
     unit: float,
     single: bool,
     out: np.ndarray,
-) -> tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Project z into `out`; (outcome, multipliers of statistics, shifts, slopes, missed, statistics, |y| by cell).
+) -> tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, bool]:
+    """Project z into `out`; (outcome, multipliers of statistics, shifts, slopes, missed, statistics, |y| by cell, and
+    whether rows that bind are tight, of certify.py).
 
     kind: the discrepancy, of smooth.py; weight: (n,), or empty where all are 1; count, cell_weight: (G,) samples and
     weight per cell; lo, hi: (n,) or (1,);
     start: (K,) multipliers to begin with, or empty; unit: as in `driver.begin`; single: round to float32 in any case.
     """
     G, K, F = len(cell_weight), len(rows.offset), rows.family.shape[1]
-    ends = np.empty(3 * G + 2 * K + F)  # one array, as every one that compiled code returns takes its time
+    ends = np.empty(3 * G + 2 * K + F + 1)  # one array, as every one that compiled code returns takes its time
     outcome = solve_into(kind, z, cell, weight, count, cell_weight, lo, hi, rows, start, unit, single, out, ends)
     a, b, c, d, e = K, K + G, K + 2 * G, K + 2 * G + F, 2 * K + 2 * G + F
-    return outcome, ends[:a], ends[a:b], ends[b:c], ends[c:d], ends[d:e], ends[e:]
+    return outcome, ends[:a], ends[a:b], ends[b:c], ends[c:d], ends[d:e], ends[e:-1], ends[-1] != 0.0
 
 
 @compiled
 def solve_into(kind, z, cell, weight, count, cell_weight, lo, hi, rows, start, unit, single, out, ends):
-    """The same; all but the outcome goes into `ends`, (3 G + 2 K + F,), one after the other."""
+    """The same; all but the outcome goes into `ends`, (3 G + 2 K + F + 1,), one after the other."""
     samples = gather(z, cell, weight, lo, hi, count, single)
     solve = start_solve(kind, samples, rows, count, cell_weight, start, unit)
     of_cell, of_sample = solve.search.cell, np.empty(BLOCK)
@@ -366,7 +368,8 @@ def _put_ends(solve, ends):
     at = _put(solve.family[MISSED], ends, at)
     end = at + solve.rows.offset.size
     statistics_in(solve.rows, of_cell[S], ends[at:end], solve.search.memory)
-    _put(of_cell[ABSOLUTE], ends, end)
+    at = _put(of_cell[ABSOLUTE], ends, end)
+    ends[at] = is_tight(solve.rows, solve.search.statistic[TRIAL], solve.family[MISSED])
 
 
 @compiled(small=True, borrows=True)

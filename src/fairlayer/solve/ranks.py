@@ -19,6 +19,7 @@ from fairlayer.binding.exact_sums import PRODUCT_LIMBS, UNIT, accumulate, carry,
 from fairlayer.binding.process_group import Ranks
 from fairlayer.errors import FairlayerError, InputError, RankError
 from fairlayer.solve import Task, is_compiled, is_near, solve
+from fairlayer.solve.certify import is_tight
 from fairlayer.solve.discrepancy import Discrepancy
 from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, WRITE, begin, proceed
 from fairlayer.solve.gathering import gather
@@ -113,8 +114,9 @@ class RankPasses:
         y, z = (as_numpy(side).astype(np.float64) for side in (self.written, self.held.part.z))
         unit = self.whole.largest or 1.0  # squares of large outputs may be beyond the range of floats
         limbs, only = np.zeros((2, PRODUCT_LIMBS), dtype=np.int64), np.zeros(len(y), dtype=np.int32)
+        weights = np.ones(len(y)) if self.weights is None else self.weights
         for k, values in enumerate((y - z, y)):
-            accumulate((values / unit) ** 2, only, self.weights, limbs[k : k + 1])
+            accumulate((values / unit) ** 2, only, weights, limbs[k : k + 1])
         carry(limbs)
         sums, error = np.empty(2), np.empty(2)
         round_sums(self.held.total(self.ranks, limbs), sums, error)
@@ -152,8 +154,8 @@ def solve_ranks(task: Task, whole: Whole, relax: bool = False) -> tuple[Result, 
     nu, missed = driver.search.statistic[TRIAL], driver.family[MISSED]
     if driver.search.number[OUTCOME] != DONE or not (missed <= 0.0).all():
         return _solve_gathered(task, whole, relax)
-    weighted = passes.weights is not None and task.discrepancy.name == "squared"
-    if weighted and not is_near(task, nu, missed, *passes.norms()):
+    asks = passes.weights is not None or (task.z.dtype == torch.float64 and not is_tight(system.rows, nu, missed))
+    if asks and task.discrepancy.name == "squared" and not is_near(task, nu, missed, *passes.norms()):
         return _solve_gathered(task, whole, relax)
     result = Result(
         outcome=DONE,

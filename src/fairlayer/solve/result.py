@@ -18,6 +18,7 @@ class Result(NamedTuple):
     missed: np.ndarray  # (F,) by how much each family may be missed: at most 0 where it certainly holds
     statistics: np.ndarray  # (K,)
     absolute: np.ndarray  # (G,) cell sums of |y| before any shift: the size of the numbers at hand
+    tight: bool = True  # whether rows that bind are within a hair of their bounds
     beyond: float = 0.0  # by how much the squared change may exceed the least, where the output is not the nearest
 
     @property

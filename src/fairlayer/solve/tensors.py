@@ -15,6 +15,7 @@ from torch import Tensor
 from fairlayer.binding.bounds import Box
 from fairlayer.binding.exact_sums import TINY, UNIT, exact_sums
 from fairlayer.binding.system import System
+from fairlayer.solve.certify import is_tight
 from fairlayer.solve.discrepancy import Discrepancy, domain_of, inner_limits
 from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, begin, proceed
 from fairlayer.solve.extremes import cell_extremes
@@ -114,15 +115,17 @@ def solve_tensors(
     while request != FINISHED:
         passes.answer(request, of_cell)
         request = proceed(solve)
+    nu, missed = solve.search.statistic[TRIAL], solve.family[MISSED]
     return Result(
         int(solve.search.number[OUTCOME]),
         passes.value,
-        solve.search.statistic[TRIAL],
+        nu,
         of_cell[SHIFT],
         of_cell[D],
-        solve.family[MISSED],
+        missed,
         statistics(system.rows, of_cell[S]),
         of_cell[ABSOLUTE],
+        is_tight(system.rows, nu, missed),
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from fairlayer.compiled import compiled
 
 _SPLIT = 134217729.0  # 2^27 + 1
+_DENSE = 3  # times as many numbers in a line as there are zeros and others: it is worked out as a whole
 _DEPENDENT = 1e-26  # of a pivot's own entry: what is left of a row that depends on those before
 
 
@@ -83,11 +84,20 @@ def _gram(start, statistic, high, low, slope_high, slope_low, H, h):
                     H[i, j], h[i, j] = add(H[i, j], h[i, j], p, e)
 
 
+@compiled(inner=True)
+def _take_away(row, low, a, b, column, rest):
+    """row + low -= (a + b) (column + rest), many numbers at a time."""
+    for j in range(row.size):
+        p, e = times(a, b, column[j], rest[j])
+        row[j], low[j] = add(row[j], low[j], -p, -e)
+
+
 @compiled
 def _factor(H, h):
     """Cholesky factor in place, passing over zeros. A row that depends on others is given no weight."""
     n = H.shape[0]
     below, own = np.empty(n, dtype=np.int64), np.empty(n)
+    column, rest = np.empty(n), np.empty(n)
     for k in range(n):
         own[k] = H[k, k]
     for k in range(n):
@@ -107,6 +117,14 @@ def _factor(H, h):
                 H[i, k], h[i, k] = _over(H[i, k], h[i, k], H[k, k], h[k, k])
                 below[size] = i
                 size += 1
+        if _DENSE * size > n - k:  # whole lines
+            for i in range(k + 1, n):
+                column[i], rest[i] = H[i, k], h[i, k]
+            for x in range(size):
+                i = below[x]
+                line, low = H[i, k + 1 : i + 1], h[i, k + 1 : i + 1]
+                _take_away(line, low, column[i], rest[i], column[k + 1 : i + 1], rest[k + 1 : i + 1])
+            continue
         for x in range(size):
             i = below[x]
             for y in range(x + 1):

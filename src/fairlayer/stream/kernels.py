@@ -14,6 +14,7 @@ import numpy as np
 from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.rows import COEFFICIENT, DIFFERENCE, EACH, KIND, LOWER, RATIO, UPPER
 from fairlayer.compiled import compiled
+from fairlayer.solve.twofold import times
 from fairlayer.stream.cell_sums import COUNT, TARGET, TOTAL
 
 # Places in a history: of each statistic, its weight so far, its sum in two parts, and a bound on the error of that.
@@ -154,13 +155,22 @@ def pooled_rows(start, statistic, share, residual, so_far, cells, count, targets
     return local_start, local_statistic, value, offset, present, bounds
 
 
+@compiled(inner=True)
+def _mean(high, low, weight):
+    """A sum in two parts over a weight, rounded once: outputs that are all alike are their mean."""
+    mean = (high + low) / weight
+    product, rest = times(mean, 0.0, weight, 0.0)
+    more = (((high - product) + low) - rest) / weight
+    return mean + more if abs(more) < np.inf else mean  # of huge numbers there is no product
+
+
 @compiled
 def pooled_statistics(so_far):
     """(K,) the mean of each statistic now."""
     q = np.zeros(so_far.shape[1])
     for k in range(q.size):
         if so_far[_WEIGHT, k] > 0.0:
-            q[k] = (so_far[_HIGH, k] + so_far[_LOW, k]) / so_far[_WEIGHT, k]
+            q[k] = _mean(so_far[_HIGH, k], so_far[_LOW, k], so_far[_WEIGHT, k])
     return q
 
 

@@ -217,6 +217,13 @@ class Ledger:
                 status = Status.VACUOUS if view.vacuous else Status.OPTIMAL
         return Facts(view, q, outcome.nu, np.zeros(0), outcome.excess, status=status)
 
+    def facts_so_far(self) -> Facts:
+        """What is known after a batch without samples."""
+        nothing = np.zeros(len(self.book.plan.residual))
+        if not self.account.count.any():
+            return Facts(self.view(), nothing, nothing, nothing[:0], status=Status.VACUOUS)
+        return self.facts(Outcome(nothing[:0], nothing, Status.OPTIMAL), waiting=False)
+
     def shares(self) -> dict[str, list[float]]:
         """What Lemma 3.1 needs, by row."""
         if self._shares is not None:

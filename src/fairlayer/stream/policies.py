@@ -58,7 +58,7 @@ def keep_ledger(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -> O
         forced = np.zeros(len(wanted.offset))  # the last word on what rounding leaves in doubt is not said here
         return solve_loops(settings.kind, led, local, _NONE, count, count, *sides, wanted, forced, allowed, single, out)
 
-    outcome, nu, _, _, missed, _, absolute = attempt(rows, unit)
+    outcome, nu, _, _, missed, _, absolute, _ = attempt(rows, unit)
     nu = nu[: len(plan.residual)]
     if outcome == DONE and (missed <= 0.0).all():
         return Outcome(out.astype(raw.dtype), nu, Status.OPTIMAL)
@@ -75,7 +75,7 @@ def keep_ledger(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -> O
     scale = statistic_scale(rows, absolute, count, (least, most))
     excess, _ = least_excess(rows, least, most, scale, ~promised)
     for wider, wide in widened(rows, excess, scale, ~promised):
-        outcome, nu, _, _, missed, _, _ = attempt(wide, unit)
+        outcome, nu, _, _, missed, *_ = attempt(wide, unit)
         if outcome == DONE and (missed[promised] <= 0.0).all():
             status = Status.RELAXED if excess else Status.ROUNDED
             return Outcome(out.astype(raw.dtype), np.zeros(len(plan.residual)), status, wider)

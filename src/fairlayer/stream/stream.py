@@ -14,7 +14,7 @@ from fairlayer.binding.bounds import read_bounds
 from fairlayer.constraints import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import FairlayerError, InputError, StoreError
-from fairlayer.solution import RecordedFacts, Solution, Status
+from fairlayer.solution import Solution
 from fairlayer.stream.arrival import Arrival, read_arrival
 from fairlayer.stream.certificate import Certificate, certify
 from fairlayer.stream.group import GroupCommit, Work, carry_out_alone
@@ -209,8 +209,7 @@ class Stream:
         if entry is not None:
             return replay(entry, n, fingerprint(raw, cell, known, keys), arrived.like)
         if n == 0:
-            nothing = np.zeros(0)
-            return Solution(arrived.like(raw), RecordedFacts((), nothing, nothing, Status.VACUOUS))
+            return Solution(arrived.like(raw), self.ledger.facts_so_far())
         touched = np.flatnonzero(np.bincount(cell))
         before = self.ledger.record(touched)
         box = read_bounds(self.settings.bounds, len(raw), raw.dtype)
