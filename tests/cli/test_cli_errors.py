@@ -93,6 +93,10 @@ CASES = {
         "leave out its cut points",
     ),
     "project onto itself": (["project", "DATA", *PROJECT, "-o", "DATA"], "the input itself"),
+    "project protected score": (
+        ["project", "DATA", *replaced(PROJECT, "--protected", "amount"), "-o", "OUT.csv"],
+        "--score: column 'amount' is protected too",
+    ),
     "project format": (["project", "DATA", *PROJECT, "-o", "OUT.xlsx"], ".parquet"),
     "project text": (["project", "DATA", *replaced(PROJECT, "--score", "job"), "-o", "OUT.csv"], "not numbers"),
     "project one group": (["project", "FOLDER/group.csv", *PROJECT, "-o", "OUT.csv"], "only one group"),

@@ -248,7 +248,10 @@ def _notes(
     if tally.targets is None:
         notes.append("Without targets there are no error rates and no calibration.")
     elif tally.targets == "classes":
-        notes.append("Targets are classes, not numbers: there are no error rates and no calibration.")
+        notes.append(
+            "Targets are classes, not numbers: there are no error rates and no calibration. Give targets of 0 and 1, "
+            "on the command line by --positive."
+        )
     if tally.changes is None:
         notes.append("Without raw outputs, the report cannot show whose predictions were changed.")
     if samples is not None and len(samples.y) < tally.samples:

@@ -26,7 +26,8 @@ def headline(result: Audit) -> str:
     verdicts = [f"{counts[v]:,} {v.value}" for v in Verdict if counts[v]]
     listed = ", ".join(verdicts) if gaps > 1 else verdicts[0].split()[1]
     level = f"{100 * result.settings.confidence:.6g} % confidence"
-    return f"{first} In the population, at {level}: {listed}{_why(result)}.{_decisions(result)}"
+    margin = f" {result.settings.margin}" if result.settings.margin else ""
+    return f"{first} In the population, at {level}: {listed}{_why(result)}.{margin}{_decisions(result)}"
 
 
 def _decisions(result: Audit) -> str:
@@ -50,6 +51,8 @@ def _why(result: Audit) -> str:
     at_tolerance = [finding for finding in undecided if finding.samples_to_decide is None]
     if not at_tolerance:
         return " (too few samples to tell)"
+    if result.settings.margin:  # who aimed for smaller gaps already needs more samples
+        return " (too few samples to leave room)"
     count = f"{len(at_tolerance):,}" if len(result.findings) > 1 else "the"
     which, aim = (
         (f"{count} gap is", "a smaller one") if len(at_tolerance) == 1 else (f"{count} gaps are", "smaller ones")
@@ -66,6 +69,8 @@ def _exceeding(part: int, whole: int) -> str:
 def table(result: Audit, rows: int) -> str:
     """The headline, the findings, the groups, and the notes."""
     parts = [headline(result)]
+    if result.settings.positive:
+        parts.append(f"Decision counted as positive: {_printable(result.settings.positive)}.")
     if result.findings:
         shown = [_finding(finding) for finding in result.findings[:rows]]
         header = ["gap between", "samples", "means", "gap", "tolerance", "interval", "in these data", "population"]

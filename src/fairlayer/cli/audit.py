@@ -15,6 +15,7 @@ from fairlayer.tables.table_io import Source, TableFile, check_output, open_sour
 if TYPE_CHECKING:
     from fairlayer.audit import Audit
     from fairlayer.tables.attribute import Attribute
+    from fairlayer.tables.columns import FileColumns
 
 
 def audit(
@@ -23,6 +24,7 @@ def audit(
     protected: list[str],
     wanted: options.Wanted,
     target: str | None = None,
+    positive: str | None = None,
     raw: str | None = None,
     weight: str | None = None,
     output: Path | None = None,
@@ -43,6 +45,8 @@ def audit(
     DATA: A CSV or Parquet file of any size.
     --prediction COLUMN: The column of predictions: scores, or 0 and 1. Several columns, separated by commas, are the
     probabilities of as many classes: each is judged, and so are the shares of the likeliest class.
+    --positive VALUE: The class of the target that a prediction of 1 stands for, against all others. Without it, a
+    target other than 0 and 1 has no error rates.
     --raw COLUMN: The column of predictions before they were made fair, to see who was changed; of several classes, as
     many columns as there are predictions.
     --weight COLUMN: The column that says how much each row counts.
@@ -72,12 +76,13 @@ def audit(
             source.check(name, option)
 
     from fairlayer.audit import audit as run
-    from fairlayer.cli.reporting import digest, read_facts, write_reports
+    from fairlayer.cli.reporting import digest, in_words, read_facts, write_reports
     from fairlayer.tables.columns import FileColumns
 
     told = read_facts(facts)
     with FileColumns(source) as columns:
-        constraints = wanted.constraints(columns, attributes)
+        classes = None if positive is None else _two_classes(columns, target, positive, several)
+        constraints = wanted.constraints(columns, attributes, classes)
         columns.check_groups(attributes)
         for name in several or (prediction,):
             columns.check_number(name, "--prediction")
@@ -93,8 +98,12 @@ def audit(
                 raise InputError(
                     f"--protected: column {attribute.column!r} has another role too: leave out its cut points."
                 )
+        if target is not None and positive is not None:
+            source = source.counting(target, positive)
         with TableFile(source.cut_by(attributes)) as table:
             result = run(table, [attribute.column for attribute in attributes], constraints, **roles, **how)
+        if target is not None and classes is not None:
+            result = in_words(result, target, classes)
     result = replace(result, settings=replace(result.settings, source=data.name))
     if format == "ll144":
         decides = threshold is not None or any(one.quantity == "decision" for one in constraints)
@@ -114,6 +123,18 @@ FORMS = ("report", "ll144")
 def _several(text: str, source: Source) -> tuple[str, ...]:
     """Columns of one option, separated by commas; none where it is the name of one column."""
     return () if text in source.columns or "," not in text else tuple(name.strip() for name in text.split(","))
+
+
+def _two_classes(columns: FileColumns, target: str | None, positive: str, several: Sequence[str]) -> dict[str, int]:
+    """The positive class, the numbers that stand for it and for the others."""
+    if target is None or several:
+        raise InputError("--positive is a class of the target of one prediction: add --target, or leave it out.")
+    found = columns.values(target, None)
+    if positive not in found:
+        some = ", ".join(map(repr, found[:8]))
+        raise InputError(f"--positive: column {target!r} has no value {positive!r}; it has {some}.")
+    others = [value for value in found if value != positive]
+    return {positive: 1, others[0] if len(others) == 1 else f"not {positive}": 0}
 
 
 def _audit_classes(

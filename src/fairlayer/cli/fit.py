@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
 from fairlayer.cli import interrupts, options
@@ -112,7 +113,7 @@ def fit(
 
     from fairlayer.audit import Verdict
     from fairlayer.cli.learning import Part, Setting, choose_model, split
-    from fairlayer.cli.reporting import digest, read_facts, write_reports
+    from fairlayer.cli.reporting import digest, in_words, read_facts, write_reports
     from fairlayer.estimators.folder import save
     from fairlayer.records import to_plain
     from fairlayer.tables.schema import FrameColumns, infer, target_values
@@ -138,12 +139,11 @@ def fit(
     classify = schema.task == "classification"
     if classify and box not in (None, (0.0, 1.0)):
         raise InputError("--bounds: probabilities lie between 0 and 1; leave the option out for classes.")
-    classes: dict[Any, int] | None = {schema.positive: 1, schema.negative: 0} if classify else None
-    if schema.classes:
-        classes = {name: j for j, name in enumerate(schema.classes)}
-        if compare and method in ("penalty", "lagrangian"):
-            raise InputError(f"--method {method} is of two classes, and {target!r} has {len(classes)}: leave it out.")
-    constraints = wanted.constraints(FrameColumns(source, frame), attributes, classes)
+    if schema.classes and compare and method in ("penalty", "lagrangian"):
+        raise InputError(
+            f"--method {method} is of two classes, and {target!r} has {len(schema.classes)}: leave it out."
+        )
+    constraints = wanted.constraints(FrameColumns(source, frame), attributes, schema.numbered if classify else None)
     if schema.classes:
         _check_classes(constraints, schema)
     wanted.check_threshold(required=None if classify else schema.target)
@@ -154,6 +154,13 @@ def fit(
         raise InputError(
             f"--serving blind moves outputs after training, and --method {chosen} does not: leave --method and --odds "
             "out."
+        )
+    if confidence is not None and (
+        chosen not in ("layer", "projection") or (not blind and any(c.needs_targets for c in constraints))
+    ):
+        raise InputError(
+            "--confidence moves new predictions further, and nothing can where --method only trains towards the "
+            "constraints, or where these look at targets, which are unknown when predicting: leave it out."
         )
     setting = Setting(
         constraints,
@@ -173,6 +180,9 @@ def fit(
     if not len(held):
         raise InputError(f"--test: {test:g} of {len(whole)} rows leaves none for the report: raise it.")
     _introduce(inferred, len(whole), constraints)
+    guess = "" if positive is not None else _guess(schema, constraints)
+    if guess:
+        note(f"  {guess}")
     choice = None
     if kind == "auto":
         choice = choose_model(setting, train, note)
@@ -181,6 +191,10 @@ def fit(
         show_table(list(choice.rows[0]), tried, "On the rows kept to choose a model")
         note(choice.text)
     audit, fitted = _learn(replace(setting, model=kind), chosen, train, held, compare)
+    if schema.positive is not None:
+        audit = in_words(audit, target, schema.numbered)
+    if guess:
+        audit = replace(audit, notes=(*audit.notes, guess))
     if choice is not None:
         audit = replace(audit, notes=(*audit.notes, choice.text))
     if blind:
@@ -291,6 +305,16 @@ def _introduce(inferred: Inferred, rows: int, constraints: Sequence[GroupConstra
         )
 
 
+def _guess(schema: Schema, constraints: Sequence[GroupConstraint]) -> str:
+    """What to say of a class that nobody named, where rates of it are compared."""
+    if schema.negative is None or not any(constraint.quantity == "decision" for constraint in constraints):
+        return ""
+    return (
+        f"Rates of decisions are those of {schema.target} = {schema.positive}, which is a guess: --positive is not "
+        f"given. If the decision that people hope for is {schema.negative}, add --positive {quote(schema.negative)}."
+    )
+
+
 def _check_classes(constraints: Sequence[GroupConstraint], schema: Schema) -> None:
     """Refuse what cannot be kept of the probabilities of several classes."""
     from fairlayer.binding.constraint_set import ConstraintSet
@@ -330,6 +354,7 @@ def _learn(setting: Setting, method: str, train: Part, held: Part, compare: bool
 
     from fairlayer.audit import audit
     from fairlayer.cli.learning import TITLES, trial
+    from fairlayer.estimators.estimator import projection_of
 
     trials = {}
     for name in setting.methods if compare else [method]:
@@ -351,6 +376,9 @@ def _learn(setting: Setting, method: str, train: Part, held: Part, compare: bool
         comparison=[entry.row for entry in trials.values()] if compare else (),
         seed=setting.seed,
     )
+    solution = None if (layer := projection_of(model.layer_)) is None else layer.solution
+    if solution is not None and solution.margin is not None:
+        result = replace(result, settings=replace(result.settings, margin=str(solution.margin)))
     stopped = [TITLES[name] for name, entry in trials.items() if entry.model.stopped_ == "time"]
     if not stopped:
         return result, model

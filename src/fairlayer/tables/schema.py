@@ -59,6 +59,18 @@ class Schema:
         """The protected columns."""
         return tuple(entry.attribute.column for entry in self.labels)
 
+    @property
+    def numbered(self) -> dict[str, int]:
+        """The numbers that the model knows classes by."""
+        if self.positive is None:
+            return {name: j for j, name in enumerate(self.classes)}
+        return {self.positive: 1, self.other: 0}
+
+    @property
+    def other(self) -> str:
+        """What is predicted where it is not the positive class."""
+        return self.negative if self.negative is not None else f"not {self.positive}"
+
     def inputs(self, frame: Any) -> Any:
         """The features, as numbers and text."""
         import pandas as pd
@@ -87,8 +99,7 @@ class Schema:
             predicted = np.array(self.classes, dtype=object)[fair.argmax(axis=1)]
             return dict(zip(self.added, [predicted, *fair.T, *raw.T], strict=True))
         assert self.positive is not None
-        other = self.negative if self.negative is not None else f"not {self.positive}"
-        return {"prediction": np.where(fair >= threshold, self.positive, other), "probability": fair, "raw": raw}
+        return {"prediction": np.where(fair >= threshold, self.positive, self.other), "probability": fair, "raw": raw}
 
 
 def group_labels(frame: Any, attribute: Attribute) -> np.ndarray:
