@@ -97,7 +97,7 @@ def audit(
         if rules.needs_targets is not None and targets is None:
             raise InputError(f"targets is missing: {rules.needs_targets} compares with them; pass targets=...")
         if _is_table(predictions):
-            check_class_rules(rules)
+            check_class_rules(rules, "predictions of several classes")
             if threshold is not None or unconstrained is not None:
                 raise InputError("threshold and unconstrained are of one output per sample: leave them out.")
             told = {"features": features, "weights": weights, "bounds": bounds, "confidence": confidence, "seed": seed}

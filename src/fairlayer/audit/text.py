@@ -17,7 +17,8 @@ def headline(result: Audit) -> str:
         return "Nothing can be compared: fewer than two groups have samples."
     gaps = len(result.findings)
     if broken:
-        first = f"{_exceeding(broken, gaps)} in these {result.settings.samples:,} samples."
+        words = exceeding(broken, gaps)
+        first = f"{words[0].upper()}{words[1:]} in these {result.settings.samples:,} samples."
     elif result.empty:
         first = f"Some constraints have nothing to compare: {_printable('; '.join(result.empty))}."
     else:
@@ -60,9 +61,10 @@ def _why(result: Audit) -> str:
     return f" ({which} right at the tolerance: aim for {aim} to leave room)"
 
 
-def _exceeding(part: int, whole: int) -> str:
+def exceeding(part: int, whole: int) -> str:
+    """How many of all gaps are beyond their tolerances."""
     if whole == 1:
-        return "The gap exceeds its tolerance"
+        return "the gap exceeds its tolerance"
     return f"{part} of {whole} gaps {'exceeds its tolerance' if part == 1 else 'exceed their tolerances'}"
 
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 def audit(
     data: Path,
-    prediction: str,
+    prediction: list[str],
     protected: list[str],
     wanted: options.Wanted,
     target: str | None = None,
     positive: str | None = None,
-    raw: str | None = None,
+    raw: list[str] | None = None,
     weight: str | None = None,
     output: Path | None = None,
     card: Path | None = None,
@@ -43,8 +43,9 @@ def audit(
     `fairlayer audit out.csv --prediction probability --protected sex --parity 0.02 -o report.html`
 
     DATA: A CSV or Parquet file of any size.
-    --prediction COLUMN: The column of predictions: scores, or 0 and 1. Several columns, separated by commas, are the
-    probabilities of as many classes: each is judged, and so are the shares of the likeliest class.
+    --prediction COLUMN: The column of predictions: scores, or 0 and 1. Several columns, separated by commas or by
+    an option each, are the probabilities of as many classes: each is judged, and so are the shares of the likeliest
+    class. A name that has commas in it is taken whole.
     --positive VALUE: The class of the target that a prediction of 1 stands for, against all others. Without it, a
     target other than 0 and 1 has no error rates.
     --raw COLUMN: The column of predictions before they were made fair, to see who was changed; of several classes, as
@@ -68,10 +69,13 @@ def audit(
         raise InputError("--facts is for the model card: add --card FILE.")
     source = open_source(data, may_repeat=lambda _: True)  # a column that is not asked for does no harm
     attributes = options.read_attributes(protected, source)
-    several = _several(prediction, source)
-    before = (_several(raw, source) or (raw,)) if several and raw is not None else ()
-    asked = [*((name, "--prediction") for name in several or (prediction,)), (target, "--target")]
-    for name, option in [*asked, *((name, "--raw") for name in before or (raw,)), (weight, "--weight")]:
+    predictions = options.split_list(prediction, source.columns.__contains__)
+    before = options.split_list(raw or (), source.columns.__contains__)
+    several = len(predictions) > 1
+    if before and len(before) != len(predictions):
+        raise InputError(f"--raw names {len(before)} columns, --prediction {len(predictions)}: name as many.")
+    asked = [*((name, "--prediction") for name in predictions), *((name, "--raw") for name in before)]
+    for name, option in [*asked, (target, "--target"), (weight, "--weight")]:
         if name is not None:
             source.check(name, option)
 
@@ -84,15 +88,16 @@ def audit(
         classes = None if positive is None else _two_classes(columns, target, positive, several)
         constraints = wanted.constraints(columns, attributes, classes)
         columns.check_groups(attributes)
-        for name in several or (prediction,):
+        for name in predictions:
             columns.check_number(name, "--prediction")
     how: dict[str, Any] = {"threshold": threshold, "confidence": confidence, "seed": seed}
     if several:
         if format == "ll144":
             raise InputError("--format ll144 is of one prediction: name one column with --prediction.")
-        result = _audit_classes(source, attributes, constraints, several, before, target, weight, how)
+        result = _audit_classes(source, attributes, constraints, predictions, before, target, weight, how)
     else:
-        roles: dict[str, Any] = {"prediction": prediction, "target": target, "raw": raw, "weight": weight}
+        roles: dict[str, Any] = {"prediction": predictions[0], "target": target, "weight": weight}
+        roles["raw"] = before[0] if before else None
         for attribute in attributes:
             if attribute.cuts and attribute.column in [*roles.values(), *wanted.conditional_columns(source)]:
                 raise InputError(
@@ -120,12 +125,7 @@ def audit(
 FORMS = ("report", "ll144")
 
 
-def _several(text: str, source: Source) -> tuple[str, ...]:
-    """Columns of one option, separated by commas; none where it is the name of one column."""
-    return () if text in source.columns or "," not in text else tuple(name.strip() for name in text.split(","))
-
-
-def _two_classes(columns: FileColumns, target: str | None, positive: str, several: Sequence[str]) -> dict[str, int]:
+def _two_classes(columns: FileColumns, target: str | None, positive: str, several: bool) -> dict[str, int]:
     """The positive class, the numbers that stand for it and for the others."""
     if target is None or several:
         raise InputError("--positive is a class of the target of one prediction: add --target, or leave it out.")
@@ -141,8 +141,8 @@ def _audit_classes(
     source: Source,
     attributes: Sequence[Attribute],
     constraints: Any,
-    several: tuple[str, ...],
-    before: tuple[str, ...],
+    predictions: list[str],
+    before: list[str],
     target: str | None,
     weight: str | None,
     how: dict[str, Any],
@@ -154,16 +154,16 @@ def _audit_classes(
     from fairlayer.tables.schema import group_labels
 
     frame = read_frame(source)
-    prefixed = all("probability_" in name for name in several)
+    prefixed = all("probability_" in name for name in predictions)
     return run(
-        frame[list(several)].to_numpy(dtype=float),
+        frame[predictions].to_numpy(dtype=float),
         {attribute.column: group_labels(frame, attribute) for attribute in attributes},
         constraints,
         targets=None if target is None else text_labels(frame[target]),
-        classes=[name.partition("probability_")[2] if prefixed else name for name in several],
+        classes=[name.partition("probability_")[2] if prefixed else name for name in predictions],
         features=frame,
         weights=None if weight is None else numbers(frame[weight], weight).to_numpy(),
-        raw=frame[list(before)].to_numpy(dtype=float) if before else None,
+        raw=frame[before].to_numpy(dtype=float) if before else None,
         **how,
     )
 

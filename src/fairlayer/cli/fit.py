@@ -74,7 +74,8 @@ def fit(
     --task: Classification or regression, where the target leaves it open.
     --positive VALUE: The class whose probability is predicted, against all others. Without it, a target of three and
     more classes gets a probability for each.
-    --ignore COLUMN: A column to leave out of the features. The option may be given more than once.
+    --ignore COLUMN: A column to leave out of the features, or several: `name,id`. The option may be given more than
+    once. A name that has commas in it is taken whole.
     --hide-protected: Leave the protected columns out of the features.
     --merge-rare ROWS >= 0: Merge groups with fewer rows than this into one, 'other'.
 
@@ -97,15 +98,19 @@ def fit(
     --seed N >= 0: Seed of the split, the network and the batches: the same seed gives the same model.
     """
     box = options.read_bounds(bounds)
+    wanted.check_kinds()
     if not 0.0 < test < 1.0:
         raise InputError(f"--test: the share must lie between 0 and 1; got {test:g}.")
     if max_minutes is not None and not max_minutes > 0.0:
         raise InputError(f"--max-minutes: the time must be above 0; got {max_minutes:g}.")
     _check_folder(output)
-    source = open_source(data, may_repeat=lambda name: name in (ignore or ()))
+    asked = {part.strip() for text in ignore or () for part in (text, *text.split(","))}
+    source = open_source(data, may_repeat=lambda name: name in asked)
     attributes = options.read_attributes(protected, source)
     source.check(target, "--target")
-    ignored = [*source.repeated, *(name for name in ignore or () if name not in source.repeated.values())]
+    repeated = set(source.repeated.values())
+    named = options.split_list(ignore or (), lambda name: name in source.columns or name in repeated)
+    ignored = [*source.repeated, *(name for name in named if name not in repeated)]
     for name in ignored:
         source.check(name, "--ignore")
     if target in [attribute.column for attribute in attributes]:
@@ -148,12 +153,20 @@ def fit(
         _check_classes(constraints, schema)
     wanted.check_threshold(required=None if classify else schema.target)
     _check_regions(constraints, schema, frame, wanted)
-    kind = _choose_kind(model, method, constraints, classify, max_minutes)
-    chosen = _choose(method, kind, constraints)
+    if any(constraint.quantity == "decision" for constraint in constraints) and method != "unconstrained":
+        if wanted.by_target:
+            raise InputError(
+                f"{wanted.by_target}: no model can keep rates within every class, as that of a row is unknown when "
+                f"predicting. Name one, such as --given {quote(str(schema.positive))}."
+            )
+        if method in ("penalty", "lagrangian"):
+            raise InputError(f"--method {method} is for means, as decisions have no gradient: leave it out.")
+    kind = _choose_kind(model, method, wanted.by_target, classify, max_minutes)
+    chosen = _choose(method, kind, wanted.by_target)
     if blind and chosen not in ("layer", "projection"):
         raise InputError(
-            f"--serving blind moves outputs after training, and --method {chosen} does not: leave --method and --odds "
-            "out."
+            f"--serving blind moves outputs after training, and --method {chosen} does not: leave "
+            f"{wanted.by_target or '--method'} out."
         )
     if confidence is not None and (
         chosen not in ("layer", "projection") or (not blind and any(c.needs_targets for c in constraints))
@@ -233,23 +246,20 @@ def _check_folder(output: Path) -> None:
     check_parent(output)
 
 
-def _choose_kind(
-    model: Model, method: Method | None, constraints: Any, classify: bool, max_minutes: float | None
-) -> str:
+def _choose_kind(model: Model, method: Method | None, by_target: str, classify: bool, max_minutes: float | None) -> str:
     """The kind of model that was asked for; refused where it cannot do what else was asked for."""
-    from fairlayer.cli.learning import is_by_target
     from fairlayer.estimators.models import FOR_CLASSES, FOR_NUMBERS
 
     auto = model == "auto"
     if model == "network":
         return model
-    if is_by_target(constraints):
+    if by_target:
         if auto:
             note("A constraint among rows of like target can only be trained towards: the model is a network.")
             return "network"
         raise InputError(
-            f"--model {model} cannot keep --odds or another constraint among rows of like target, as targets are "
-            "unknown when predicting. A network can be trained towards it: --model network."
+            f"--model {model} cannot keep {by_target}, which compares rows of like target, as targets are unknown when "
+            "predicting. A network can be trained towards it: --model network."
         )
     possible = FOR_CLASSES if classify else FOR_NUMBERS
     if not auto and model not in possible:
@@ -262,19 +272,16 @@ def _choose_kind(
     return model
 
 
-def _choose(method: Method | None, kind: str, constraints: Any) -> str:
+def _choose(method: Method | None, kind: str, by_target: str) -> str:
     """The layer, unless a constraint compares rows of like target: then no output can be projected."""
-    from fairlayer.cli.learning import is_by_target
-
-    by_target = is_by_target(constraints)
     if method is None and kind not in ("network", "auto"):
         return "projection"
     if method is None:
         return "lagrangian" if by_target else "layer"
     if by_target and method in ("layer", "projection"):
         raise InputError(
-            f"--method {method} cannot keep --odds or another constraint among rows with the same target, as targets "
-            "are unknown when predicting: leave --method out."
+            f"--method {method} cannot keep {by_target}, which compares rows of like target, as targets are unknown "
+            "when predicting: leave --method out."
         )
     return method
 

@@ -103,9 +103,10 @@ class Setting:
     def methods(self) -> list[str]:
         """The methods that can make such a model fair, from the plainest on."""
         afterwards = ("unconstrained", "projection")
-        one_output = ("penalty", "lagrangian")
+        priced = ("penalty", "lagrangian")  # of one output, and of means: decisions have no gradient
+        decided = any(constraint.quantity == "decision" for constraint in self.constraints)
         possible = [name for name in TITLES if self.model == "network" or name in afterwards]
-        possible = [name for name in possible if not self.classes or name not in one_output]
+        possible = [name for name in possible if not (self.classes or decided) or name not in priced]
         return [name for name in possible if name not in ("layer", "projection") or not is_by_target(self.constraints)]
 
     def measure(self, outputs: np.ndarray, part: Part) -> Gaps:

@@ -302,6 +302,7 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
 
 def _show_left(fair: np.ndarray, rules: ConstraintSet, rows: Rows, schema: Schema) -> None:
     """Say which gaps are left in a file that was not promised any."""
+    from fairlayer.audit.text import exceeding
     from fairlayer.cli.reporting import words_for_classes
     from fairlayer.gaps import measure
 
@@ -322,7 +323,7 @@ def _show_left(fair: np.ndarray, rules: ConstraintSet, rows: Rows, schema: Schem
         beyond, worst = int((excess > 0.0).sum()), int(excess.argmax())
         compared = f"{abs(gaps.values[worst]):.4g} for a tolerance of {tolerance[worst]:g}"
         if beyond:
-            say(f"In this file {beyond} of {len(gaps.names)} gaps exceed their tolerance: at worst, {compared}.")
+            say(f"In this file {exceeding(beyond, len(gaps.names))}: at worst, {compared}.")
         else:
             say(f"In this file every gap is within its tolerance: at worst, {compared}.")
 

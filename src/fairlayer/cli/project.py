@@ -64,6 +64,7 @@ def project(
     """
     box = options.read_bounds(bounds)
     wanted.check_threshold()
+    wanted.check_kinds()
     wanted.check_target(target, "scores")
     check_format(output, "-o")
     check_output(output, data)

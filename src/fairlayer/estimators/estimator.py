@@ -28,6 +28,7 @@ from fairlayer.extras import needs
 from fairlayer.frames import is_frame
 from fairlayer.frozen.freeze import freeze
 from fairlayer.layer import FairLayer
+from fairlayer.plural import plural
 from fairlayer.stream import Stream
 from fairlayer.training import AugmentedLagrangian, Batch, Penalty, Projection, Unconstrained
 
@@ -189,7 +190,10 @@ class FairEstimator(BaseEstimator, ABC):
         usual = inspect.signature(type(self).__init__).parameters
         told = [name for name in OF_THE_NETWORK if getattr(self, name) != usual[name].default]
         if told:
-            raise InputError(f"{', '.join(told)}: of the network, which estimator takes the place of: leave them out.")
+            raise InputError(
+                f"{', '.join(told)} {plural(len(told), 'describes', 'describe')} a network, and estimator takes its "
+                f"place: leave {plural(len(told), 'it', 'them')} out."
+            )
 
     def _fit(self, X: Any, y: Any, targets: np.ndarray, groups: Any, options: dict[str, Any]) -> None:
         """Learn raw outputs, then how groups are shifted. y: as given; targets: the same as float64."""

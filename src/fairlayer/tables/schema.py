@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any, Literal
 
 import numpy as np
@@ -189,7 +190,7 @@ def infer(
         kinds["numbers" if is_number(column) else "categories"].append(name)
         doubt = None if name in protected else danger(column, answer, target)
         if doubt is not None:
-            doubtful[name] = f"{doubt}? --ignore {name} leaves it out."
+            doubtful[name] = f"{doubt}? --ignore {quote(name)} leaves it out."
     if not kinds["numbers"] and not kinds["categories"]:
         raise InputError(f"{source.path} has no column to predict {target!r} from.")
     features = (tuple(kinds["numbers"]), tuple(kinds["categories"]))
@@ -263,7 +264,7 @@ def _labels(frame: Any, attribute: Attribute, merge_rare: int, notes: list[str])
         )
     if len(found) > MOST_LABELS:
         remedy = (
-            f"give cut points, such as --protected {name}={quartiles(frame[name])}"
+            f"give cut points, such as --protected {quote(f'{name}={quartiles(frame[name])}')}"
             if is_number(frame[name])
             else "join rare ones with --merge-rare 100"
         )
