@@ -128,7 +128,7 @@ def test_what_it_cannot_do_is_refused():
     with pytest.raises(InputError, match="discrepancy must be one of"):
         fitted(LogisticRegression(), discrepancy="kl")
     for constraint in (RateParity(0.1), EqualizedResiduals(0.1)):
-        with pytest.raises(InputError, match="does not go with simplex"):
+        with pytest.raises(InputError, match="does not go with 3 classes"):
             FairClassifier([constraint], estimator=LogisticRegression()).fit(X, Y, sensitive_features=SEX)
 
 

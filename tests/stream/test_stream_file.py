@@ -10,6 +10,7 @@ from arrivals import arrivals
 
 from fairlayer import MeanParity, Stream
 from fairlayer.errors import StoreError
+from fairlayer.stream import stream_names
 
 BATCHES = list(arrivals(6, 8))
 
@@ -171,3 +172,16 @@ def test_opening_what_is_not_there(tmp_path, postgres):
             Stream.open(place)
     with pytest.raises(ValueError, match="store is None"):
         Stream.open(None)
+
+
+def test_reading_leaves_nothing_behind(tmp_path):
+    stream = make(tmp_path / "a.db")
+    stream.update(*BATCHES[0])
+    stream.close()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert list(before) == ["a.db"]
+    assert stream_names(tmp_path / "a.db") == ["default"]
+    reader = Stream.open(tmp_path / "a.db", read_only=True)
+    assert reader.verify()
+    reader.close()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

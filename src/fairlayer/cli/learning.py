@@ -19,6 +19,7 @@ from fairlayer.constraints import GroupConstraint
 from fairlayer.estimators import models
 from fairlayer.estimators.estimator import FairEstimator, Outputs
 from fairlayer.estimators.models import make_estimator
+from fairlayer.estimators.serving import NEW_LABELS
 from fairlayer.gaps import Gaps, measure
 from fairlayer.sklearn import FairClassifier, FairRegressor
 from fairlayer.training import AugmentedLagrangian, Penalty, select_strength
@@ -135,6 +136,7 @@ def outputs(model: FairEstimator, X: Any, groups: Any) -> Outputs:
     """What the model says, and what is made of it; what is absent from the rows is told elsewhere."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Some groups are absent")
+        warnings.filterwarnings("ignore", message=NEW_LABELS)
         return model.outputs(X, sensitive_features=groups)
 
 

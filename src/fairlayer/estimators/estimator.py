@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from torch import Tensor, nn
 
+from fairlayer.arrays import as_floats
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import MeanParity
 from fairlayer.errors import InputError
@@ -407,7 +408,7 @@ def _read_weights(weights: Any, n: int) -> np.ndarray | None:
     """Sample weights as numbers, one per row."""
     if weights is None:
         return None
-    values = np.asarray(weights, dtype=np.float64)
+    values = as_floats(weights, "sample_weight", "numbers, one per row")
     if values.shape != (n,) or not np.isfinite(values).all() or (values < 0).any() or not values.any():
         raise InputError(
             f"sample_weight has shape {values.shape} for {n} rows: pass a finite number of at least 0 for each, not "
