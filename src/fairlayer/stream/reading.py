@@ -58,7 +58,7 @@ def _in_one_layout(array: np.ndarray) -> np.ndarray:
 
 def read_targets(targets: Any, n: int | None = None, width: int = 1) -> np.ndarray:
     """Targets as an array of finite numbers: (n,), or (n, width) where every one of several outputs has its own."""
-    values = as_floats(targets, "targets", "numbers in a stream, of classes 0 and 1")
+    values = as_floats(targets, "targets of a stream", "numbers, such as 0 and 1 for classes")
     if width == 1 or values.shape != (n, width):
         values = values.reshape(-1)
     if n is not None and len(values) != n:
