@@ -496,7 +496,7 @@ ODD = {
     "complex weights": ({"weights": np.array([1j, 1, 1, 1])}, "weights"),
     "float8": ({"z": torch.tensor(Z4).to(torch.float8_e4m3fn)}, "z must hold floats.*float8"),
     "complex outputs": ({"z": torch.tensor(Z4).to(torch.complex64)}, "z must hold floats"),
-    "complex array": ({"z": Z4 + 0j}, "z must hold floats"),
+    "complex array": ({"z": Z4 + 0j}, "z holds complex numbers"),
     "long doubles": ({"z": Z4.astype(np.longdouble)}, "z must hold floats"),
     "sparse outputs": ({"z": torch.tensor(Z4).to_sparse()}, "sparse"),
     "meta outputs": ({"z": torch.tensor(Z4, device="meta")}, "meta"),

@@ -21,7 +21,11 @@ from fairlayer import (
     InputError,
     MeanParity,
     ResidualMean,
+    SoftGroup,
     Status,
+    Stream,
+    WeightedSquared,
+    audit,
     project,
 )
 from formulas import Problem, plain
@@ -401,3 +405,58 @@ def test_infeasible_errors_can_be_pickled():
     copy = pickle.loads(pickle.dumps(error))
     assert str(copy) == str(error)
     assert (copy.rows, copy.excess, copy.smallest) == (("a row",), 0.5, (0.75,))
+
+
+HUGE, FOUR, HALVES = 10**400, np.array([0.1, 0.4, 0.3, 0.7]), [0, 1, 0, 1]
+MASKED = np.ma.array([0.1, 99.0, 0.3, 0.7], mask=[0, 1, 0, 0])
+MASKED_LABELS = np.ma.array(HALVES, mask=[0, 1, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    {
+        "ragged z": (lambda: project([[0.1, 0.2], [0.3]], HALVES, MeanParity(0.1)), "z must have one entry"),
+        "huge weights": (
+            lambda: project(FOUR, HALVES, MeanParity(0.1), weights=[1, HUGE, 1, 1]),
+            "weights has a number",
+        ),
+        "huge objects": (
+            lambda: project(FOUR, HALVES, MeanParity(0.1), weights=np.array([1, HUGE, 1, 1], dtype=object)),
+            "weights must be numbers",
+        ),
+        "huge targets": (
+            lambda: project(FOUR, HALVES, EqualizedResiduals(0.1), targets=[1, HUGE, 1, 1]),
+            "targets has a number beyond the range of floats",
+        ),
+        "huge bounds": (
+            lambda: project(FOUR, HALVES, MeanParity(0.1), bounds=(0, [1, HUGE, 1, 1])),
+            r"bounds\[1\] has a number beyond",
+        ),
+        "huge matrix": (lambda: Affine([[1, HUGE]], 0, 1), "A has a number beyond"),
+        "huge side": (lambda: Affine([[1, 1]], HUGE), "lower has a number beyond"),
+        "huge probability": (lambda: SoftGroup([[HUGE, 0]]), "SoftGroup has a number beyond"),
+        "huge curvature": (lambda: WeightedSquared([HUGE, 1]), "curvature has a number beyond"),
+        "regions of words": (lambda: ConditionalParity(0.1, regions="abc"), "regions must be .* got 'abc'"),
+        "no list of regions": (lambda: EqualizedOdds(0.1, regions=5), "regions must be a list"),
+        "sparse labels": (
+            lambda: Stream([MeanParity(0.1)]).update(FOUR, torch.tensor(HALVES).to_sparse()),
+            "groups is a sparse tensor",
+        ),
+        "masked z": (lambda: project(MASKED, HALVES, MeanParity(0.1)), "z has masked entries"),
+        "masked labels": (lambda: project(FOUR, MASKED_LABELS, MeanParity(0.1)), r"groups\[0\] has masked entries"),
+        "masked weights": (
+            lambda: project(FOUR, HALVES, MeanParity(0.1), weights=MASKED),
+            "weights has masked entries",
+        ),
+        "masked targets": (
+            lambda: project(FOUR, HALVES, EqualizedResiduals(0.1), targets=MASKED),
+            "targets has masked entries",
+        ),
+        "masked in a stream": (lambda: Stream([MeanParity(0.1)]).update(FOUR, MASKED_LABELS), "groups has masked"),
+        "masked in an audit": (lambda: audit(FOUR, MASKED_LABELS, MeanParity(0.1)), "groups has masked"),
+    }.values(),
+)
+def test_what_an_array_would_hide_is_refused(make, says):
+    with pytest.raises(InputError, match=says):
+        make()
+    assert project(np.ma.array(FOUR), HALVES, MeanParity(0.1)).satisfied  # a mask that hides nothing does no harm

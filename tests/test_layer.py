@@ -13,6 +13,7 @@ from torch import nn
 
 from conformance import assert_holds
 from fairlayer import EqualizedOdds, FairLayer, MeanParity, ResidualMean, Solution, Status, project
+from fairlayer.errors import InputError
 from formulas import Problem, plain
 
 N = 64
@@ -44,6 +45,11 @@ def test_the_layer_is_the_function():
     assert torch.equal(layer(z, GROUPS, targets=targets), expected.value)
     assert layer.solution.rows == expected.rows
     assert layer.solution.status is expected.status
+
+
+def test_arrays_are_refused_by_name():
+    with pytest.raises(InputError, match=r"z is a ndarray.*torch\.from_numpy.*fairlayer\.project"):
+        FairLayer([MeanParity(0.1)])(np.array([0.1, 0.9]), groups=[0, 1])
 
 
 def test_the_solution_of_the_last_batch_is_kept_without_its_graph():

@@ -9,6 +9,8 @@ import torch
 
 from fairlayer.errors import InputError
 
+_LARGEST = int(np.finfo(np.float64).max)
+
 
 def is_dense(values: torch.Tensor) -> bool:
     """Whether a tensor holds all its values, one after the other."""
@@ -22,6 +24,18 @@ def check_dense(values: torch.Tensor, what: str) -> None:
         raise InputError(f"{what} is a {kind} tensor: pass a dense one that holds its values.")
 
 
+def _check_entries(values: Any, array: np.ndarray, what: str) -> None:
+    """Refuse what an array would hide, masked entries, and numbers that no float holds."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise InputError(f"{what} has masked entries: leave these samples out, or fill them in.")
+    if array.dtype == object and not hasattr(values, "dtype"):
+        large = next((one for one in array.flat if isinstance(one, int) and abs(one) > _LARGEST), None)
+        if large is not None:
+            raise InputError(
+                f"{what} has a number beyond the range of floats, of {len(hex(large)) * 4} bits: rescale it."
+            )
+
+
 def as_numpy(values: Any, what: str = "a column") -> np.ndarray:
     """Any column as an array on the CPU; `what` names it in errors."""
     if not isinstance(values, torch.Tensor):
@@ -29,6 +43,7 @@ def as_numpy(values: Any, what: str = "a column") -> np.ndarray:
             array = np.asarray(values)
         except ValueError as error:
             raise InputError(f"{what} must have one entry per sample, all of one kind: {error}.") from error
+        _check_entries(values, array, what)
     else:
         check_dense(values, what)
         values = values.detach().cpu()
@@ -36,3 +51,12 @@ def as_numpy(values: Any, what: str = "a column") -> np.ndarray:
     if array.dtype.kind == "c":
         raise InputError(f"{what} holds complex numbers: pass real ones, or labels.")
     return array
+
+
+def as_floats(values: Any, what: str, needed: str) -> np.ndarray:
+    """A column as float64; `needed` says in errors what it must hold."""
+    array = as_numpy(values, what)
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{what} must be {needed}: {error}.") from error

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.arrays import as_numpy, check_dense, is_dense
+from fairlayer.arrays import as_floats, as_numpy, check_dense, is_dense
 from fairlayer.binding.bounds import Box, read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import is_missing
@@ -177,10 +177,7 @@ def read_targets(targets: Any, n: int) -> Any:
 
 def read_weights(weights: Any, n: int) -> np.ndarray:
     """Weights, one per output, in float64."""
-    try:
-        values = as_numpy(weights, "weights").reshape(-1).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"weights must be numbers, one per output: {error}") from error
+    values = as_floats(weights, "weights", "numbers, one per output").reshape(-1)
     if len(values) != n:
         raise InputError(f"weights has {len(values)} entries for {n} outputs: pass one per output.")
     if not np.isfinite(values).all() or (values < 0).any():

@@ -30,13 +30,13 @@ _OFF = 1e-5  # that a row may add up to more or less than 1, as softmax in float
 _MOST_ROWS, _MOST_NUMBERS = 4000, 50_000_000  # groups times classes; cells times classes squared
 
 
-def check_class_rules(rules: ConstraintSet) -> None:
+def check_class_rules(rules: ConstraintSet, what: str = "simplex=True") -> None:
     """Refuse constraints that do not compare mean probabilities."""
     for constraint in rules.constraints:
         if constraint.quantity != "output" or getattr(constraint, "comparison", "") != "difference":
             raise InputError(
-                f"{type(constraint).__name__} does not go with simplex=True, which compares differences of mean "
-                "probabilities: use MeanParity, ConditionalParity or EqualizedOdds."
+                f"{type(constraint).__name__} does not go with {what}, where differences of mean probabilities are "
+                "compared: use MeanParity, ConditionalParity or EqualizedOdds."
             )
 
 

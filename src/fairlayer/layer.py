@@ -13,6 +13,7 @@ from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.process_group import Group
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
+from fairlayer.errors import InputError
 from fairlayer.graph import fits_graph, number_of, project_in_graph
 from fairlayer.projection import project
 from fairlayer.solution import Solution
@@ -88,8 +89,15 @@ class FairLayer(nn.Module):
             confidence=None if self.training else self.confidence,
             simplex=self.simplex,
         )
+        try:  # costs nothing where z is what it should be
+            value = solution.value.detach()
+        except AttributeError:
+            raise InputError(
+                f"z is a {type(z).__name__}, and a layer takes tensors: pass torch.from_numpy(z), or use "
+                "fairlayer.project, which takes arrays."
+            ) from None
         # Past nn.Module's own bookkeeping of attributes, which takes longer than a small solve.
-        self.__dict__["solution"] = Solution(solution.value.detach(), solution.facts, solution.margin)
+        self.__dict__["solution"] = Solution(value, solution.facts, solution.margin)
         return solution.value
 
     def extra_repr(self) -> str:

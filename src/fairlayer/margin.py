@@ -43,7 +43,7 @@ class Margin:
         level = f"{100 * self.confidence:g} % confidence"
         pairs = zip(self.stated, self.aimed, strict=True)
         aims = ", ".join(f"{aim:.4g} for {stated:g}" for stated, aim in pairs if aim != stated)
-        first = f"Aimed at gaps of {aims}. " if aims else ""
+        first = f"Aimed at gaps of {aims}. " if aims else "Aimed at the tolerances as stated. "
         if self.settled:
             return f"{first}The population keeps the tolerance, at {level}."
         listed = "; ".join(f"{name} (about {count:,} samples of the smaller group)" for name, count in self.needed[:3])

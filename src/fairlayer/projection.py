@@ -120,7 +120,7 @@ def _answer(z: Any, asked: Asked) -> Solution:
     """Project tensors as they are, and arrays by way of tensors."""
     if isinstance(z, Tensor):
         return _project(z, asked)
-    array = np.asarray(z)
+    array = as_numpy(z, "z")
     if array.dtype not in (np.float16, np.float32, np.float64):
         raise InputError(f"z must hold floats; got an array of {array.dtype}.")
     tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))  # PyTorch has no read-only tensors
@@ -132,6 +132,7 @@ def _answer(z: Any, asked: Asked) -> Solution:
 
 def _settled(z: Any, asked: Asked, confidence: float) -> Solution:
     """Project onto constraints so tight that the population keeps the stated ones."""
+    z = z if isinstance(z, Tensor) else as_numpy(z, "z")
     if asked.rules.matrices or asked.ranks is not None:
         raise InputError("confidence is about groups of samples in one process: leave it out.")
     if asked.simplex or (np.ndim(z) == 2 and z.shape[1] != 1):

@@ -92,7 +92,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         if projection is not None:
             projection.discrepancy = self.discrepancy
             if len(self.classes_) > 2:
-                check_class_rules(projection.rules)
+                check_class_rules(projection.rules, f"{len(self.classes_)} classes")
                 projection.simplex = True
         return layer
 

@@ -33,7 +33,10 @@ CASES = {
     "tolerance no number": (["fit", "DATA", *replaced(FIT, "--parity", "small"), "-o", "OUT"], "'small'"),
     "tolerance below 0": (["fit", "DATA", *replaced(FIT, "--parity", "-1"), "-o", "OUT"], "--parity: the tolerance"),
     "tolerance nan": (["fit", "DATA", *replaced(FIT, "--parity", "nan"), "-o", "OUT"], "--parity: the tolerance"),
-    "rate above 1": (["fit", "DATA", *FIT, "--rate", "2", "-o", "OUT"], "Write 0.02 for 2 percent"),
+    "rate above 1": (
+        ["fit", "DATA", *without(FIT, "--parity"), "--rate", "2", "-o", "OUT"],
+        "Write 0.02 for 2 percent",
+    ),
     "odds no number": (["fit", "DATA", *FIT, "--odds", "x", "-o", "OUT"], "--odds: the tolerance 'x'"),
     "odds cuts": (["fit", "DATA", *FIT, "--odds", "0.1:a,b", "-o", "OUT"], "not cut points"),
     "column of target": (["fit", "DATA", *replaced(FIT, "--target", "aproved"), "-o", "OUT"], "mean 'approved'?"),
@@ -93,6 +96,42 @@ CASES = {
         "leave out its cut points",
     ),
     "project onto itself": (["project", "DATA", *PROJECT, "-o", "DATA"], "the input itself"),
+    "rates and means": (
+        ["fit", "DATA", *FIT, "--rate", "0.1", "-o", "OUT"],
+        "--rate is about decisions and --parity about means",
+    ),
+    "rates and means of a table": (
+        ["project", "DATA", *PROJECT, "--rate-ratio", "0.8", "-o", "OUT.csv"],
+        "--rate-ratio is about decisions and --parity about means",
+    ),
+    "rates within every class": (
+        [
+            "fit",
+            "DATA",
+            *without(FIT, "--parity"),
+            "--rate",
+            "0.1",
+            "--given",
+            "each",
+            "--model",
+            "logistic",
+            "-o",
+            "OUT",
+        ],
+        "--given each: no model can keep rates within every class",
+    ),
+    "penalty of decisions": (
+        ["fit", "DATA", *without(FIT, "--parity"), "--rate", "0.1", "--method", "penalty", "-o", "OUT"],
+        "--method penalty is for means",
+    ),
+    "one wrong number": (
+        ["audit", "FOLDER/onewrong.csv", *replaced(AUDIT, "--prediction", "age")],
+        "column 'age' has 1 entry that is not a number, in row 1 ('old'): leave this row out",
+    ),
+    "project protected score": (
+        ["project", "DATA", *replaced(PROJECT, "--protected", "amount"), "-o", "OUT.csv"],
+        "--score: column 'amount' is protected too",
+    ),
     "project format": (["project", "DATA", *PROJECT, "-o", "OUT.xlsx"], ".parquet"),
     "project text": (["project", "DATA", *replaced(PROJECT, "--score", "job"), "-o", "OUT.csv"], "not numbers"),
     "project one group": (["project", "FOLDER/group.csv", *PROJECT, "-o", "OUT.csv"], "only one group"),
@@ -204,6 +243,7 @@ def folder(tmp_path_factory):
     write(frame.drop(columns="age"), folder / "noage.csv")
     write(frame.drop(columns="sex"), folder / "nosex.csv")
     write(frame.assign(age="old"), folder / "oldage.csv")
+    write(frame.assign(age=["old", *frame["age"][1:]]), folder / "onewrong.csv")
     write(frame.assign(probability=0.5), folder / "again.csv")
     write(frame.assign(race=np.where(frame["race"] == "black", "martian", frame["race"])), folder / "martian.csv")
     write(frame[frame["sex"] == "female"].iloc[:1], folder / "one.csv")

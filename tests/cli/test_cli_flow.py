@@ -240,7 +240,7 @@ def test_frozen_says_what_it_promises_and_what_gap_it_leaves(run, classifier, tm
     assert not gaps.satisfied
     assert "nothing is promised for a single file" in result.stdout
     beyond = int((np.abs(gaps.values) > 0.05).sum())
-    assert f"In this file {beyond} of {len(gaps.names)} gaps exceed their tolerance: at worst, " in result.stdout
+    assert f"In this file {beyond} of {len(gaps.names)} gaps exceed their tolerances: at worst, " in result.stdout
     assert f"{gaps.largest:.4g} for a tolerance of 0.05" in result.stdout
 
 

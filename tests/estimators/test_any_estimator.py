@@ -226,7 +226,7 @@ def test_what_cannot_be_done_is_refused() -> None:
         (FairClassifier(estimator=LogisticRegression(), method="penalty"), "trains a network"),
         (
             FairClassifier(estimator=LogisticRegression(), hidden=(8,), max_epochs=3),
-            "hidden, max_epochs: of the network",
+            "hidden, max_epochs describe a network, and estimator takes its place: leave them out",
         ),
         (FairClassifier(estimator=LogisticRegression(), serving="blind-ish"), "serving must be one of"),
     ):

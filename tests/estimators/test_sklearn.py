@@ -282,3 +282,17 @@ def test_metrics_refuse_what_they_cannot_measure() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert mean_parity_difference(None, [0.2, 0.7], sensitive_features=["a", "b"]) == pytest.approx(0.5)
+
+
+def test_labels_that_fit_never_saw_are_told():
+    X, labels = np.arange(60.0)[:, None], np.array(["f", "m"] * 30)
+    model = FairClassifier([MeanParity(0.1)], max_epochs=2).fit(
+        X, np.arange(60) // 30, sensitive_features={"sex": labels}
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict_proba(X, sensitive_features={"sex": labels})
+    labels[0] = "F"
+    with pytest.warns(UserWarning, match="not fitted with sex 'F'; it knows 'f', 'm'") as caught:
+        model.predict_proba(X, sensitive_features={"sex": labels})
+    assert caught[0].filename == __file__

@@ -182,3 +182,24 @@ def test_the_timeline_is_what_the_stream_was_at_each_time():
     largest = [max(gap[k] or 0.0 for gap in expected) for k in range(2)]
     assert [max(step.gaps[k] or 0.0 for step in few) for k in range(2)] == largest
     assert stream.verify()
+
+
+def test_one_decision_is_one():
+    stream = Stream([MeanParity(0.1)])
+    stream.update([0.5], ["a"])
+    text = str(stream.certificate())
+    assert "1 decision in 1 batch\n" in text
+    assert "a: 1 decision, mean" in text
+    assert "The first decision follows" in text
+
+
+def test_groups_that_are_not_drawn_are_told(tmp_path):
+    pytest.importorskip("jinja2")
+    from fairlayer.report.stream_page import render_stream
+
+    stream = Stream([MeanParity(0.1)])
+    for _ in range(3):
+        stream.update(np.linspace(0.1, 0.9, 7), list("abcdefg"))
+    page = render_stream(stream.certificate(), stream.timeline().steps, stream.verify(), {})
+    panel = page[page.index("Means over time") :]
+    assert panel.index("The 6 largest of 7 groups.") < panel.index("</figcaption>")

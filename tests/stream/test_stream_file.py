@@ -10,6 +10,7 @@ from arrivals import arrivals
 
 from fairlayer import MeanParity, Stream
 from fairlayer.errors import StoreError
+from fairlayer.stream import stream_names
 
 BATCHES = list(arrivals(6, 8))
 
@@ -179,3 +180,16 @@ def test_what_sqlite_says_of_a_file_that_was_cut_short_is_explained(opened):
     os.truncate(path, 0)
     told = stream._store.database.explain(sqlite3.DatabaseError("database disk image is malformed"))
     assert "was cut from" in str(told)
+
+
+def test_reading_leaves_nothing_behind(tmp_path):
+    stream = make(tmp_path / "a.db")
+    stream.update(*BATCHES[0])
+    stream.close()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert list(before) == ["a.db"]
+    assert stream_names(tmp_path / "a.db") == ["default"]
+    reader = Stream.open(tmp_path / "a.db", read_only=True)
+    assert reader.verify()
+    reader.close()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -37,6 +37,9 @@ def written(tmp_path):
 
 
 TAMPERING = {
+    "cells of another form": """UPDATE fairlayer_log SET payload = '{"cells":{"a":[1]},"emitted":null,"state":null}'
+        WHERE number = 5""",
+    "deep payload": f"UPDATE fairlayer_log SET payload = '{'[' * 100_000}' WHERE number = 5",
     "changed payload": "UPDATE fairlayer_log SET payload = replace(payload, 'OPTIMAL', 'ROUNDED') WHERE number = 5",
     "payload of another kind": "UPDATE fairlayer_log SET payload = 'gone' WHERE number = 5",
     "payload without cells": "UPDATE fairlayer_log SET payload = '{}' WHERE number = 5",

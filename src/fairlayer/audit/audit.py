@@ -97,7 +97,7 @@ def audit(
         if rules.needs_targets is not None and targets is None:
             raise InputError(f"targets is missing: {rules.needs_targets} compares with them; pass targets=...")
         if _is_table(predictions):
-            check_class_rules(rules)
+            check_class_rules(rules, "predictions of several classes")
             if threshold is not None or unconstrained is not None:
                 raise InputError("threshold and unconstrained are of one output per sample: leave them out.")
             told = {"features": features, "weights": weights, "bounds": bounds, "confidence": confidence, "seed": seed}
@@ -248,7 +248,10 @@ def _notes(
     if tally.targets is None:
         notes.append("Without targets there are no error rates and no calibration.")
     elif tally.targets == "classes":
-        notes.append("Targets are classes, not numbers: there are no error rates and no calibration.")
+        notes.append(
+            "Targets are classes, not numbers: there are no error rates and no calibration. Give targets of 0 and 1, "
+            "on the command line by --positive."
+        )
     if tally.changes is None:
         notes.append("Without raw outputs, the report cannot show whose predictions were changed.")
     if samples is not None and len(samples.y) < tally.samples:

@@ -232,6 +232,8 @@ class Settings:
     start: str  # of the trade-off: "unconstrained model", "raw outputs" or "predictions"; "" where there is none
     versions: dict[str, str]
     classes: tuple[str, ...] = ()  # of which there are probabilities, where there are several
+    positive: str = ""  # what a decision 1 says, where it is known: "approved = yes"
+    margin: str = ""  # what was aimed at so that the population keeps the tolerances, and whether the data are enough
 
 
 @dataclass(frozen=True)

@@ -99,11 +99,13 @@ def tally_samples(samples: AuditSamples, rules: ConstraintSet, threshold: float 
 def read_numbers(values: Any, what: str, n: int | None = None) -> np.ndarray:
     """One finite number per sample."""
     try:
-        array = as_numpy(values)
+        array = as_numpy(values, what)
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]
         numbers = array.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except InputError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{what} must be numbers, one per sample: {error}") from error
     if numbers.ndim != 1:
         raise InputError(f"{what} has shape {numbers.shape}: pass one number per sample, shape (n,).")
@@ -115,11 +117,11 @@ def read_numbers(values: Any, what: str, n: int | None = None) -> np.ndarray:
 
 def read_targets(targets: Any, n: int) -> tuple[np.ndarray | None, str]:
     """Targets as numbers where they are, and what they are: "binary" (0 and 1), "numeric" or "classes"."""
-    array = as_numpy(targets)
+    array = as_numpy(targets, "targets")
     if array.dtype.kind not in "biuf":
         try:
             array = array.astype(np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             if array.reshape(-1).shape != (n,):
                 raise InputError(f"targets has shape {array.shape} for {n} predictions: pass one each.") from None
             return None, "classes"
@@ -148,7 +150,7 @@ def label_missing(groups: Any) -> Any:
 def _labelled(column: Any) -> Any:
     if isinstance(column, torch.Tensor | SoftGroup | str) or not hasattr(column, "__len__"):
         return column
-    array = np.asarray(column)
+    array = as_numpy(column, "groups")
     if array.dtype.kind == "f":
         missing = np.isnan(array)
     elif array.dtype.kind == "O":

@@ -17,7 +17,8 @@ def headline(result: Audit) -> str:
         return "Nothing can be compared: fewer than two groups have samples."
     gaps = len(result.findings)
     if broken:
-        first = f"{_exceeding(broken, gaps)} in these {result.settings.samples:,} samples."
+        words = exceeding(broken, gaps)
+        first = f"{words[0].upper()}{words[1:]} in these {result.settings.samples:,} samples."
     elif result.empty:
         first = f"Some constraints have nothing to compare: {_printable('; '.join(result.empty))}."
     else:
@@ -26,7 +27,8 @@ def headline(result: Audit) -> str:
     verdicts = [f"{counts[v]:,} {v.value}" for v in Verdict if counts[v]]
     listed = ", ".join(verdicts) if gaps > 1 else verdicts[0].split()[1]
     level = f"{100 * result.settings.confidence:.6g} % confidence"
-    return f"{first} In the population, at {level}: {listed}{_why(result)}.{_decisions(result)}"
+    margin = f" {result.settings.margin}" if result.settings.margin else ""
+    return f"{first} In the population, at {level}: {listed}{_why(result)}.{margin}{_decisions(result)}"
 
 
 def _decisions(result: Audit) -> str:
@@ -50,6 +52,8 @@ def _why(result: Audit) -> str:
     at_tolerance = [finding for finding in undecided if finding.samples_to_decide is None]
     if not at_tolerance:
         return " (too few samples to tell)"
+    if result.settings.margin:  # who aimed for smaller gaps already needs more samples
+        return " (too few samples to leave room)"
     count = f"{len(at_tolerance):,}" if len(result.findings) > 1 else "the"
     which, aim = (
         (f"{count} gap is", "a smaller one") if len(at_tolerance) == 1 else (f"{count} gaps are", "smaller ones")
@@ -57,15 +61,18 @@ def _why(result: Audit) -> str:
     return f" ({which} right at the tolerance: aim for {aim} to leave room)"
 
 
-def _exceeding(part: int, whole: int) -> str:
+def exceeding(part: int, whole: int) -> str:
+    """How many of all gaps are beyond their tolerances."""
     if whole == 1:
-        return "The gap exceeds its tolerance"
+        return "the gap exceeds its tolerance"
     return f"{part} of {whole} gaps {'exceeds its tolerance' if part == 1 else 'exceed their tolerances'}"
 
 
 def table(result: Audit, rows: int) -> str:
     """The headline, the findings, the groups, and the notes."""
     parts = [headline(result)]
+    if result.settings.positive:
+        parts.append(f"Decision counted as positive: {_printable(result.settings.positive)}.")
     if result.findings:
         shown = [_finding(finding) for finding in result.findings[:rows]]
         header = ["gap between", "samples", "means", "gap", "tolerance", "interval", "in these data", "population"]

@@ -102,9 +102,10 @@ def _side(side: Any, default: float, n: int, what: str) -> tuple[np.ndarray, tor
     if side is None:
         return np.array([default]), None
     tensor = side if isinstance(side, torch.Tensor) and side.requires_grad else None
+    array = as_numpy(side, what)
     try:
-        array = as_numpy(side).astype(np.float64)
-    except (TypeError, ValueError) as error:
+        array = array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{what} must be a number, one per output, or None for an open side; got {side!r}.") from error
     if array.ndim == 0:
         return array.reshape(1), tensor

@@ -33,7 +33,7 @@ def unknown_columns(constraint: Constraint, n: int) -> dict[Key, Column]:
 
 
 def _column(condition: Condition, features: Any, targets: Any) -> Column:
-    values = as_numpy(targets) if condition.source == "target" else read_feature(features, condition.name)
+    values = as_numpy(targets, "targets") if condition.source == "target" else read_feature(features, condition.name)
     if condition.regions is None:
         return _classes(values)
     member = np.stack([inside(values, region, condition.argument) for region in condition.regions], axis=1)
@@ -68,7 +68,7 @@ def read_feature(features: Any, name: Name) -> np.ndarray:
     known = frame_names(features)
     if name not in known:
         raise InputError(f"features has no {name!r}; it has {known}.")
-    values = as_numpy(frame_column(features, name))
+    values = as_numpy(frame_column(features, name), f"features[{name!r}]")
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:

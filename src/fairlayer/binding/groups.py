@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairlayer.arrays import as_numpy, is_dense
+from fairlayer.arrays import as_floats, as_numpy, is_dense
 from fairlayer.compiled import compiled
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
@@ -43,10 +43,7 @@ class SoftGroup:
     """
 
     def __init__(self, probabilities: Any, labels: Sequence[Label] | None = None):
-        try:
-            matrix = as_numpy(probabilities).astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"SoftGroup needs probabilities, numbers of shape (n, groups): {error}.") from error
+        matrix = as_floats(probabilities, "probabilities of SoftGroup", "numbers of shape (n, groups)")
         if matrix.ndim != 2:
             raise InputError(f"SoftGroup needs probabilities of shape (n, groups), got shape {matrix.shape}.")
         slack = max(1e-6, 2 * _rounding(probabilities))  # a softmax adds up to 1 but for the rounding of its dtype
@@ -367,7 +364,7 @@ def _refuse_missing(name: Name, count: int) -> None:
 
 def _as_array(values: Any, what: str) -> np.ndarray:
     if isinstance(values, torch.Tensor | np.ndarray):
-        return as_numpy(values)
+        return as_numpy(values, what)
     try:
         array = np.asarray(values)
         if array.dtype.kind in "US":  # numpy writes out whatever stands beside words, and drops zeros at their ends

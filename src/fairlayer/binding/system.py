@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fairlayer.arrays import as_numpy
+from fairlayer.arrays import as_floats, as_numpy
 from fairlayer.binding.cells import Facet, Levels, Uses, assign_cells
 from fairlayer.binding.conditions import Key, condition_columns
 from fairlayer.binding.constraint_set import ConstraintSet, Groupings
@@ -281,10 +281,7 @@ def less_targets(rows: Rows, plan: RowPlan, sums: np.ndarray, error: np.ndarray)
 
 def as_numbers(targets: Any) -> np.ndarray:
     """Targets as float64, where residuals are taken of them."""
-    try:
-        return as_numpy(targets).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"targets must be numbers where residuals are taken of them: {error}") from error
+    return as_floats(targets, "targets", "numbers where residuals are taken of them")
 
 
 def _offset_tensor(

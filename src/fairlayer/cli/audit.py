@@ -15,15 +15,17 @@ from fairlayer.tables.table_io import Source, TableFile, check_output, open_sour
 if TYPE_CHECKING:
     from fairlayer.audit import Audit
     from fairlayer.tables.attribute import Attribute
+    from fairlayer.tables.columns import FileColumns
 
 
 def audit(
     data: Path,
-    prediction: str,
+    prediction: list[str],
     protected: list[str],
     wanted: options.Wanted,
     target: str | None = None,
-    raw: str | None = None,
+    positive: str | None = None,
+    raw: list[str] | None = None,
     weight: str | None = None,
     output: Path | None = None,
     card: Path | None = None,
@@ -41,8 +43,11 @@ def audit(
     `fairlayer audit out.csv --prediction probability --protected sex --parity 0.02 -o report.html`
 
     DATA: A CSV or Parquet file of any size.
-    --prediction COLUMN: The column of predictions: scores, or 0 and 1. Several columns, separated by commas, are the
-    probabilities of as many classes: each is judged, and so are the shares of the likeliest class.
+    --prediction COLUMN: The column of predictions: scores, or 0 and 1. Several columns, separated by commas or by
+    an option each, are the probabilities of as many classes: each is judged, and so are the shares of the likeliest
+    class. A name that has commas in it is taken whole.
+    --positive VALUE: The class of the target that a prediction of 1 stands for, against all others. Without it, a
+    target other than 0 and 1 has no error rates.
     --raw COLUMN: The column of predictions before they were made fair, to see who was changed; of several classes, as
     many columns as there are predictions.
     --weight COLUMN: The column that says how much each row counts.
@@ -64,37 +69,46 @@ def audit(
         raise InputError("--facts is for the model card: add --card FILE.")
     source = open_source(data, may_repeat=lambda _: True)  # a column that is not asked for does no harm
     attributes = options.read_attributes(protected, source)
-    several = _several(prediction, source)
-    before = (_several(raw, source) or (raw,)) if several and raw is not None else ()
-    asked = [*((name, "--prediction") for name in several or (prediction,)), (target, "--target")]
-    for name, option in [*asked, *((name, "--raw") for name in before or (raw,)), (weight, "--weight")]:
+    predictions = options.split_list(prediction, source.columns.__contains__)
+    before = options.split_list(raw or (), source.columns.__contains__)
+    several = len(predictions) > 1
+    if before and len(before) != len(predictions):
+        raise InputError(f"--raw names {len(before)} columns, --prediction {len(predictions)}: name as many.")
+    asked = [*((name, "--prediction") for name in predictions), *((name, "--raw") for name in before)]
+    for name, option in [*asked, (target, "--target"), (weight, "--weight")]:
         if name is not None:
             source.check(name, option)
 
     from fairlayer.audit import audit as run
-    from fairlayer.cli.reporting import digest, read_facts, write_reports
+    from fairlayer.cli.reporting import digest, in_words, read_facts, write_reports
     from fairlayer.tables.columns import FileColumns
 
     told = read_facts(facts)
     with FileColumns(source) as columns:
-        constraints = wanted.constraints(columns, attributes)
+        classes = None if positive is None else _two_classes(columns, target, positive, several)
+        constraints = wanted.constraints(columns, attributes, classes)
         columns.check_groups(attributes)
-        for name in several or (prediction,):
+        for name in predictions:
             columns.check_number(name, "--prediction")
     how: dict[str, Any] = {"threshold": threshold, "confidence": confidence, "seed": seed}
     if several:
         if format == "ll144":
             raise InputError("--format ll144 is of one prediction: name one column with --prediction.")
-        result = _audit_classes(source, attributes, constraints, several, before, target, weight, how)
+        result = _audit_classes(source, attributes, constraints, predictions, before, target, weight, how)
     else:
-        roles: dict[str, Any] = {"prediction": prediction, "target": target, "raw": raw, "weight": weight}
+        roles: dict[str, Any] = {"prediction": predictions[0], "target": target, "weight": weight}
+        roles["raw"] = before[0] if before else None
         for attribute in attributes:
             if attribute.cuts and attribute.column in [*roles.values(), *wanted.conditional_columns(source)]:
                 raise InputError(
                     f"--protected: column {attribute.column!r} has another role too: leave out its cut points."
                 )
+        if target is not None and positive is not None:
+            source = source.counting(target, positive)
         with TableFile(source.cut_by(attributes)) as table:
             result = run(table, [attribute.column for attribute in attributes], constraints, **roles, **how)
+        if target is not None and classes is not None:
+            result = in_words(result, target, classes)
     result = replace(result, settings=replace(result.settings, source=data.name))
     if format == "ll144":
         decides = threshold is not None or any(one.quantity == "decision" for one in constraints)
@@ -111,17 +125,24 @@ def audit(
 FORMS = ("report", "ll144")
 
 
-def _several(text: str, source: Source) -> tuple[str, ...]:
-    """Columns of one option, separated by commas; none where it is the name of one column."""
-    return () if text in source.columns or "," not in text else tuple(name.strip() for name in text.split(","))
+def _two_classes(columns: FileColumns, target: str | None, positive: str, several: bool) -> dict[str, int]:
+    """The positive class, the numbers that stand for it and for the others."""
+    if target is None or several:
+        raise InputError("--positive is a class of the target of one prediction: add --target, or leave it out.")
+    found = columns.values(target, None)
+    if positive not in found:
+        some = ", ".join(map(repr, found[:8]))
+        raise InputError(f"--positive: column {target!r} has no value {positive!r}; it has {some}.")
+    others = [value for value in found if value != positive]
+    return {positive: 1, others[0] if len(others) == 1 else f"not {positive}": 0}
 
 
 def _audit_classes(
     source: Source,
     attributes: Sequence[Attribute],
     constraints: Any,
-    several: tuple[str, ...],
-    before: tuple[str, ...],
+    predictions: list[str],
+    before: list[str],
     target: str | None,
     weight: str | None,
     how: dict[str, Any],
@@ -133,16 +154,16 @@ def _audit_classes(
     from fairlayer.tables.schema import group_labels
 
     frame = read_frame(source)
-    prefixed = all("probability_" in name for name in several)
+    prefixed = all("probability_" in name for name in predictions)
     return run(
-        frame[list(several)].to_numpy(dtype=float),
+        frame[predictions].to_numpy(dtype=float),
         {attribute.column: group_labels(frame, attribute) for attribute in attributes},
         constraints,
         targets=None if target is None else text_labels(frame[target]),
-        classes=[name.partition("probability_")[2] if prefixed else name for name in several],
+        classes=[name.partition("probability_")[2] if prefixed else name for name in predictions],
         features=frame,
         weights=None if weight is None else numbers(frame[weight], weight).to_numpy(),
-        raw=frame[list(before)].to_numpy(dtype=float) if before else None,
+        raw=frame[before].to_numpy(dtype=float) if before else None,
         **how,
     )
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
 from fairlayer.cli import interrupts, options
@@ -73,7 +74,8 @@ def fit(
     --task: Classification or regression, where the target leaves it open.
     --positive VALUE: The class whose probability is predicted, against all others. Without it, a target of three and
     more classes gets a probability for each.
-    --ignore COLUMN: A column to leave out of the features. The option may be given more than once.
+    --ignore COLUMN: A column to leave out of the features, or several: `name,id`. The option may be given more than
+    once. A name that has commas in it is taken whole.
     --hide-protected: Leave the protected columns out of the features.
     --merge-rare ROWS >= 0: Merge groups with fewer rows than this into one, 'other'.
 
@@ -96,15 +98,19 @@ def fit(
     --seed N >= 0: Seed of the split, the network and the batches: the same seed gives the same model.
     """
     box = options.read_bounds(bounds)
+    wanted.check_kinds()
     if not 0.0 < test < 1.0:
         raise InputError(f"--test: the share must lie between 0 and 1; got {test:g}.")
     if max_minutes is not None and not max_minutes > 0.0:
         raise InputError(f"--max-minutes: the time must be above 0; got {max_minutes:g}.")
     _check_folder(output)
-    source = open_source(data, may_repeat=lambda name: name in (ignore or ()))
+    asked = {part.strip() for text in ignore or () for part in (text, *text.split(","))}
+    source = open_source(data, may_repeat=lambda name: name in asked)
     attributes = options.read_attributes(protected, source)
     source.check(target, "--target")
-    ignored = [*source.repeated, *(name for name in ignore or () if name not in source.repeated.values())]
+    repeated = set(source.repeated.values())
+    named = options.split_list(ignore or (), lambda name: name in source.columns or name in repeated)
+    ignored = [*source.repeated, *(name for name in named if name not in repeated)]
     for name in ignored:
         source.check(name, "--ignore")
     if target in [attribute.column for attribute in attributes]:
@@ -112,7 +118,7 @@ def fit(
 
     from fairlayer.audit import Verdict
     from fairlayer.cli.learning import Part, Setting, choose_model, split
-    from fairlayer.cli.reporting import digest, read_facts, write_reports
+    from fairlayer.cli.reporting import digest, in_words, read_facts, write_reports
     from fairlayer.estimators.folder import save
     from fairlayer.records import to_plain
     from fairlayer.tables.schema import FrameColumns, infer, target_values
@@ -138,22 +144,36 @@ def fit(
     classify = schema.task == "classification"
     if classify and box not in (None, (0.0, 1.0)):
         raise InputError("--bounds: probabilities lie between 0 and 1; leave the option out for classes.")
-    classes: dict[Any, int] | None = {schema.positive: 1, schema.negative: 0} if classify else None
-    if schema.classes:
-        classes = {name: j for j, name in enumerate(schema.classes)}
-        if compare and method in ("penalty", "lagrangian"):
-            raise InputError(f"--method {method} is of two classes, and {target!r} has {len(classes)}: leave it out.")
-    constraints = wanted.constraints(FrameColumns(source, frame), attributes, classes)
+    if schema.classes and compare and method in ("penalty", "lagrangian"):
+        raise InputError(
+            f"--method {method} is of two classes, and {target!r} has {len(schema.classes)}: leave it out."
+        )
+    constraints = wanted.constraints(FrameColumns(source, frame), attributes, schema.numbered if classify else None)
     if schema.classes:
         _check_classes(constraints, schema)
     wanted.check_threshold(required=None if classify else schema.target)
     _check_regions(constraints, schema, frame, wanted)
-    kind = _choose_kind(model, method, constraints, classify, max_minutes)
-    chosen = _choose(method, kind, constraints)
+    if any(constraint.quantity == "decision" for constraint in constraints) and method != "unconstrained":
+        if wanted.by_target:
+            raise InputError(
+                f"{wanted.by_target}: no model can keep rates within every class, as that of a row is unknown when "
+                f"predicting. Name one, such as --given {quote(str(schema.positive))}."
+            )
+        if method in ("penalty", "lagrangian"):
+            raise InputError(f"--method {method} is for means, as decisions have no gradient: leave it out.")
+    kind = _choose_kind(model, method, wanted.by_target, classify, max_minutes)
+    chosen = _choose(method, kind, wanted.by_target)
     if blind and chosen not in ("layer", "projection"):
         raise InputError(
-            f"--serving blind moves outputs after training, and --method {chosen} does not: leave --method and --odds "
-            "out."
+            f"--serving blind moves outputs after training, and --method {chosen} does not: leave "
+            f"{wanted.by_target or '--method'} out."
+        )
+    if confidence is not None and (
+        chosen not in ("layer", "projection") or (not blind and any(c.needs_targets for c in constraints))
+    ):
+        raise InputError(
+            "--confidence moves new predictions further, and nothing can where --method only trains towards the "
+            "constraints, or where these look at targets, which are unknown when predicting: leave it out."
         )
     setting = Setting(
         constraints,
@@ -173,6 +193,9 @@ def fit(
     if not len(held):
         raise InputError(f"--test: {test:g} of {len(whole)} rows leaves none for the report: raise it.")
     _introduce(inferred, len(whole), constraints)
+    guess = "" if positive is not None else _guess(schema, constraints)
+    if guess:
+        note(f"  {guess}")
     choice = None
     if kind == "auto":
         choice = choose_model(setting, train, note)
@@ -181,6 +204,10 @@ def fit(
         show_table(list(choice.rows[0]), tried, "On the rows kept to choose a model")
         note(choice.text)
     audit, fitted = _learn(replace(setting, model=kind), chosen, train, held, compare)
+    if schema.positive is not None:
+        audit = in_words(audit, target, schema.numbered)
+    if guess:
+        audit = replace(audit, notes=(*audit.notes, guess))
     if choice is not None:
         audit = replace(audit, notes=(*audit.notes, choice.text))
     if blind:
@@ -219,23 +246,20 @@ def _check_folder(output: Path) -> None:
     check_parent(output)
 
 
-def _choose_kind(
-    model: Model, method: Method | None, constraints: Any, classify: bool, max_minutes: float | None
-) -> str:
+def _choose_kind(model: Model, method: Method | None, by_target: str, classify: bool, max_minutes: float | None) -> str:
     """The kind of model that was asked for; refused where it cannot do what else was asked for."""
-    from fairlayer.cli.learning import is_by_target
     from fairlayer.estimators.models import FOR_CLASSES, FOR_NUMBERS
 
     auto = model == "auto"
     if model == "network":
         return model
-    if is_by_target(constraints):
+    if by_target:
         if auto:
             note("A constraint among rows of like target can only be trained towards: the model is a network.")
             return "network"
         raise InputError(
-            f"--model {model} cannot keep --odds or another constraint among rows of like target, as targets are "
-            "unknown when predicting. A network can be trained towards it: --model network."
+            f"--model {model} cannot keep {by_target}, which compares rows of like target, as targets are unknown when "
+            "predicting. A network can be trained towards it: --model network."
         )
     possible = FOR_CLASSES if classify else FOR_NUMBERS
     if not auto and model not in possible:
@@ -248,19 +272,16 @@ def _choose_kind(
     return model
 
 
-def _choose(method: Method | None, kind: str, constraints: Any) -> str:
+def _choose(method: Method | None, kind: str, by_target: str) -> str:
     """The layer, unless a constraint compares rows of like target: then no output can be projected."""
-    from fairlayer.cli.learning import is_by_target
-
-    by_target = is_by_target(constraints)
     if method is None and kind not in ("network", "auto"):
         return "projection"
     if method is None:
         return "lagrangian" if by_target else "layer"
     if by_target and method in ("layer", "projection"):
         raise InputError(
-            f"--method {method} cannot keep --odds or another constraint among rows with the same target, as targets "
-            "are unknown when predicting: leave --method out."
+            f"--method {method} cannot keep {by_target}, which compares rows of like target, as targets are unknown "
+            "when predicting: leave --method out."
         )
     return method
 
@@ -289,6 +310,16 @@ def _introduce(inferred: Inferred, rows: int, constraints: Sequence[GroupConstra
             f"  {UNKNOWN[quantity]} that training found for their groups: over many rows like these, gaps are near "
             "their tolerances, but nothing is promised for a single file."
         )
+
+
+def _guess(schema: Schema, constraints: Sequence[GroupConstraint]) -> str:
+    """What to say of a class that nobody named, where rates of it are compared."""
+    if schema.negative is None or not any(constraint.quantity == "decision" for constraint in constraints):
+        return ""
+    return (
+        f"Rates of decisions are those of {schema.target} = {schema.positive}, which is a guess: --positive is not "
+        f"given. If the decision that people hope for is {schema.negative}, add --positive {quote(schema.negative)}."
+    )
 
 
 def _check_classes(constraints: Sequence[GroupConstraint], schema: Schema) -> None:
@@ -330,6 +361,7 @@ def _learn(setting: Setting, method: str, train: Part, held: Part, compare: bool
 
     from fairlayer.audit import audit
     from fairlayer.cli.learning import TITLES, trial
+    from fairlayer.estimators.estimator import projection_of
 
     trials = {}
     for name in setting.methods if compare else [method]:
@@ -351,6 +383,9 @@ def _learn(setting: Setting, method: str, train: Part, held: Part, compare: bool
         comparison=[entry.row for entry in trials.values()] if compare else (),
         seed=setting.seed,
     )
+    solution = None if (layer := projection_of(model.layer_)) is None else layer.solution
+    if solution is not None and solution.margin is not None:
+        result = replace(result, settings=replace(result.settings, margin=str(solution.margin)))
     stopped = [TITLES[name] for name, entry in trials.items() if entry.model.stopped_ == "time"]
     if not stopped:
         return result, model

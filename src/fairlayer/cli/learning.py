@@ -19,6 +19,7 @@ from fairlayer.constraints import GroupConstraint
 from fairlayer.estimators import models
 from fairlayer.estimators.estimator import FairEstimator, Outputs
 from fairlayer.estimators.models import make_estimator
+from fairlayer.estimators.serving import NEW_LABELS
 from fairlayer.gaps import Gaps, measure
 from fairlayer.sklearn import FairClassifier, FairRegressor
 from fairlayer.training import AugmentedLagrangian, Penalty, select_strength
@@ -103,9 +104,10 @@ class Setting:
     def methods(self) -> list[str]:
         """The methods that can make such a model fair, from the plainest on."""
         afterwards = ("unconstrained", "projection")
-        one_output = ("penalty", "lagrangian")
+        priced = ("penalty", "lagrangian")  # of one output, and of means: decisions have no gradient
+        decided = any(constraint.quantity == "decision" for constraint in self.constraints)
         possible = [name for name in TITLES if self.model == "network" or name in afterwards]
-        possible = [name for name in possible if not self.classes or name not in one_output]
+        possible = [name for name in possible if not (self.classes or decided) or name not in priced]
         return [name for name in possible if name not in ("layer", "projection") or not is_by_target(self.constraints)]
 
     def measure(self, outputs: np.ndarray, part: Part) -> Gaps:
@@ -134,6 +136,7 @@ def outputs(model: FairEstimator, X: Any, groups: Any) -> Outputs:
     """What the model says, and what is made of it; what is absent from the rows is told elsewhere."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Some groups are absent")
+        warnings.filterwarnings("ignore", message=NEW_LABELS)
         return model.outputs(X, sensitive_features=groups)
 
 

@@ -9,7 +9,7 @@ has no option of its own is written as in Python: `--constraint 'MeanParity(0.02
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,9 @@ MOST_VALUES = 20  # of a column whose values are regions of their own
 Grouping = str | tuple[str, ...]  # an attribute, or several whose intersections are compared
 
 SHARED = """
---protected COLUMN: A protected attribute, or several: `sex,race`. The option may be given more than once. `age=30,50`
-makes groups of a column of numbers by cut points: below 30, 30 to 50, 50 and above.
+--protected COLUMN: A protected attribute, or several: `sex,race`. The option may be given more than once. A name that
+has commas in it is taken whole. `age=30,50` makes groups of a column of numbers by cut points: below 30, 30 to 50, 50
+and above.
 --target COLUMN: The actual outcome. It is needed for --odds, --residuals and --residual-mean, and where --constraint
 looks at targets.
 --bounds LO HI: Keep outputs between LO and HI; `-inf` and `inf` are open sides.
@@ -42,13 +43,17 @@ STORE: The SQLite file or postgresql:// URL that the stream is kept in.
 def read_attributes(texts: Sequence[str], source: Source) -> list[Attribute]:
     """What --protected names."""
     attributes = []
-    for text in texts:
-        for part in [text] if text in source.columns else _attribute_texts(text):
-            if part in source.columns or "=" not in part:
-                attributes.append(Attribute(source.check(part, "--protected")))
-            else:
-                column, _, cuts = part.rpartition("=")
-                attributes.append(Attribute(source.check(column, "--protected"), read_cuts(cuts, "--protected")))
+
+    def is_one(text: str) -> bool:
+        column, _, cuts = text.rpartition("=")
+        return text in source.columns or (column in source.columns and all(map(_is_number, cuts.split(","))))
+
+    for part in split_list(texts, is_one):
+        if part in source.columns or "=" not in part:
+            attributes.append(Attribute(source.check(part, "--protected")))
+        else:
+            column, _, cuts = part.rpartition("=")
+            attributes.append(Attribute(source.check(column, "--protected"), read_cuts(cuts, "--protected")))
     names = [attribute.column for attribute in attributes]
     for name in names:
         if names.count(name) > 1:
@@ -56,15 +61,18 @@ def read_attributes(texts: Sequence[str], source: Source) -> list[Attribute]:
     return attributes
 
 
-def _attribute_texts(text: str) -> list[str]:
-    """The parts between commas, except that numbers after an equals sign are its cut points: `age=30,50`."""
-    parts: list[str] = []
-    for part in text.split(","):
-        if parts and "=" in parts[-1] and _is_number(part):
-            parts[-1] += f",{part}"
-        else:
-            parts.append(part.strip())
-    return parts
+def split_list(texts: Iterable[str], is_one: Callable[[str], bool]) -> list[str]:
+    """What an option lists between commas. A part that is one thing with the commas in it is taken whole."""
+    found = []
+    for text in texts:
+        parts = text.split(",")
+        while parts:
+            joined = ((size, ",".join(parts[:size])) for size in range(len(parts), 0, -1))
+            whole = ((size, one) for size, text in joined for one in (text, text.strip()) if is_one(one))
+            size, one = next(whole, (1, parts[0].strip()))
+            found.append(one)
+            parts = parts[size:]
+    return found
 
 
 def _is_number(text: str) -> bool:
@@ -112,7 +120,8 @@ class Wanted:
     --constraint CONSTRAINT: Any constraint, written as in Python: `'MeanParity(0.02, over="sex")'`. The option may be
     given more than once. `fairlayer --import MODULE` makes constraints of your own known.
     --over GROUPS: Compare these groups where a tolerance does not name any: `race+sex` for the intersections of both,
-    `race+sex,age` for those and for age by itself. By default every protected attribute is compared by itself.
+    `race+sex,age` for those and for age by itself. A name that has commas in it is taken whole.
+    By default every protected attribute is compared by itself.
     """
 
     parity: str | None = None
@@ -171,6 +180,33 @@ class Wanted:
         if options and target is None:
             raise InputError(f"{options[0]} compares {what} with the actual outcomes: add --target COLUMN.")
 
+    def check_kinds(self) -> None:
+        """Refuse rates of decisions beside means, which cannot be kept together."""
+        given = {
+            **{"--parity": self.parity, "--ratio": self.ratio, "--odds": self.odds, "--residuals": self.residuals},
+            **{"--residual-mean": self.residual_mean, "--conditional": self.conditional or None},
+        }
+        means = [option for option, text in given.items() if text is not None]
+        means += [f"--constraint {type(c).__name__}" for c in self.written if c.quantity != "decision"]
+        rates = [
+            option for option, text in (("--rate", self.rate), ("--rate-ratio", self.rate_ratio)) if text is not None
+        ]
+        rates += [f"--constraint {type(c).__name__}" for c in self.written if c.quantity == "decision"]
+        if means and rates:
+            raise InputError(
+                f"{rates[0]} is about decisions and {means[0]} about means: what one moves changes what the other "
+                "needs, so they cannot be kept together. Leave one out; `fairlayer audit` measures both."
+            )
+
+    @property
+    def by_target(self) -> str:
+        """The option that compares rows of like target, which is unknown when predicting; "" for none."""
+        if self.odds is not None:
+            return "--odds"
+        if self.given == "each":
+            return "--given each"
+        return next((f"--constraint {type(c).__name__}" for c in self.written if not c.serves_unknown_targets), "")
+
     def check_threshold(self, required: str | None = None) -> None:
         """Refuse a threshold that nothing would be decided by. required: a target that holds numbers, if it does."""
         decides = (self.rate, self.rate_ratio) != (None, None)
@@ -184,7 +220,7 @@ class Wanted:
         return "--constraint" if any(condition in c.conditions for c in self.written) else "--conditional"
 
     def constraints(
-        self, table: Any, attributes: Sequence[Attribute], classes: Mapping[str | None, int] | None = None
+        self, table: Any, attributes: Sequence[Attribute], classes: Mapping[str, int] | None = None
     ) -> list[GroupConstraint]:
         """The constraints; `table` has `source`, `is_number(column)` and `values(column, most)` of its columns.
 
@@ -201,7 +237,7 @@ class Wanted:
         )
 
         names = [attribute.column for attribute in attributes]
-        listed = [part for text in self.over or () for part in ([text] if text in names else text.split(","))]
+        listed = split_list(self.over or (), lambda text: _is_group(text, names))
         over = [_read_group(part, names, "--over") for part in listed] or None
         made: list[GroupConstraint] = []
 
@@ -255,7 +291,12 @@ def _tolerances(text: str | None, names: Sequence[str], option: str) -> list[tup
     if "=" not in text:
         return [(None, _tolerance(text, option))]
     made: list[tuple[Grouping | None, float]] = []
-    for part in text.split(","):
+
+    def is_one(part: str) -> bool:
+        groups, _, number = part.rpartition("=")
+        return "," not in number and _is_group(groups, names)
+
+    for part in split_list([text], is_one):
         groups, equals, number = part.rpartition("=")
         if not equals:
             raise InputError(
@@ -268,19 +309,24 @@ def _tolerances(text: str | None, names: Sequence[str], option: str) -> list[tup
     return made
 
 
-def _read_class(text: str | None, classes: Mapping[str | None, int] | None) -> Any:
+def _read_class(text: str | None, classes: Mapping[str, int] | None) -> Any:
     """A class of the target: the number that stands for it, or itself, a number where it reads as one."""
-    if text in (None, "each"):
+    if text is None or text == "each":
         return text
     if classes is not None:
         if text not in classes:
-            known = ", ".join(str(name) for name in classes if name is not None)
-            raise InputError(f"--given: {text!r} is not a class of the target: name one of {known}, or each.")
+            raise InputError(
+                f"--given: {text!r} is not a class of the target: name one of {', '.join(classes)}, or each."
+            )
         return classes[text]
     if not _is_number(text):
         return text
     number = float(text)
     return int(number) if number.is_integer() else number
+
+
+def _is_group(text: str, names: Sequence[str]) -> bool:
+    return text in names or all(part.strip() in names for part in text.split("+"))
 
 
 def _read_group(text: str, names: Sequence[str], option: str) -> Grouping:
@@ -329,9 +375,10 @@ def _regions(text: str, table: Any) -> tuple[str, list[Any]]:
             )
         return column, intervals(read_cuts(cuts, "--conditional"))
     if cuts:
-        chosen = [frozenset(part.split("|")) for part in cuts.split(",")]
-        listed = [value for region in chosen for value in region]
         known = set(table.values(column, None))
+        parts = split_list([cuts], lambda part: known.issuperset(part.split("|")))
+        chosen = [frozenset(part.split("|")) for part in parts]
+        listed = [value for region in chosen for value in region]
         for value in listed:
             if value not in known:
                 raise InputError(f"--conditional: {column} has no value {value!r}.")

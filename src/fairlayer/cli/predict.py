@@ -131,7 +131,7 @@ def predict(
                     )
                 code = _by_stream(decisions, estimator.raw_outputs(rows.X), rows, batch_size, batch_id, write)
         else:
-            code = _by_model(estimator, rows, chosen, projection, write, schema.classes)
+            code = _by_model(estimator, rows, chosen, projection, write, schema)
     note(f"Wrote {len(frame):,} {'row' if len(frame) == 1 else 'rows'} to {output}.{points_for_commas(source)}")
     return code
 
@@ -257,7 +257,7 @@ def _check_combinations(frozen: Frozen, rows: Rows) -> None:
         )
 
 
-def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Write, classes: tuple[str, ...]) -> int:
+def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Write, schema: Schema) -> int:
     """Predict all rows; the exit code."""
     from fairlayer.cli.learning import outputs
 
@@ -269,12 +269,13 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
     if mode == "batch" and projection is not None:
         solution = projection.solution
         assert solution is not None
-        named = solution.rows
+        named, classes = solution.rows, schema.classes
         if classes:  # whose numbers end the names of rows, class by class
             each = len(named) // len(classes)
             named = [f"{row.rpartition(', class ')[0]}, class {classes[k // each]}" for k, row in enumerate(named)]
         _show_gaps(dict(zip(named, solution.gaps.tolist(), strict=True)))
-        say(f"Mode: batch. {solution.status.value}")
+        margin = "" if solution.margin is None else f" {solution.margin}"
+        say(f"Mode: batch. {solution.status.value}{margin}")
         return 0 if solution.satisfied and solution.rows else 1
     if projection is None:
         aim = "without the constraints" if estimator.method == "unconstrained" else "towards the constraints"
@@ -295,12 +296,14 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
             "file."
         )
         rules = projection.rules
-    _show_left(fair, rules, rows, classes)
+    _show_left(fair, rules, rows, schema)
     return 0
 
 
-def _show_left(fair: np.ndarray, rules: ConstraintSet, rows: Rows, classes: tuple[str, ...]) -> None:
+def _show_left(fair: np.ndarray, rules: ConstraintSet, rows: Rows, schema: Schema) -> None:
     """Say which gaps are left in a file that was not promised any."""
+    from fairlayer.audit.text import exceeding
+    from fairlayer.cli.reporting import words_for_classes
     from fairlayer.gaps import measure
 
     if rows.groups is None:
@@ -308,18 +311,19 @@ def _show_left(fair: np.ndarray, rules: ConstraintSet, rows: Rows, classes: tupl
     elif rules.needs_targets and rows.targets is None:
         say("The file has no targets: once they are known, `fairlayer audit` measures the gaps that remain.")
     else:
-        columns = [f"class {name}" for name in classes]
+        columns = [f"class {name}" for name in schema.classes]
         gaps = measure(fair, rules, rows.groups, rows.targets, rows.X, columns=columns)
         if not gaps.names:
             say("The file has no groups to compare, so there are no gaps.")
             return
         tolerance = 0.5 * (gaps.upper - gaps.lower)
-        show_gaps(gaps.names, gaps.values.tolist(), tolerance.tolist())
+        names = [words_for_classes(name, schema.numbered) for name in gaps.names] if schema.positive else gaps.names
+        show_gaps(names, gaps.values.tolist(), tolerance.tolist())
         excess = abs(gaps.values) - tolerance
         beyond, worst = int((excess > 0.0).sum()), int(excess.argmax())
         compared = f"{abs(gaps.values[worst]):.4g} for a tolerance of {tolerance[worst]:g}"
         if beyond:
-            say(f"In this file {beyond} of {len(gaps.names)} gaps exceed their tolerance: at worst, {compared}.")
+            say(f"In this file {exceeding(beyond, len(gaps.names))}: at worst, {compared}.")
         else:
             say(f"In this file every gap is within its tolerance: at worst, {compared}.")
 

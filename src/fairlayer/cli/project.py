@@ -64,6 +64,7 @@ def project(
     """
     box = options.read_bounds(bounds)
     wanted.check_threshold()
+    wanted.check_kinds()
     wanted.check_target(target, "scores")
     check_format(output, "-o")
     check_output(output, data)
@@ -72,6 +73,8 @@ def project(
     for name, option in ((score, "--score"), (target, "--target")):
         if name is not None:
             source.check(name, option)
+    if score in [attribute.column for attribute in attributes]:
+        raise InputError(f"--score: column {score!r} is protected too: the scores that are moved cannot be groups.")
     if keep_raw is not None and keep_raw.lower() in map(str.lower, source.columns):
         raise InputError(f"--keep-raw: {data} has a column {keep_raw!r} already: choose another name.")
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,35 @@ from fairlayer.tables.table_io import replacing
 
 if TYPE_CHECKING:
     from fairlayer.audit import Audit
+
+
+def in_words(audit: Audit, target: str, classes: Mapping[str, int]) -> Audit:
+    """An audit of a target whose two classes are known to it as numbers, in the words of the user."""
+    positive = next(name for name, code in classes.items() if code == 1)
+
+    def reworded(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(words_for_classes(name, classes) for name in names)
+
+    findings = tuple(
+        replace(f, name=one, where=two) for f in audit.findings for one, two in [reworded((f.name, f.where))]
+    )
+    return replace(
+        audit,
+        findings=findings,
+        not_compared=reworded(audit.not_compared),
+        empty=reworded(audit.empty),
+        settings=replace(audit.settings, positive=f"{target} = {positive}"),
+    )
+
+
+def words_for_classes(name: str, classes: Mapping[str, int]) -> str:
+    """The name of a comparison, with the words for classes of the target in place of the numbers that it has."""
+    words = {str(code): word for word, code in classes.items()}
+    return re.sub(
+        r"(?<= within target )(in {)?([01])(?(1)})(?=[,:]|$)",
+        lambda found: found[0].replace(found[2], words[found[2]]),
+        name,
+    )
 
 
 def write_reports(

@@ -14,6 +14,7 @@ from fairlayer.cli.commands import Command, Group, described
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import InputError, StoreError
 from fairlayer.extras import needs
+from fairlayer.plural import plural
 from fairlayer.tables.table_io import check_output, replacing, save_frame
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def show(store: str, name: str | None = None) -> int:
         certificate, steps = stream.certificate(), stream.timeline().steps
         for setting, value in stream.settings.describe().items():
             say(f"{setting}: {value}")
-        say(f"decisions: {certificate.samples:,} in {certificate.batches:,} batches")
+        batches = f"{certificate.batches:,} {plural(certificate.batches, 'batch', 'batches')}"
+        say(f"decisions: {certificate.samples:,} in {batches}")
     groups = [[group.group, group.count, group.mean, group.raw_mean] for group in certificate.groups]
     measure = certificate.groups[0].measure if certificate.groups else "mean"
     show_table(["group", "decisions", measure, f"raw {measure}"], groups, "Groups")
@@ -151,7 +153,7 @@ def export(store: str, output: Path, name: str | None = None) -> int:
             frame = _frame(stream)
             save_frame(frame, temporary)
             rows = len(frame)
-    note(f"Wrote {rows:,} entries to {output}.")
+    note(f"Wrote {rows:,} {plural(rows, 'entry', 'entries')} to {output}.")
     return 0
 
 

@@ -20,10 +20,11 @@ class Affine(Constraint):
     """
 
     def __init__(self, A: Any, lower: Any = None, upper: Any = None, name: str | None = None):
+        # By numpy: the threads of torch may wait for each other longer than a batch of problems takes.
+        matrix = as_numpy(A, "A")
         try:
-            # By numpy: the threads of torch may wait for each other longer than a batch of problems takes.
-            self.A = np.asarray(as_numpy(A, "A"), dtype=np.float64)
-        except (TypeError, ValueError, RuntimeError) as error:
+            self.A = np.asarray(matrix, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError) as error:
             raise InputError(f"A cannot be read as a matrix of floats: {error}") from error
         self.name = name
         if self.A.ndim not in (2, 3):
@@ -46,9 +47,10 @@ class Affine(Constraint):
         """A bound for every row, of every problem; a tensor that requires gradients stays one."""
         value: Any = default if side is None else side
         keeps_graph = isinstance(value, torch.Tensor) and value.requires_grad
+        array: Any = value if keeps_graph else as_numpy(value, what)
         try:
-            array: Any = value if keeps_graph else np.asarray(as_numpy(value), dtype=np.float64)
-        except (TypeError, ValueError) as error:
+            array = array if keeps_graph else np.asarray(array, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError) as error:
             raise InputError(f"{what} must be a number, one per row, or None for no bound; got {side!r}.") from error
         rows = self.A.shape[:-1] if self.A.ndim == 3 or array.ndim != 2 else (len(array), len(self.A))
         try:

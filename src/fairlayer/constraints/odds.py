@@ -31,9 +31,9 @@ class EqualizedOdds(GroupConstraint):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.regions is not None:
+            check_regions(self.regions, "regions")
             if not len(self.regions):
                 raise InputError(f"regions is empty: give at least one, {INTERVALS}; or None for one per class.")
-            check_regions(self.regions, "regions")
 
     @property
     def conditions(self) -> tuple[Condition, ...]:

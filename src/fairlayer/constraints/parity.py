@@ -41,12 +41,13 @@ class ConditionalParity(GroupConstraint):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.regions or not all(len(regions) for regions in self.regions.values()):
-            raise InputError(
-                "regions is empty: give at least one, for instance regions={'age': [(None, 30), (30, None)]}."
-            )
+        example = "for instance regions={'age': [(None, 30), (30, None)]}"
+        if not isinstance(self.regions, Mapping):
+            raise InputError(f"regions must be regions by the name of a feature, {example}; got {self.regions!r}.")
         for name, regions in self.regions.items():
             check_regions(regions, f"regions[{name!r}]")
+        if not self.regions or not all(len(regions) for regions in self.regions.values()):
+            raise InputError(f"regions is empty: give at least one, {example}.")
 
     @property
     def conditions(self) -> tuple[Condition, ...]:

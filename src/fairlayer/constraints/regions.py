@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -38,6 +38,8 @@ class Condition(NamedTuple):
 
 def check_regions(regions: Sequence[Region], what: str) -> None:
     """Refuse what is no region, or one that no value can lie in."""
+    if not isinstance(regions, Collection):
+        raise InputError(f"{what} must be a list of intervals (low, high) and sets of values; got {regions!r}.")
     for region in regions:
         if isinstance(region, set | frozenset):
             if not region:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from torch import Tensor, nn
 
+from fairlayer.arrays import as_floats
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import MeanParity
 from fairlayer.errors import InputError
@@ -28,6 +29,7 @@ from fairlayer.extras import needs
 from fairlayer.frames import is_frame
 from fairlayer.frozen.freeze import freeze
 from fairlayer.layer import FairLayer
+from fairlayer.plural import plural
 from fairlayer.stream import Stream
 from fairlayer.training import AugmentedLagrangian, Batch, Penalty, Projection, Unconstrained
 
@@ -189,7 +191,10 @@ class FairEstimator(BaseEstimator, ABC):
         usual = inspect.signature(type(self).__init__).parameters
         told = [name for name in OF_THE_NETWORK if getattr(self, name) != usual[name].default]
         if told:
-            raise InputError(f"{', '.join(told)}: of the network, which estimator takes the place of: leave them out.")
+            raise InputError(
+                f"{', '.join(told)} {plural(len(told), 'describes', 'describe')} a network, and estimator takes its "
+                f"place: leave {plural(len(told), 'it', 'them')} out."
+            )
 
     def _fit(self, X: Any, y: Any, targets: np.ndarray, groups: Any, options: dict[str, Any]) -> None:
         """Learn raw outputs, then how groups are shifted. y: as given; targets: the same as float64."""
@@ -403,7 +408,7 @@ def _read_weights(weights: Any, n: int) -> np.ndarray | None:
     """Sample weights as numbers, one per row."""
     if weights is None:
         return None
-    values = np.asarray(weights, dtype=np.float64)
+    values = as_floats(weights, "sample_weight", "numbers, one per row")
     if values.shape != (n,) or not np.isfinite(values).all() or (values < 0).any() or not values.any():
         raise InputError(
             f"sample_weight has shape {values.shape} for {n} rows: pass a finite number of at least 0 for each, not "

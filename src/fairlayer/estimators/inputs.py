@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fairlayer.arrays import as_numpy
 from fairlayer.errors import InputError
 from fairlayer.frames import frame_column, frame_columns, frame_names, is_frame
 
@@ -28,7 +29,7 @@ def named_groups(sensitive_features: Any) -> dict[Any, Any]:
     name = getattr(sensitive_features, "name", None)
     if name is not None and name != "":
         return {name: sensitive_features}
-    table = np.asarray(sensitive_features)
+    table = as_numpy(sensitive_features, "sensitive_features")
     if table.ndim == 1:
         return {"sensitive_feature": table}
     if table.ndim == 2 and table.shape[1] > 0:

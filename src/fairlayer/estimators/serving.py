@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fairlayer.arrays import as_numpy
 from fairlayer.errors import InputError
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
@@ -40,7 +41,23 @@ def serve_batch(layer: FairLayer, frozen: Frozen | str, raw: np.ndarray, groups:
             UserWarning,
             stacklevel=4,
         )
+    if isinstance(frozen, Frozen):
+        _warn_of_new_labels(frozen, groups)
     return value
 
 
+def _warn_of_new_labels(frozen: Frozen, groups: Any) -> None:
+    """A label that `fit` never saw may be a misspelt one, whose group would then be compared without it."""
+    for name, known in frozen.labels.items():
+        new = [label for label in dict.fromkeys(as_numpy(groups[name]).tolist()) if label not in known]
+        if new:
+            warnings.warn(
+                f"{NEW_LABELS}{name} {', '.join(map(repr, new[:5]))}; it knows {', '.join(map(repr, known))}. They "
+                "were compared like the other groups: correct the spelling, or fit again with such rows.",
+                UserWarning,
+                stacklevel=5,
+            )
+
+
+NEW_LABELS = "The model was not fitted with "
 SERVINGS: dict[str, Callable[..., np.ndarray]] = {"batch": serve_batch, "frozen": serve_each, "blind": serve_each}

@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 from fairlayer.audit.numerals import aligned, count, number, percent, stated
 from fairlayer.audit.result import Verdict
+from fairlayer.plural import plural
 from fairlayer.report.drawing import (
     PROMISED,
     STYLES,
@@ -76,11 +77,13 @@ def _summary(certificate: Certificate, verification: Verification) -> StreamSumm
         Verdict.UNDECIDED: "Not known yet",
         Verdict.SATISFIED: "The promise is kept",
     }[verdict]
-    made = f"all {count(certificate.samples)} decisions"
+    decisions = f"{count(certificate.samples)} {plural(certificate.samples, 'decision')}"
+    made = f"all {decisions}" if certificate.samples != 1 else "one decision"
+    together = " together" if certificate.samples != 1 else ""
     text = {
         Verdict.VIOLATED: f"Over {made}, some pooled gap exceeds its tolerance.",
-        Verdict.UNDECIDED: f"After {count(certificate.samples)} decisions there is not enough to compare.",
-        Verdict.SATISFIED: f"Over {made} together, every pooled gap is within its tolerance{whole}.",
+        Verdict.UNDECIDED: f"After {decisions} there is not enough to compare.",
+        Verdict.SATISFIED: f"Over {made}{together}, every pooled gap is within its tolerance{whole}.",
     }[verdict]
     record = Answer(
         Verdict.SATISFIED if verification else Verdict.VIOLATED,
@@ -112,7 +115,8 @@ def _facts(
         **further,
         "threshold": "" if certificate.threshold is None else f"a score of {certificate.threshold:g} or more is a yes",
         "thresholds overruled": "" if certificate.overruled is None else f"{count(certificate.overruled)} times",
-        "decisions": f"{count(certificate.samples)} decisions in {count(certificate.batches)} batches",
+        "decisions": f"{count(certificate.samples)} {plural(certificate.samples, 'decision')} in "
+        f"{count(certificate.batches)} {plural(certificate.batches, 'batch', 'batches')}",
         "waiting for their target": count(certificate.waiting) if certificate.waiting else "",
         "from": steps[0].time if steps else "",
         "until": steps[-1].time if steps else "",
@@ -208,14 +212,15 @@ def _groups_section(certificate: Certificate, steps: Sequence[Step]) -> Section 
         "Groups",
         "What each group got on average, against what the model alone would have given it.",
         charts=[chart],
-        panels=_paths(shown[: len(STYLES)], steps),
+        panels=_paths(groups, steps),
         tables=(table,),
     )
 
 
 def _paths(groups: Sequence, steps: Sequence[Step]) -> list[Panel]:
-    """The means of some groups as decisions were made."""
-    paths: dict[str, list[tuple[int, float]]] = {group.group: [] for group in groups}
+    """The means of groups as decisions were made: of the largest, if there are more than can be told apart."""
+    shown, omitted = largest(groups, most=len(STYLES))
+    paths: dict[str, list[tuple[int, float]]] = {group.group: [] for group in shown}
     for step in steps:
         for group in step.groups:
             if group.group in paths:
@@ -228,7 +233,7 @@ def _paths(groups: Sequence, steps: Sequence[Step]) -> list[Panel]:
     marks, key, words = lines(paths, across, up)
     key = [(shortened(isolated(name), 40), shown) for name, shown in key]
     title = f"{groups[0].measure.capitalize()}s over time"
-    return [Panel(title, "; ".join(words), marks, across, up, "decisions so far", key)]
+    return [Panel(title, "; ".join(words), marks, across, up, "decisions so far", key, omitted)]
 
 
 def _changes_section(certificate: Certificate, steps: Sequence[Step]) -> Section | None:

@@ -130,10 +130,12 @@ def _population(audit: Audit) -> Answer:
     if decisive and audit.verdict is Verdict.VIOLATED:
         sentences.append(f"The worst is {_reach(decisive[0])}.")
     elif decisive and audit.verdict is Verdict.UNDECIDED:
-        sentences.append(_undecided(min(decisive, key=lambda finding: finding.smallest)))
+        sentences.append(_undecided(min(decisive, key=lambda finding: finding.smallest), audit.settings.margin))
     elif decisive:
         nearest = max(decisive, key=lambda finding: max(map(abs, finding.interval or (0.0,))) - finding.tolerance)
         sentences.append(f"The closest to its tolerance is {_reach(nearest)}.")
+    if audit.settings.margin:
+        sentences.append(audit.settings.margin)
     if audit.not_compared:
         sentences.append(f"Absent, and so not compared: {_listed(audit.not_compared)}.")
     return Answer(audit.verdict, words[audit.verdict], " ".join(sentences) or "There is no interval to judge by.")
@@ -166,13 +168,13 @@ def _tally(by_verdict: Mapping[Verdict, Sequence[Finding]], total: int) -> str:
     return f"{count(total)} comparisons: {parts}."
 
 
-def _undecided(finding: Finding) -> str:
+def _undecided(finding: Finding, margin: str) -> str:
     """Why one is, and what would help."""
     few = f"{count(finding.smallest)} sample{'' if finding.smallest == 1 else 's'} in the smaller group"
     needed = finding.samples_to_decide
     if needed is not None:
         few += f"; about {count(needed)} would be enough to decide"
-    elif finding.interval is not None:
+    elif finding.interval is not None and not margin:  # which says how many would do
         few += "; the gap is right at its tolerance, so no number of samples would decide: aim for a smaller gap"
     return f"For example, {_reach(finding)} ({few})."
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.rows import EACH
+from fairlayer.plural import plural
 from fairlayer.stream.agreement import correlation
 from fairlayer.stream.cell_sums import RAW
 from fairlayer.stream.ledger import Ledger
@@ -68,7 +69,8 @@ class GroupReport:
     measure: str = "mean"  # or "rate", of yes, where decisions are counted
 
     def __str__(self) -> str:
-        return f"{self.group}: {self.count} decisions, {self.measure} {self.mean:.6g} (raw {self.raw_mean:.6g})"
+        made = f"{self.count} {plural(self.count, 'decision')}"
+        return f"{self.group}: {made}, {self.measure} {self.mean:.6g} (raw {self.raw_mean:.6g})"
 
 
 def _closely(agreement: float | None) -> str:
@@ -129,7 +131,8 @@ class Certificate:
     def cost(self) -> str:
         """What it cost to keep the promise from the first decision on."""
         later = self.samples - self.early
-        said = f"The first {self.early} decisions follow the raw outputs {_closely(self.early_agreement)}"
+        first = "The first decision follows" if self.early == 1 else f"The first {self.early} decisions follow"
+        said = f"{first} the raw outputs {_closely(self.early_agreement)}"
         said += (
             f", the {later} after them {_closely(self.later_agreement)}." if later else "; there are no later ones yet."
         )
@@ -139,11 +142,14 @@ class Certificate:
         )
 
     def __str__(self) -> str:
-        lines = [f"Stream {self.stream!r} ({self.policy}): {self.samples} decisions in {self.batches} batches"]
+        made = f"{self.samples} {plural(self.samples, 'decision')}"
+        batches = f"{self.batches} {plural(self.batches, 'batch', 'batches')}"
+        lines = [f"Stream {self.stream!r} ({self.policy}): {made} in {batches}"]
         lines += [f"  {report}" for report in self.constraints]
         if self.waiting:
             lines.append(
-                f"  {self.waiting} decisions are waiting for their targets, and are left out of gaps that need them"
+                f"  {self.waiting} {plural(self.waiting, 'decision is', 'decisions are')} waiting for "
+                f"{plural(self.waiting, 'its target', 'their targets')}, and left out of gaps that need targets"
             )
         lines += [f"  {group}" for group in self.groups]
         lines.append(

@@ -124,10 +124,11 @@ def verify_log(
         missing.discard(previous)
         try:
             payload = json.loads(entry.payload)
-            changes, outputs, last = dict(payload["cells"]), payload["emitted"], payload["state"]
+            changes = {name: (before, after) for name, (before, after) in payload["cells"].items()}
+            outputs, last = payload["emitted"], payload["state"]
             waiting |= payload.get("waiting", {})
             observed = dict(payload.get("observed", {}))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             problems.append(f"{where} cannot be read")
             continue
         if _hash(entry.emitted) != outputs:

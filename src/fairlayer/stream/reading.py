@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairlayer.arrays import as_numpy
+from fairlayer.arrays import as_floats, as_numpy, check_dense
 from fairlayer.errors import InputError
 from fairlayer.frames import frame_columns, is_frame
 
@@ -42,12 +42,13 @@ def read_labels(groups: Any) -> Any:
     if isinstance(groups, Mapping):
         return {name: read_labels(labels) for name, labels in groups.items()}
     if isinstance(groups, torch.Tensor):
+        check_dense(groups, "groups")
         return groups.contiguous()
     if is_frame(groups):  # whose columns may share their memory
         return {name: read_labels(labels) for name, labels in frame_columns(groups).items()}
     if isinstance(getattr(groups, "dtype", None), np.dtype) and groups.dtype.kind == "i":
-        return _in_one_layout(np.asarray(groups))
-    return _in_one_layout(groups) if isinstance(groups, np.ndarray) else groups
+        return _in_one_layout(as_numpy(groups, "groups"))
+    return _in_one_layout(as_numpy(groups, "groups")) if isinstance(groups, np.ndarray) else groups
 
 
 def _in_one_layout(array: np.ndarray) -> np.ndarray:
@@ -57,10 +58,7 @@ def _in_one_layout(array: np.ndarray) -> np.ndarray:
 
 def read_targets(targets: Any, n: int | None = None, width: int = 1) -> np.ndarray:
     """Targets as an array of finite numbers: (n,), or (n, width) where every one of several outputs has its own."""
-    try:
-        values = as_numpy(targets).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"targets of a stream must be numbers ({error}): number the classes, 0 and 1.") from error
+    values = as_floats(targets, "targets of a stream", "numbers, such as 0 and 1 for classes")
     if width == 1 or values.shape != (n, width):
         values = values.reshape(-1)
     if n is not None and len(values) != n:

@@ -39,18 +39,29 @@ class SqliteDatabase(Database):
             raise StoreError(f"store {self.place!r} does not exist.")
         address = str(self._path)
         if self.read_only:
-            # Beside a file that is in use SQLite keeps two more, and makes them if it can.
-            beside = self._path.with_name(self._path.name + "-wal")
-            alone = not beside.exists() and not os.access(self._path.parent, os.W_OK)
-            address = f"file:{quote(address)}?mode=ro{'&immutable=1' if alone else ''}"
+            address = f"file:{quote(address)}?{self._manner()}"
         connection = sqlite3.connect(
             address, timeout=self.timeout, isolation_level=None, check_same_thread=False, uri=self.read_only
         )
-        if not self.read_only:
+        if self.read_only:
+            connection.execute("PRAGMA query_only = ON")
+        else:
             connection.execute("PRAGMA journal_mode = WAL")  # makes the file, where there is none
             connection.execute("PRAGMA synchronous = FULL")  # durable at every commit, not only consistent
         self._file, self._size = self._look() or (None, 0)
         return connection
+
+    def _manner(self) -> str:
+        """How to open a file that is only read. Beside one that is in use SQLite keeps two more.
+
+        It makes them where it can, and only who may write removes them again. Where nobody can make them they need not
+        be there.
+        """
+        if self._path.with_name(self._path.name + "-wal").exists():
+            return "mode=ro"
+        if not os.access(self._path.parent, os.W_OK):
+            return "mode=ro&immutable=1"
+        return "mode=rw" if os.access(self._path, os.W_OK) else "mode=ro"
 
     def _look(self) -> tuple[tuple[int, int], int] | None:
         """What tells the file at the path from all others, and its size; None where there is none.

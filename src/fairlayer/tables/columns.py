@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairlayer.errors import InputError
+from fairlayer.plural import plural
 from fairlayer.tables.attribute import Attribute
 from fairlayer.tables.duckdb_table import MISSING, label, number, number_text, spells_number
 from fairlayer.tables.table_io import TableFile
@@ -41,9 +42,12 @@ class FileColumns(TableFile):
             )
             entry = "no entry" if wrong["entry"] is None else repr(str(wrong["entry"]))
             count = int(found["n"] - found["known"])
+            what = (
+                "1 entry that is not a number," if count == 1 else f"{count:,} entries that are not numbers, the first"
+            )
             raise InputError(
-                f"{option}: column {column!r} has {count:,} entries that are not numbers, the first in row "
-                f"{int(wrong['place']):,} ({entry}): leave these rows out, or name another column."
+                f"{option}: column {column!r} has {what} in row {int(wrong['place']):,} ({entry}): leave "
+                f"{plural(count, 'this row', 'these rows')} out, or name another column."
             )
 
     def check_groups(self, attributes: Sequence[Attribute]) -> None:
@@ -67,7 +71,8 @@ class FileColumns(TableFile):
         found = self._one(f"SELECT count(*) AS n, any_value({entry}) AS entry FROM data WHERE {odd}")
         if found["n"]:
             raise InputError(
-                f"--protected: column {column!r} has cut points, but {found['n']:,} of its entries are not numbers, "
+                f"--protected: column {column!r} has cut points, but {found['n']:,} of its entries "
+                f"{plural(found['n'], 'is not a number', 'are not numbers')}, "
                 f"such as {found['entry']!r}: correct them, or leave them empty."
             )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any, Literal
 
 import numpy as np
@@ -59,6 +60,18 @@ class Schema:
         """The protected columns."""
         return tuple(entry.attribute.column for entry in self.labels)
 
+    @property
+    def numbered(self) -> dict[str, int]:
+        """The numbers that the model knows classes by."""
+        if self.positive is None:
+            return {name: j for j, name in enumerate(self.classes)}
+        return {self.positive: 1, self.other: 0}
+
+    @property
+    def other(self) -> str:
+        """What is predicted where it is not the positive class."""
+        return self.negative if self.negative is not None else f"not {self.positive}"
+
     def inputs(self, frame: Any) -> Any:
         """The features, as numbers and text."""
         import pandas as pd
@@ -87,8 +100,7 @@ class Schema:
             predicted = np.array(self.classes, dtype=object)[fair.argmax(axis=1)]
             return dict(zip(self.added, [predicted, *fair.T, *raw.T], strict=True))
         assert self.positive is not None
-        other = self.negative if self.negative is not None else f"not {self.positive}"
-        return {"prediction": np.where(fair >= threshold, self.positive, other), "probability": fair, "raw": raw}
+        return {"prediction": np.where(fair >= threshold, self.positive, self.other), "probability": fair, "raw": raw}
 
 
 def group_labels(frame: Any, attribute: Attribute) -> np.ndarray:
@@ -178,7 +190,7 @@ def infer(
         kinds["numbers" if is_number(column) else "categories"].append(name)
         doubt = None if name in protected else danger(column, answer, target)
         if doubt is not None:
-            doubtful[name] = f"{doubt}? --ignore {name} leaves it out."
+            doubtful[name] = f"{doubt}? --ignore {quote(name)} leaves it out."
     if not kinds["numbers"] and not kinds["categories"]:
         raise InputError(f"{source.path} has no column to predict {target!r} from.")
     features = (tuple(kinds["numbers"]), tuple(kinds["categories"]))
@@ -252,7 +264,7 @@ def _labels(frame: Any, attribute: Attribute, merge_rare: int, notes: list[str])
         )
     if len(found) > MOST_LABELS:
         remedy = (
-            f"give cut points, such as --protected {name}={quartiles(frame[name])}"
+            f"give cut points, such as --protected {quote(f'{name}={quartiles(frame[name])}')}"
             if is_number(frame[name])
             else "join rare ones with --merge-rare 100"
         )

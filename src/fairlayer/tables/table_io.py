@@ -24,6 +24,7 @@ from fairlayer.tables.duckdb_table import (
     connect,
     decimal_comma_sql,
     driver,
+    label,
     literal,
     named,
     number,
@@ -50,7 +51,8 @@ class Source:
     columns: dict[str, str]  # name -> DuckDB's type; text for those of a CSV file, unless others are asked for
     repeated: dict[str, str] = field(default_factory=dict)  # stands for a column whose name another has -> its name
     decimal_commas: tuple[str, ...] = ()  # columns of a CSV file that have them; points stand in the relation
-    cut: tuple[Attribute, ...] = ()  # columns of numbers, in whose place the relation has groups
+    replaced: dict[str, str] = field(default_factory=dict)  # column -> SQL of what the relation has in its place
+    positive: str = ""  # a parameter of that
 
     @property
     def relation(self) -> str:
@@ -60,7 +62,7 @@ class Source:
         )
         relation = f"{csv_file or _PARQUET} AS data"
         points = {name: f"CAST({with_point(name)} AS {self.columns[name]})" for name in self.decimal_commas}
-        for replaced in (points, {attribute.column: _group_sql(attribute) for attribute in self.cut}):
+        for replaced in (points, self.replaced):
             if replaced:
                 listed = ", ".join(f"{sql} AS {named(name)}" for name, sql in replaced.items())
                 relation = f"(SELECT * REPLACE ({listed}) FROM {relation}) AS data"
@@ -69,17 +71,23 @@ class Source:
     @property
     def parameters(self) -> dict[str, Any]:
         """Of the relation."""
-        if not is_csv(self.path):
-            return {"path": literal(self.path)}
-        return {
-            "path": literal(self.path),
-            "columns": {**self.columns, **dict.fromkeys(self.decimal_commas, "VARCHAR")},
-        }
+        known: dict[str, Any] = {"path": literal(self.path)}
+        if is_csv(self.path):
+            known["columns"] = {**self.columns, **dict.fromkeys(self.decimal_commas, "VARCHAR")}
+        return {**known, "positive": self.positive} if self.positive else known
 
     def cut_by(self, attributes: Sequence[Attribute]) -> Source:
         """The same with groups in place of the columns that have cut points."""
-        cut = tuple(attribute for attribute in attributes if attribute.cuts)
-        return replace(self, columns={**self.columns, **{one.column: "VARCHAR" for one in cut}}, cut=cut)
+        return self._replacing({one.column: _group_sql(one) for one in attributes if one.cuts})
+
+    def counting(self, column: str, positive: str) -> Source:
+        """The same with 1 in a column where its label is `positive`, and 0 where it is another."""
+        is_positive = f"CAST({label(column, self.columns[column])} = $positive AS INTEGER)"
+        return replace(self._replacing({column: f"CAST({is_positive} AS VARCHAR)"}), positive=positive)
+
+    def _replacing(self, replaced: dict[str, str]) -> Source:
+        columns = {**self.columns, **dict.fromkeys(replaced, "VARCHAR")}
+        return replace(self, columns=columns, replaced={**self.replaced, **replaced})
 
     def check(self, name: str, option: str) -> str:
         """A column that an option names, or a sentence on which the file has."""
