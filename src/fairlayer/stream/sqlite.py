@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -26,6 +27,7 @@ class SqliteDatabase(Database):
         self._path = Path(location).absolute()  # the working directory may change
         self._file: tuple[int, int] | None = None  # which file it is, once it has been opened
         self._size = 0  # how long it has been seen
+        self._changed: StoreError | None = None  # what was noticed last of what became of it
 
     @property
     def errors(self) -> type[Exception]:
@@ -81,10 +83,11 @@ class SqliteDatabase(Database):
             what = "was deleted or moved" if there is None else "was replaced by another file"
             if there is not None and there == self._file:
                 what = f"was cut from {self._size:,} to {size:,} bytes"
-            raise StoreError(
+            self._changed = StoreError(
                 f"store {self.place!r} {what} while the stream was open: the batch was not counted. Put the file back, "
                 "or create the stream again to continue with what is there now."
             )
+            raise self._changed
         self._size = size
 
     def _begin(self) -> None:
@@ -102,12 +105,13 @@ class SqliteDatabase(Database):
 
     def explain(self, error: Exception) -> StoreError:
         """What a user is told of an error of the driver; of what became of the file, where that is the reason."""
-        if self._file is not None:
-            try:
-                self.check()
-            except StoreError as changed:
-                return changed
         text = str(error)
+        if self._file is not None:
+            with suppress(StoreError):
+                self.check()
+        # When the last connection ends, SQLite writes back what stands beside the file: a cut one is full of holes then.
+        if self._changed is not None and "malformed" in text:
+            return self._changed
         advice = {
             "not a database": "it is a file of another kind; choose another path.",
             "locked": f"another process held it for more than {self.timeout} s; try again, or raise `timeout`.",
