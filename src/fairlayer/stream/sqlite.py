@@ -109,7 +109,7 @@ class SqliteDatabase(Database):
         if self._file is not None:
             with suppress(StoreError):
                 self.check()
-        # When the last connection ends, SQLite writes back what stands beside the file: a cut one is full of holes then.
+        # As the last connection ends, SQLite writes back what stands beside the file: a cut one is then full of holes.
         if self._changed is not None and "malformed" in text:
             return self._changed
         advice = {
