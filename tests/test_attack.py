@@ -32,6 +32,7 @@ from fairlayer import (
     SoftGroup,
     Status,
     Stream,
+    WeightedSquared,
     audit,
     project,
 )
@@ -690,3 +691,15 @@ class TestDevicesWithoutFloat64:
     @pytest.mark.parametrize("kind", ["mps", "xla", "cpu", "cuda"])
     def test_which_devices_these_are(self, kind):
         assert fairlayer.solve.tensors.has_float64(torch.device(kind)) == (kind != "mps")
+
+
+@pytest.mark.parametrize("discrepancy", ["logits", WeightedSquared([10.0, 1000.0, 10.0, 0.001, 100.0, 1000.0])])
+def test_what_no_search_ends_on_says_what_to_change(discrepancy):
+    """Responses many decades apart, in groups that overlap."""
+    z = np.array([-38.0, 76, -51, -58, 69, -72])
+    groups = np.array([[0, 0], [0, 0], [1, 1], [1, 1], [1, 1], [1, 0]])
+    if discrepancy != "logits":
+        z = np.array([-0.65, -0.17, 1.66, 0.66, -1.64, -0.01])
+        groups = np.array([[0, 1], [1, 2], [0, 1], [2, 1], [0, 2], [2, 2]])
+    with pytest.raises(FairlayerError, match="too far apart.*larger tolerance"):
+        project(z, groups, MeanParity(0.01), discrepancy=discrepancy)

@@ -242,6 +242,13 @@ def _unsolved(task: Task) -> FairlayerError:
             f"The solver did not converge: weights from {weight.min():.0e} to {weight.max():.0e} are further apart "
             "than can be resolved under these constraints. Bring them within twelve decades of each other."
         )
+    if task.discrepancy.name != "squared":
+        least, most = float(task.z.min()), float(task.z.max())
+        return FairlayerError(
+            f"The solver did not converge: under the {task.discrepancy.name!r} discrepancy outputs respond to a shift by "
+            f"amounts too far apart, as z from {least:.3g} to {most:.3g} may (or weights of the discrepancy). Bring them "
+            "nearer to each other (logits within 30 of 0, say), allow a larger tolerance, or use 'squared'."
+        )
     return FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
 
 
