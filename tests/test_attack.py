@@ -701,5 +701,5 @@ def test_what_no_search_ends_on_says_what_to_change(discrepancy):
     if discrepancy != "logits":
         z = np.array([-0.65, -0.17, 1.66, 0.66, -1.64, -0.01])
         groups = np.array([[0, 1], [1, 2], [0, 1], [2, 1], [0, 2], [2, 2]])
-    with pytest.raises(FairlayerError, match="too far apart.*larger tolerance"):
+    with pytest.raises(FairlayerError, match=r"too far apart.*larger tolerance"):
         project(z, groups, MeanParity(0.01), discrepancy=discrepancy)

@@ -245,9 +245,9 @@ def _unsolved(task: Task) -> FairlayerError:
     if task.discrepancy.name != "squared":
         least, most = float(task.z.min()), float(task.z.max())
         return FairlayerError(
-            f"The solver did not converge: under the {task.discrepancy.name!r} discrepancy outputs respond to a shift by "
-            f"amounts too far apart, as z from {least:.3g} to {most:.3g} may (or weights of the discrepancy). Bring them "
-            "nearer to each other (logits within 30 of 0, say), allow a larger tolerance, or use 'squared'."
+            f"The solver did not converge: under the {task.discrepancy.name!r} discrepancy outputs respond to a shift "
+            f"by amounts too far apart, as z from {least:.3g} to {most:.3g} may, or weights of the discrepancy. Bring "
+            "them nearer to each other (logits within 30 of 0, say), allow a larger tolerance, or use 'squared'."
         )
     return FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
 
