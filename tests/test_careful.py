@@ -183,13 +183,13 @@ def test_an_output_that_is_not_the_nearest_says_so(name):
 
 
 @pytest.mark.parametrize("offset", [1e11, 1e12, 1e14, 1e15, 1e16])
-@pytest.mark.parametrize("way", ["compiled", "tensor", "affine", "batch"])
+@pytest.mark.parametrize("way", ["compiled", "tensor", "affine", "batch", "open"])
 def test_large_outputs_that_are_moved_by_little(way, offset):
     """Rows are aimed inside by a few roundings of 1e15, which is much of the way: the output is not the nearest."""
     z, groups, rows = (
         offset + np.array([6.0, 16.0, -13.0]),
         np.array([1, 1, 0]),
-        Affine([[0.5, 0.5, -1.0]], -19.2, 19.2),
+        Affine([[0.5, 0.5, -1.0]], None if way == "open" else -19.2, 19.2),
     )
     problem = Problem(z, [MeanParity(19.2)] if way in ("compiled", "tensor") else [rows], groups)
     if way == "batch":
@@ -202,7 +202,8 @@ def test_large_outputs_that_are_moved_by_little(way, offset):
     assert solution.satisfied
     assert max(exact_violations(problem.rows, y)) <= 0
     nearest, allowed = least_distance(problem, multipliers), 4.0 * rounding_norm(problem, y, torch.float64)
-    assert distance(problem, y) <= (1 + 1e-6) * nearest + allowed
+    if way != "open" or solution.status is not Status.BOUNDED:  # no nearer one may be found of those, which says so
+        assert distance(problem, y) <= (1 + 1e-6) * nearest + allowed
     if solution.status is not Status.BOUNDED:
         assert distance(problem, y) <= (1 + 1e-6) * nearest + 1.1 * rounding_norm(problem, y, torch.float64)
 

@@ -32,7 +32,7 @@ def _check_entries(values: Any, array: np.ndarray, what: str) -> None:
         large = next((one for one in array.flat if isinstance(one, int) and abs(one) > _LARGEST), None)
         if large is not None:
             raise InputError(
-                f"{what} has a number beyond the range of floats, of {len(hex(large)) * 4} bits: rescale it."
+                f"{what} has a number beyond the range of floats, of {large.bit_length()} bits: rescale it."
             )
 
 

@@ -22,7 +22,10 @@ def run(processes: int, script: Path, *arguments: str) -> str:
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
         command = [sys.executable, *torchrun, str(script), *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
+    for _ in range(5):
+        result = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
+        if "terminate called without an active exception" not in result.stderr:
+            break  # on a busy machine gloo's threads may do that as a process ends, with nothing but torch in it
     assert result.returncode == 0, result.stderr[-3000:]
     return result.stdout
 

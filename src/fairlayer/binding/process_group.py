@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ class Ranks:
     """The ranks of a process group."""
 
     def __init__(self, group: ProcessGroup):
-        self.group = group
+        self._group = ref(group)  # what is known of a group does not keep it beyond its end
         self.rank: int = dist.get_rank(group)
         self.size: int = dist.get_world_size(group)
         if self.rank < 0:
@@ -37,6 +37,11 @@ class Ranks:
         on_host = "gloo" in backend or "mpi" in backend
         self.device = torch.device("cpu") if on_host else torch.accelerator.current_accelerator()
         self.labels = SharedLabels()
+
+    @property
+    def group(self) -> ProcessGroup:
+        """The group itself."""
+        return self._group()
 
     @property
     def few(self) -> bool:

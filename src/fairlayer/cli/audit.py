@@ -104,6 +104,8 @@ def audit(
                     f"--protected: column {attribute.column!r} has another role too: leave out its cut points."
                 )
         if target is not None and positive is not None:
+            if target in [*(attribute.column for attribute in attributes), *wanted.conditional_columns(source)]:
+                raise InputError(f"--positive: column {target!r} has another role too: leave the option out.")
             source = source.counting(target, positive)
         with TableFile(source.cut_by(attributes)) as table:
             result = run(table, [attribute.column for attribute in attributes], constraints, **roles, **how)

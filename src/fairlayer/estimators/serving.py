@@ -52,8 +52,8 @@ def _warn_of_new_labels(frozen: Frozen, groups: Any) -> None:
         new = [label for label in dict.fromkeys(as_numpy(groups[name]).tolist()) if label not in known]
         if new:
             warnings.warn(
-                f"{NEW_LABELS}{name} {', '.join(map(repr, new[:5]))}; it knows {', '.join(map(repr, known))}. They "
-                "were compared like the other groups: correct the spelling, or fit again with such rows.",
+                f"{NEW_LABELS}{name} {', '.join(map(repr, new[:5]))}; it knows {', '.join(map(repr, known[:20]))}. New "
+                "labels were compared like the other groups: correct the spelling, or fit again with such rows.",
                 UserWarning,
                 stacklevel=5,
             )

@@ -131,7 +131,7 @@ def is_near(task: Task, nu: np.ndarray, missed: np.ndarray, distance: float, siz
     rows = task.system.rows
     price = np.add.reduceat(np.abs(nu), rows.first[:-1]) * np.where(rows.kind == EACH, 2.0, 2.0 / (1.0 + rows.ratio))
     cost = float(price @ np.where(price > 0.0, -missed, 0.0))  # of the squared change
-    return _is_least(task, distance, math.sqrt(max(distance**2 - cost, 0.0)), size)
+    return _is_least(task, distance, math.sqrt(max(distance * distance - cost, 0.0)), size)
 
 
 def _is_least(task: Task, distance: float, least: float, size: float) -> bool:
@@ -245,9 +245,9 @@ def _unsolved(task: Task) -> FairlayerError:
     if task.discrepancy.name != "squared":
         least, most = float(task.z.min()), float(task.z.max())
         return FairlayerError(
-            f"The solver did not converge: under the {task.discrepancy.name!r} discrepancy outputs respond to a shift "
-            f"by amounts too far apart, as z from {least:.3g} to {most:.3g} may, or weights of the discrepancy. Bring "
-            "them nearer to each other (logits within 30 of 0, say), allow a larger tolerance, or use 'squared'."
+            f"The solver did not converge: z, here from {least:.3g} to {most:.3g}, or the weights of the "
+            f"{task.discrepancy.name!r} discrepancy are too far apart. Bring them nearer to each other (logits within "
+            "30 of 0, say), allow a larger tolerance, or use 'squared'."
         )
     return FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
 

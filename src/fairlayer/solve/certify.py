@@ -109,11 +109,20 @@ def first_margins(rows, absolute, unit, tolerance, margins, memory):
         margins[f] = min(margin, 0.25 * room(rows, f, largest))
 
 
+@compiled(inline=True)
+def _width(lower, upper):
+    """What lies between two bounds; of rows open on one side, the size of the other."""
+    width = upper - lower
+    if not np.isfinite(width):
+        width = abs(upper) if np.isfinite(upper) else abs(lower)
+    return width
+
+
 @compiled(small=True, borrows=True)
 def all_tight(lower, upper, nu, missed):
     """Whether rows, each with a multiplier of its own, that bind are within a hair of their bounds."""
     for k in range(nu.size):
-        if nu[k] != 0.0 and -missed[k] > _HAIR * (upper[k] - lower[k]):
+        if nu[k] != 0.0 and -missed[k] > _HAIR * _width(lower[k], upper[k]):
             return False
     return True
 
@@ -122,7 +131,7 @@ def all_tight(lower, upper, nu, missed):
 def is_tight(rows, nu, missed):
     """The same of families. Where it does not hold, aiming inside the rows may have cost more than rounding does."""
     for f in range(missed.size):
-        if -missed[f] > _HAIR * (rows.family[UPPER, f] - rows.family[LOWER, f]):
+        if -missed[f] > _HAIR * _width(rows.family[LOWER, f], rows.family[UPPER, f]):
             for k in range(rows.first[f], rows.first[f + 1]):
                 if nu[k] != 0.0:
                     return False
@@ -164,10 +173,9 @@ def _bounded_statistics(rows, S, error, high, doubt, memory):
     """
     K, parts = rows.offset.size, rows.start.size - 1
     low = memory[:K]
-    lost = 8.0 * TINY * (rows.value.size + 1.0)  # below the range of floats, by all products that a statistic has
     for k in range(K):
         high[k], low[k] = -rows.offset[k], 0.0
-        doubt[k] = UNIT * abs(rows.offset[k]) + lost
+        doubt[k] = UNIT * abs(rows.offset[k])
     sums, off = S, error
     if rows.part.size > 0:
         sums, off = memory[K : K + parts], memory[K + parts : K + 2 * parts]
@@ -179,6 +187,8 @@ def _bounded_statistics(rows, S, error, high, doubt, memory):
             _add(high, low, k, rows.value[e] * sums[p])
             # The entry of M is rounded twice, and so is the product; what is left of the sum, hardly at all.
             doubt[k] += size * (off[p] + 4.0 * UNIT * abs(sums[p]))
+            if sums[p] != 0.0:  # what a product has below the range of floats is lost
+                doubt[k] += 16.0 * TINY
     for k in range(K):
         high[k] += low[k]
         doubt[k] = (doubt[k] + 2.0 * UNIT * abs(high[k])) * (1.0 + 1e-9)
