@@ -16,7 +16,7 @@ from fairlayer.binding.rows import Rows
 from fairlayer.compiled import compiled, same_bits
 from fairlayer.solve.certify import is_tight
 from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, new_solve, next_request
-from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, statistics_in
+from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, PATIENCE, SHIFT, SQUARE, TRIAL, D, S, statistics_in
 from fairlayer.solve.smooth import (
     KL,
     SQUARED,
@@ -131,7 +131,10 @@ def start_solve(kind, samples, rows, count, cell_weight, start, unit):
         fits = extent(kind, samples.z, found)
     else:
         found[0], found[1] = 2.0 * max(max(largest - low, high + largest), 0.0), 1.0
-    return _start(rows, count, cell_weight, least_most, largest, found, fits, start, unit)
+    solve = _start(rows, count, cell_weight, least_most, largest, found, fits, start, unit)
+    if kind != SQUARED:
+        solve.search.number[PATIENCE] = np.inf  # there is no other way
+    return solve
 
 
 @compiled(inner=True)

@@ -25,7 +25,7 @@ from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SU
 from fairlayer.solve.gathering import gather
 from fairlayer.solve.loops import MOST_SUM
 from fairlayer.solve.newton import ABSOLUTE as CELL_ABSOLUTE
-from fairlayer.solve.newton import COUNT, DONE, ERROR, SHIFT, SQUARE, TRIAL, D, S, statistics
+from fairlayer.solve.newton import COUNT, DONE, ERROR, PATIENCE, SHIFT, SQUARE, TRIAL, D, S, statistics
 from fairlayer.solve.opening import Whole, make_share
 from fairlayer.solve.result import Result
 from fairlayer.solve.shares import (
@@ -147,6 +147,8 @@ def solve_ranks(task: Task, whole: Whole, relax: bool = False) -> tuple[Result, 
     if not task.discrepancy.piecewise_linear:  # the usual slope of a sample
         weight = weight * (float(passes.taken[SLOPES].sum()) / float(weight.sum()) or 1.0)
     driver = begin(system.rows, system.samples, weight, whole.least, whole.most, reach, _NO_START, unit)
+    if task.discrepancy.name != "squared":
+        driver.search.number[PATIENCE] = np.inf  # there is no other way
     of_cell, request = driver.search.cell, MEASURE
     while request != FINISHED:
         passes.answer(request, of_cell)

@@ -20,7 +20,7 @@ from fairlayer.solve.discrepancy import Discrepancy, domain_of, inner_limits
 from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, begin, proceed
 from fairlayer.solve.extremes import cell_extremes
 from fairlayer.solve.loops import MOST_SUM, NOT_FINITE, OUTSIDE, TOO_LARGE
-from fairlayer.solve.newton import ABSOLUTE, ERROR, SHIFT, SQUARE, TRIAL, D, S, statistics
+from fairlayer.solve.newton import ABSOLUTE, ERROR, PATIENCE, SHIFT, SQUARE, TRIAL, D, S, statistics
 from fairlayer.solve.result import Result
 
 
@@ -111,6 +111,8 @@ def solve_tensors(
     if not discrepancy.piecewise_linear:
         weight = weight * passes.usual_slope()
     solve = begin(system.rows, system.samples, weight, *extremes, reach, start, unit)
+    if discrepancy.name != "squared":
+        solve.search.number[PATIENCE] = np.inf  # there is no other way
     of_cell, request = solve.search.cell, MEASURE
     while request != FINISHED:
         passes.answer(request, of_cell)
