@@ -96,9 +96,10 @@ def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
         result = _taken(task, result, careful)
     else:  # wider by what rounding may have taken from them, if that is the reason
         wide = _relaxed(task, result, excess, scale)[0]
-        result = _checked(
-            task, wide._replace(missed=np.full(len(wide.missed), np.inf))
-        )  # it kept wider rows than these
+        result = _attempt(task, task.system.rows, unit, wide.nu)  # from where they hold, it is not far
+        if result.outcome != DONE or not result.holds:
+            # It kept wider rows than these.
+            result = _checked(task, wide._replace(missed=np.full(len(wide.missed), np.inf)))
     return result if result.holds else _on_grid(task, result), 0.0
 
 
