@@ -1,29 +1,33 @@
-"""`Asked`: what `project` is asked, read and checked before any work."""
+"""`Asked`: what `project` or a layer is asked, read and checked before any work."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 from fairlayer.arrays import as_floats, as_numpy, check_dense, is_dense
-from fairlayer.binding.bounds import Box, read_bounds
+from fairlayer.binding.bounds import Box, are_numbers, read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import is_missing
-from fairlayer.binding.process_group import Ranks
+from fairlayer.binding.process_group import Group
 from fairlayer.binding.system import System, bind
 from fairlayer.classes import check_class_kind, check_class_rules, check_class_shape
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.decisions.project import read_threshold
+from fairlayer.decisions.surrogate import check_surrogate
 from fairlayer.errors import AbsentGroupError, InputError
 from fairlayer.gradient import in_forward_mode, refuse_tangents
-from fairlayer.solve import is_compiled
+from fairlayer.solve import fits_loops
 from fairlayer.solve.conic import Conic
-from fairlayer.solve.discrepancy import check_interval
+from fairlayer.solve.discrepancy import check_interval, find_discrepancy, has_loops
 
 Absent = Literal["vacuous", "raise"]
 Infeasible = Literal["raise", "relax"]
@@ -42,31 +46,75 @@ _CHOICES = {"absent": ("vacuous", "raise"), "infeasible": ("raise", "relax"), "p
 _CHOSEN = set(product(*_CHOICES.values()))
 
 
-class Asked(NamedTuple):
-    """What `project` was asked: all but the outputs."""
+class Given(NamedTuple):
+    """What constraints look at, of one batch."""
 
-    rules: ConstraintSet
     groups: Any
     targets: Any
     features: Any
     weights: Any
+
+
+@dataclass(eq=False, repr=False)
+class Asked:
+    """What is asked of every batch, read and checked once: for one call of `project`, or for all calls of a layer."""
+
+    rules: Any  # a ConstraintSet, whatever constraints are given
+    bounds: Any
+    discrepancy: Any  # a Discrepancy or a Conic, whatever name is given
+    levels: Mapping[Name, Sequence[Label]] | None
     absent: Absent
     infeasible: Infeasible
     path: Path
-    bounds: Any
-    discrepancy: Any  # a Discrepancy, or a Conic
-    levels: Mapping[Name, Sequence[Label]] | None
     surrogate: Surrogate
     temperature: float
-    ranks: Ranks | None
+    process_group: Group
     simplex: bool
 
-    def check(self, z: Tensor) -> None:
-        """Refuse what cannot be projected, before any work."""
+    def __post_init__(self) -> None:
+        if not isinstance(self.rules, ConstraintSet):
+            self.rules = ConstraintSet(self.rules)
+        if not isinstance(self.discrepancy, Conic):
+            self.discrepancy = find_discrepancy(self.discrepancy)
+        if (self.absent, self.infeasible, self.path) not in _CHOSEN:
+            for name, known in _CHOICES.items():
+                if getattr(self, name) not in known:
+                    raise InputError(f"{name} must be one of {known}; got {getattr(self, name)!r}.")
+        if self.surrogate is not None or self.rules.about_decisions:
+            check_surrogate(self.surrogate, self.temperature)
+        if self.rules.about_decisions:
+            read_threshold(self.rules)
+            if self.discrepancy.name != "squared":
+                raise InputError(f"discrepancy {self.discrepancy.name!r} does not go with decisions: use 'squared'.")
+        if self.simplex:
+            if self.bounds is not None or self.surrogate is not None or self.path == "tensor":
+                raise InputError(
+                    "simplex=True knows neither bounds, nor a surrogate, nor path='tensor': leave them out."
+                )
+            check_class_kind(self.discrepancy.name)
+            check_class_rules(self.rules)
+        self._takes_parts = not (self.rules.about_decisions or self.simplex or isinstance(self.discrepancy, Conic))
+        self._has_loops = self.path != "tensor" and has_loops(self.discrepancy)
+        self._boxes: dict[torch.dtype, Box] = {}  # of bounds that are numbers, and the same for every batch
+
+    def of(self, rules: ConstraintSet) -> Asked:
+        """The same with other numbers in its constraints."""
+        other = copy(self)
+        other.rules = rules
+        return other
+
+    def given(self, groups: Any, targets: Any, features: Any, weights: Any) -> Given:
+        """What constraints look at. Who has more passes it; what nobody looks at must not slow the rest."""
         rules = self.rules
+        if rules.needs_targets is None:
+            targets = None
+        return Given(groups, targets, features if rules.needs_features else None, weights)
+
+    def check(self, z: Tensor, given: Given) -> None:
+        """Refuse what cannot be projected, before any work."""
         if z.dtype not in DTYPES:
             raise InputError(f"z must hold floats of 16, 32 or 64 bits; got a tensor of {z.dtype}.")
-        if torch._C._functorch.is_functorch_wrapped_tensor(z):
+        if is_functorch_wrapped_tensor(z):
             raise InputError(
                 "z is inside a transform of torch.func, such as forward mode, which the solver cannot see: use "
                 "backward()."
@@ -75,43 +123,29 @@ class Asked(NamedTuple):
             check_dense(z, "z")
         if z.ndim not in (1, 2):
             raise InputError(f"z has shape {tuple(z.shape)}: pass outputs of shape (n,) or (n, d).")
-        if self.ranks is not None and not self.simplex and z.ndim == 2 and z.shape[1] != 1:
-            raise InputError(
-                f"z has shape {tuple(z.shape)}: over a process group, project each column by itself, z[:, j], or class "
-                "probabilities with simplex=True."
-            )
         if self.simplex:
-            if self.bounds is not None or self.surrogate is not None or self.path == "tensor":
-                raise InputError(
-                    "simplex=True knows neither bounds, nor a surrogate, nor path='tensor': leave them out."
-                )
             check_class_shape(z)
-            check_class_kind(self.discrepancy.name)
-            check_class_rules(rules)
-        if rules.needs_targets and self.targets is None:
-            raise InputError(f"targets is missing: {rules.needs_targets} compares outputs with them.")
-        if rules.about_decisions:
-            read_threshold(rules)
-            if self.discrepancy.name != "squared":
-                raise InputError(f"discrepancy {self.discrepancy.name!r} does not go with decisions: use 'squared'.")
+        if given.targets is None and self.rules.needs_targets:
+            raise InputError(f"targets is missing: {self.rules.needs_targets} compares outputs with them.")
         if in_forward_mode():
-            limits = [getattr(c, name, None) for c in rules.constraints for name in ("tolerance", "lower", "upper")]
-            refuse_tangents(z=z, targets=self.targets, bounds=self.bounds, constraints=limits)
-        if self[5:8] not in _CHOSEN:
-            for name, known in _CHOICES.items():
-                if getattr(self, name) not in known:
-                    raise InputError(f"{name} must be one of {known}; got {getattr(self, name)!r}.")
+            rules = self.rules.constraints
+            limits = [getattr(c, name, None) for c in rules for name in ("tolerance", "lower", "upper")]
+            refuse_tangents(z=z, targets=given.targets, bounds=self.bounds, constraints=limits)
 
     def box(self, n: int, dtype: torch.dtype) -> Box:
         """The bounds of n outputs, once it is known that constraints and discrepancy have a meaning within them."""
-        box = read_bounds(self.bounds, n, DTYPES[dtype])
-        self.rules.check_bounds(box.lowest)
-        check_interval(box, self.discrepancy)
+        box = self._boxes.get(dtype)
+        if box is None:
+            box = read_bounds(self.bounds, n, DTYPES[dtype])
+            self.rules.check_bounds(box.lowest)
+            check_interval(box, self.discrepancy)
+            if are_numbers(self.bounds):
+                self._boxes[dtype] = box
         return box
 
     def takes_loops(self, z: Tensor) -> bool:
         """Whether compiled loops take these outputs, as the path asks."""
-        compiled = is_compiled(z, self.discrepancy) and self.path != "tensor"
+        compiled = self._has_loops and fits_loops(z)
         if self.path == "compiled" and not compiled:
             raise InputError(
                 "path='compiled' takes float32 or float64 on the CPU, and a discrepancy by its name; z is "
@@ -126,23 +160,14 @@ class Asked(NamedTuple):
         box = read_bounds(self.bounds, 2, np.float64)
         return box.lowest, box.highest
 
-    def bind(self, n: int) -> System:
+    def bind(self, n: int, given: Given) -> System:
         """The constraints, bound to a batch of n outputs."""
-        rules, groups, targets, features, weights = self[:5]
+        groups, targets, features, weights = given
         if targets is not None:
             targets = read_targets(targets, n)
         if weights is not None:
             weights = read_weights(weights, n)
-        system = bind(
-            rules,
-            n,
-            groups=groups,
-            targets=targets,
-            features=features,
-            weights=weights,
-            levels=self.levels,
-            in_parts=not (rules.about_decisions or self.simplex or isinstance(self.discrepancy, Conic)),
-        )
+        system = bind(self.rules, n, groups, targets, features, weights, self.levels, in_parts=self._takes_parts)
         if self.absent == "raise":
             self.refuse_absent(system)
         return system

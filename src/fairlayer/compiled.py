@@ -120,6 +120,7 @@ class _Linked(CPUDispatcher):
 
     def add_overload(self, cres: Any) -> None:
         """Note what was compiled or loaded."""
+        cres.library._reload_init.update(cres.reload_init)  # what was loaded forgot what its callers have to load
         if not self.targetoptions["_nrt"]:
             self._check_borrowed(cres)
         if self.targetoptions.get("no_cpython_wrapper"):
@@ -290,6 +291,7 @@ def compiled(
     inner: bool = False,
     small: bool = False,
     borrows: bool = False,
+    brief: bool = False,
     later: str | None = None,
 ) -> Any:
     """Compile at the first call; run without the interpreter's lock.
@@ -302,16 +304,26 @@ def compiled(
     returns: "bool", "int", "float" or "None".
     borrows: neither makes nor returns an array, nor calls what returns one: references to those it is given need not be
     counted, which may take longer than what it does with them.
+    brief: takes so little time that it keeps the interpreter's lock: to give it back and take it again takes longer.
     inline: becomes part of the source of whoever calls it, and is compiled with it: for what has one caller, or a few
     lines.
     """
     if function is None:
-        return partial(compiled, reorder=reorder, inline=inline, inner=inner, small=small, borrows=borrows, later=later)
+        return partial(
+            compiled,
+            reorder=reorder,
+            inline=inline,
+            inner=inner,
+            small=small,
+            borrows=borrows,
+            brief=brief,
+            later=later,
+        )
     if inline:
         return numba.njit(inline="always", error_model="numpy")(function)
     options: Any = {
         "nopython": True,
-        "nogil": True,
+        "nogil": not brief,
         "error_model": "numpy",
         "boundscheck": None,
         "no_cfunc_wrapper": True,
@@ -320,6 +332,8 @@ def compiled(
     options["_nrt"] = not borrows
     if inner or small:
         options["no_cpython_wrapper"] = True
+    if small:
+        options["forceinline"] = True
     dispatcher: Any = (_Linked if small else _Later if later else _Apart)(function, targetoptions=options)
     if later:
         dispatcher.returns = _RETURNS[later]

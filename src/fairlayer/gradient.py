@@ -43,13 +43,8 @@ _NO_DOUBLE_BACKWARD = (
 )
 
 
-class Solved(NamedTuple):
-    """A solved projection: all that its derivative needs, and not the output, which holds this."""
-
-    task: Task
-    nu: np.ndarray
-    shift: np.ndarray
-    slopes: np.ndarray
+# A solved projection: all that its derivative needs, nu, shift and slopes, and not the output, which holds this.
+Solved = tuple[Task, np.ndarray, np.ndarray, np.ndarray]
 
 
 def attach_gradient(z: Tensor, task: Task, result: Result, excess: float) -> Tensor:
@@ -90,21 +85,21 @@ class _Projection(torch.autograd.Function):
     def forward(ctx: Any, task: Task, result: Result, z: Tensor, *others: Tensor | None) -> Tensor:
         ctx.save_for_backward(z)
         # The output holds ctx. Were ctx to hold the output, only the garbage collector would free either of them.
-        ctx.solved = Solved(task, result.nu, result.shift, result.slopes)
+        ctx.solved = task, result.nu, result.shift, result.slopes
         return result.value
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         solved: Solved = ctx.solved
-        (z,) = ctx.saved_tensors  # which refuses one that was overwritten
+        (z,), task = ctx.saved_tensors, solved[0]  # which refuses one that was overwritten
         needed, again = ctx.needs_input_grad[2:], torch.is_grad_enabled()
-        if again and solved.task.ranks is not None:
+        if again and task.ranks is not None:
             raise RuntimeError(_NO_DOUBLE_BACKWARD)
-        if solved.task.compiled and len(needed) == 1 and not again:
+        if task.compiled and len(needed) == 1 and not again:
             return None, None, _compiled_gradient(solved, gradient)
-        if again and not solved.task.discrepancy.piecewise_linear:
+        if again and not task.discrepancy.piecewise_linear:
             raise RuntimeError(
-                f"Double backward through the {solved.task.discrepancy.name!r} discrepancy is not available: "
+                f"Double backward through the {task.discrepancy.name!r} discrepancy is not available: "
                 "its second derivatives are not implemented. Use create_graph=False, or discrepancy='squared'."
             )
         gradients = _tensor_gradients(solved, z.detach(), gradient, (*needed, *[False] * 5)[:6])
@@ -131,12 +126,12 @@ def _compiled_gradient(solved: Solved, gradient: Tensor) -> Tensor:
         system.cell,
         system.weights,
         *sides,
+        nu,
         shift,
         slopes,
-        system.rows,
-        nu,
         z.dtype == torch.float32,
         out,
+        *system.rows,
     )
     pulled = torch.from_numpy(out)
     return pulled if kind != ODDS else pulled.to(z.dtype)

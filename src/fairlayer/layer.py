@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fairlayer.asked import Absent, Infeasible, Path, Surrogate
-from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.asked import Absent, Asked, Infeasible, Path, Surrogate
 from fairlayer.binding.process_group import Group
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
 from fairlayer.graph import fits_graph, number_of, project_in_graph
-from fairlayer.projection import project
+from fairlayer.projection import answer
 from fairlayer.solution import Solution
 from fairlayer.solve.conic import Conic
 from fairlayer.solve.discrepancy import Discrepancy
+
+
+class _Asked:
+    """An argument of the layer. One that is set anew is read and checked, and holds from the next batch on."""
+
+    def __set_name__(self, layer: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, layer: Any, kind: type | None = None) -> Any:
+        return self if layer is None else getattr(layer.__dict__["_asked"], self.name)
+
+    def __set__(self, layer: Any, value: Any) -> None:
+        layer.__dict__["_asked"] = replace(layer.__dict__["_asked"], **{self.name: value})
 
 
 class FairLayer(nn.Module):
@@ -31,6 +44,18 @@ class FairLayer(nn.Module):
     Gradients are those of the sum of the ranks' losses. confidence: in evaluation mode only, as a batch of training is
     not what a promise about the population is made of.
     """
+
+    rules: Any = _Asked()  # the constraints, a ConstraintSet
+    bounds: Any = _Asked()
+    discrepancy: Any = _Asked()
+    levels: Any = _Asked()
+    absent: Any = _Asked()
+    infeasible: Any = _Asked()
+    path: Any = _Asked()
+    surrogate: Any = _Asked()
+    temperature: Any = _Asked()
+    process_group: Any = _Asked()
+    simplex: Any = _Asked()
 
     def __init__(
         self,
@@ -50,18 +75,11 @@ class FairLayer(nn.Module):
     ):
         super().__init__()
         self.solution: Solution | None = None
-        self.rules = ConstraintSet(constraints)
-        self.bounds = bounds
-        self.discrepancy = discrepancy
-        self.levels = levels
-        self.absent: Absent = absent
-        self.infeasible: Infeasible = infeasible
-        self.path: Path = path
-        self.surrogate: Surrogate = surrogate
-        self.temperature = temperature
-        self.process_group: Group = process_group
+        self._asked = Asked(
+            constraints, bounds, discrepancy, levels, absent, infeasible, path, surrogate, temperature, process_group,
+            simplex,
+        )  # fmt: skip
         self.confidence = confidence
-        self.simplex = simplex
         self._number = number_of(self)
 
     def forward(
@@ -70,35 +88,20 @@ class FairLayer(nn.Module):
         """Project one batch: z of shape (n,) or (n, d), and what the constraints look at."""
         if torch.compiler.is_compiling() and self._fits_graph(z, groups, targets, features, weights):
             return project_in_graph(self._number, z, groups, targets, weights)
-        solution = project(
-            z,
-            groups,
-            self.rules,
-            self.bounds,
-            targets,
-            features,
-            weights,
-            self.discrepancy,
-            levels=self.levels,
-            absent=self.absent,
-            infeasible=self.infeasible,
-            path=self.path,
-            surrogate=self.surrogate,
-            temperature=self.temperature,
-            process_group=self.process_group,
-            confidence=None if self.training else self.confidence,
-            simplex=self.simplex,
-        )
+        asked = self._asked
+        given = asked.given(groups, targets, features, weights)
+        solution = answer(z, asked, given, None if self.training else self.confidence)
+        value = solution.value
         try:  # costs nothing where z is what it should be
-            value = solution.value.detach()
+            solution.value = value.detach()
         except AttributeError:
             raise InputError(
                 f"z is a {type(z).__name__}, and a layer takes tensors: pass torch.from_numpy(z), or use "
                 "fairlayer.project, which takes arrays."
             ) from None
         # Past nn.Module's own bookkeeping of attributes, which takes longer than a small solve.
-        self.__dict__["solution"] = Solution(value, solution.facts, solution.margin)
-        return solution.value
+        self.__dict__["solution"] = solution
+        return value
 
     def extra_repr(self) -> str:
         """Constraints and bounds."""

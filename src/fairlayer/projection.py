@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy
-from fairlayer.asked import DTYPES, Absent, Asked, Infeasible, Path, Surrogate, read_targets, read_weights
+from fairlayer.asked import DTYPES, Absent, Asked, Given, Infeasible, Path, Surrogate, read_targets, read_weights
 from fairlayer.binding.bounds import Box, read_bounds
 from fairlayer.binding.cells import assign_cells
 from fairlayer.binding.constraint_set import ConstraintSet
@@ -28,7 +28,6 @@ from fairlayer.classes import check_probabilities, project_classes
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.decisions.project import project_decisions
-from fairlayer.decisions.surrogate import check_surrogate
 from fairlayer.eager import eager
 from fairlayer.errors import InputError
 from fairlayer.gaps import bind_batch
@@ -41,9 +40,9 @@ from fairlayer.gradient import (
 )
 from fairlayer.margin import settle
 from fairlayer.solution import Facts, JointFacts, ProblemFacts, Solution, Status
-from fairlayer.solve import Task, is_compiled, solve
+from fairlayer.solve import Task, solve
 from fairlayer.solve.conic import Conic
-from fairlayer.solve.discrepancy import Discrepancy, find_discrepancy, has_loops
+from fairlayer.solve.discrepancy import Discrepancy, has_loops
 from fairlayer.solve.exact import exact_statistics
 from fairlayer.solve.gathering import gather
 from fairlayer.solve.opening import Whole, open_batch
@@ -51,7 +50,6 @@ from fairlayer.solve.part import Part, per_sample, shared_settings
 from fairlayer.solve.ranks import solve_ranks
 
 
-@eager
 def project(
     z: Any,  # (n,) or (n, d); (B, n) with Affine alone; tensor or numpy array
     groups: Any = None,
@@ -98,98 +96,90 @@ def project(
     The value has z's type, dtype, device and shape; gradients flow to z, targets, tolerances and bounds (of an output
     that had to be relaxed, to z alone).
     """
-    rules = constraints if isinstance(constraints, ConstraintSet) else ConstraintSet(constraints)
-    if rules.needs_targets is None:  # whoever has them passes them; what nobody looks at must not slow the rest
-        targets = None
-    if not rules.needs_features:
-        features = None
-    if surrogate is not None or rules.about_decisions:
-        check_surrogate(surrogate, temperature)
-    kind = discrepancy if isinstance(discrepancy, Conic) else find_discrepancy(discrepancy)
-    ranks = None if process_group is None else find_ranks(process_group)
     asked = Asked(
-        rules, groups, targets, features, weights, absent, infeasible, path, bounds, kind, levels, surrogate,
-        temperature, ranks, simplex,
+        constraints, bounds, discrepancy, levels, absent, infeasible, path, surrogate, temperature, process_group,
+        simplex,
     )  # fmt: skip
-    if confidence is not None:
-        return _settled(z, asked, confidence)
-    return _project(z, asked) if isinstance(z, Tensor) else _answer(z, asked)
+    return answer(z, asked, asked.given(groups, targets, features, weights), confidence)
 
 
-def _answer(z: Any, asked: Asked) -> Solution:
+@eager
+def answer(z: Any, asked: Asked, given: Given, confidence: float | None = None) -> Solution:
     """Project tensors as they are, and arrays by way of tensors."""
+    if confidence is not None:
+        return _settled(z, asked, given, confidence)
     if isinstance(z, Tensor):
-        return _project(z, asked)
+        return _project(z, asked, given)
     array = as_numpy(z, "z")
     if array.dtype not in (np.float16, np.float32, np.float64):
         raise InputError(f"z must hold floats; got an array of {array.dtype}.")
     tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))  # PyTorch has no read-only tensors
     with torch.no_grad():  # an array carries no gradient
-        solution = _project(tensor, asked)
+        solution = _project(tensor, asked, given)
     solution.value = solution.value.numpy()
     return solution
 
 
-def _settled(z: Any, asked: Asked, confidence: float) -> Solution:
+def _settled(z: Any, asked: Asked, given: Given, confidence: float) -> Solution:
     """Project onto constraints so tight that the population keeps the stated ones."""
     z = z if isinstance(z, Tensor) else as_numpy(z, "z")
-    if asked.rules.matrices or asked.ranks is not None:
+    rules, targets = asked.rules, given.targets
+    if rules.matrices or find_ranks(asked.process_group) is not None:
         raise InputError("confidence is about groups of samples in one process: leave it out.")
     if asked.simplex or (np.ndim(z) == 2 and z.shape[1] != 1):
         raise InputError("confidence is about one output per sample: leave it out for outputs of several columns.")
-    rules, targets = asked.rules, asked.targets
     n = z.numel() if isinstance(z, Tensor) else np.size(z)
-    system = bind_batch(rules, n, asked.groups, targets, asked.features, asked.weights, asked.levels)
-    span = asked.span()
-    return settle(rules, confidence, system, targets, span, lambda tight: _answer(z, asked._replace(rules=tight)))
+    system = bind_batch(rules, n, *given, asked.levels)
+    return settle(rules, confidence, system, targets, asked.span(), lambda tight: answer(z, asked.of(tight), given))
 
 
-def _project(z: Tensor, asked: Asked) -> Solution:
+def _project(z: Tensor, asked: Asked, given: Given) -> Solution:
     """Project outputs of any shape."""
-    if asked.ranks is not None:
-        return _project_share(z, asked, asked.ranks)
-    asked.check(z)
+    ranks = None if asked.process_group is None else find_ranks(asked.process_group)
+    if ranks is not None:
+        return _project_share(z, asked, given, ranks)
+    asked.check(z, given)
     rules = asked.rules
     if z.ndim == 1:
         if rules.only_matrices and all(constraint.problems is None for constraint in rules.matrices):
-            return _project_each(z[None], asked).problem(0)
-        return _project_one(z, asked)
+            return _project_each(z[None], asked, given).problem(0)
+        return _project_one(z, asked, given)
     # One column is a batch of problems only where each has one output.
     if rules.only_matrices and (z.shape[1] != 1 or rules.matrices[0].A.shape[-1] == 1):
-        return _project_each(z, asked)
+        return _project_each(z, asked, given)
     if asked.simplex:
-        system = asked.bind(len(z))
+        system = asked.bind(len(z), given)
         return project_classes(z, system, asked.discrepancy) if len(z) else _nothing(z, system)
     if z.shape[1] != 1:
-        return _project_columns(z, asked)
-    solution = _project(z.reshape(-1), asked)
+        return _project_columns(z, asked, given)
+    solution = _project(z.reshape(-1), asked, given)
     solution.value = solution.value.reshape(z.shape)
     return solution
 
 
-def _project_columns(z: Tensor, asked: Asked) -> Solution:
+def _project_columns(z: Tensor, asked: Asked, given: Given) -> Solution:
     """Project independent outputs, z of shape (n, d): one problem per column, with the same groups."""
-    targets, d = asked.targets, z.shape[1]
-    each = [asked] * d
+    targets, d = given.targets, z.shape[1]
+    each = [given] * d
     if targets is not None and np.ndim(targets) == 2 and targets.shape[1] != 1:
         if tuple(targets.shape) != tuple(z.shape):
             raise InputError(
                 f"targets has shape {tuple(targets.shape)} for z of {tuple(z.shape)}: pass (n,) or (n, d)."
             )
-        each = [asked._replace(targets=targets[:, j]) for j in range(d)]
-    solutions = [_project_one(z[:, j], each[j]) for j in range(d)]
+        each = [given._replace(targets=targets[:, j]) for j in range(d)]
+    solutions = [_project_one(z[:, j], asked, each[j]) for j in range(d)]
     if not solutions:
         raise InputError(f"z has shape {tuple(z.shape)}: pass at least one column.")
     value = torch.stack([solution.value for solution in solutions], dim=1)
     return Solution(value, JointFacts([solution.facts for solution in solutions], "output"))  # type: ignore[misc]
 
 
-def _project_one(z: Tensor, asked: Asked) -> Solution:
+def _project_one(z: Tensor, asked: Asked, given: Given) -> Solution:
     """Project one batch, z of shape (n,)."""
     n = z.shape[0]
     box = asked.box(n, z.dtype)
     compiled = asked.takes_loops(z)
-    system = asked.bind(n)
+    system = asked.bind(n, given)
     return _project_bound(z, system, box, asked, compiled) if n else _nothing(z, system)
 
 
@@ -215,12 +205,17 @@ def _nothing(z: Tensor, system: System) -> Solution:
     return Solution(z.clone(), Facts(system.view, nothing, nothing, nothing[:0]))
 
 
-def _project_share(z: Tensor, asked: Asked, ranks: Ranks) -> Solution:
+def _project_share(z: Tensor, asked: Asked, given: Given, ranks: Ranks) -> Solution:
     """Project the samples of this rank, which with those of all others are one batch."""
-    rules, groups, targets, features, weights = asked[:5]
+    rules, (groups, targets, features, weights) = asked.rules, given
 
     def read() -> Part:
-        asked.check(z)
+        asked.check(z, given)
+        if not asked.simplex and z.ndim == 2 and z.shape[1] != 1:
+            raise InputError(
+                f"z has shape {tuple(z.shape)}: over a process group, project each column by itself, z[:, j], or class "
+                "probabilities with simplex=True."
+            )
         if asked.simplex:
             exact = np.ascontiguousarray(as_numpy(z.detach().double()))
             check_probabilities(exact, asked.discrepancy.name, torch.finfo(z.dtype).eps / 2)
@@ -299,9 +294,7 @@ def _project_gathered(z: Tensor, ranks: Ranks, asked: Asked, whole: Whole) -> So
     if not sum(whole.counts):
         return _nothing(z, batch.system)
     everyones = batch.z.requires_grad_(z.requires_grad and torch.is_grad_enabled())
-    solution = _project_bound(
-        everyones, batch.system, batch.box, asked._replace(rules=whole.rules), whole.part.compiled
-    )
+    solution = _project_bound(everyones, batch.system, batch.box, asked.of(whole.rules), whole.part.compiled)
     flat = z if asked.simplex else z.reshape(-1)
     together = WholeBatch(everyones, solution.value, batch, ranks, whole.counts)
     solution.value = attach_share(flat, together).reshape(z.shape)
@@ -319,9 +312,9 @@ def _project_conic(z: Tensor, asked: Asked, system: System, box: Box) -> Solutio
     return Solution(value, Facts(system.view, statistics, None, missed, status=Status.APPROXIMATE))
 
 
-def _project_each(z: Tensor, asked: Asked) -> Solution:
+def _project_each(z: Tensor, asked: Asked, given: Given) -> Solution:
     """Project a batch of independent problems, z of shape (B, n)."""
-    (B, n), rules, weights = z.shape, asked.rules, asked.weights
+    (B, n), rules, weights = z.shape, asked.rules, given.weights
     for constraint in rules.matrices:
         if constraint.problems not in (None, B):
             raise InputError(f"A holds {constraint.problems} problems, z holds {B}: their numbers must agree.")
@@ -334,10 +327,10 @@ def _project_each(z: Tensor, asked: Asked) -> Solution:
             raise InputError("weights has zeros: Affine rows need a positive weight for every output.")
 
     def alone(b: int) -> Solution:
-        problem = ConstraintSet([constraint.problem(b) for constraint in rules.matrices])
-        return _project_one(z[b], asked._replace(rules=problem, weights=weights))
+        problem = asked.of(ConstraintSet([constraint.problem(b) for constraint in rules.matrices]))
+        return _project_one(z[b], problem, given._replace(weights=weights))
 
-    together = is_compiled(z, asked.discrepancy) and asked.discrepancy.piecewise_linear and asked.path != "tensor"
+    together = asked.takes_loops(z) and asked.discrepancy.piecewise_linear
     if together and z.numel() > 0 and not box.wants_gradient and not rules.wants_gradient:
         value, ends = project_batch(z, stacked(rules.matrices, box, weights))
         closer = {}

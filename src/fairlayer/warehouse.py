@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -31,6 +32,7 @@ Quote = Literal['"', "`"] | None
 _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
+@dataclass(eq=False, repr=False)
 class CellShifts:
     """What a projection does to each cell: y = clip(score - shift, lo, hi). As a table, and in SQL.
 
@@ -38,20 +40,12 @@ class CellShifts:
     still asking.
     """
 
-    def __init__(
-        self,
-        labels: Mapping[str, list[Any]],
-        shift: np.ndarray,
-        lo: float,
-        hi: float,
-        quote: Quote = None,
-        facts: Facts | None = None,
-    ):
-        self.labels = labels
-        self.shift = shift
-        self.lo, self.hi = lo, hi
-        self.quote = quote
-        self.facts = facts
+    labels: Mapping[str, list[Any]]
+    shift: np.ndarray
+    lo: float
+    hi: float
+    quote: Quote = None
+    facts: Facts | None = None
 
     @property
     def status(self) -> Status:
@@ -120,28 +114,26 @@ def project_sums(
     _check(rules)
     box = read_bounds(bounds, 1, np.float64)
     rules.check_bounds(box.lowest)
-    attributes = {name: np.array([_label(value) for value in values], dtype=object) for name, values in labels.items()}
+    attributes = {
+        name: np.array(["missing" if value is None else str(value) for value in values], dtype=object)
+        for name, values in labels.items()
+    }
     system = bind(rules, len(counts[COUNT]), groups=attributes, weights=counts[COUNT])
     passes = _QueryPasses(labels, counts, np.asarray(system.cell), len(system.weight), sums, quote)
     found = project_passes(passes, system, bounds)
     return CellShifts(labels, found.shift[passes.cell], found.lo, found.hi, quote, found.facts)
 
 
+@dataclass(eq=False)
 class _QueryPasses:
     """Passes that a database makes. A cell of the solver may be several rows of the table of cells."""
 
-    def __init__(
-        self,
-        labels: Mapping[str, list[Any]],
-        counts: Mapping[str, np.ndarray],
-        cell: np.ndarray,
-        cells: int,
-        ask: Callable[[CellShifts], Any],
-        quote: Quote,
-    ):
-        self.labels, self.counts, self.cell, self.cells = labels, counts, cell, cells
-        self.ask, self.quote = ask, quote
-        self.place = {key: row for row, key in enumerate(zip(*labels.values(), strict=True))}
+    labels: Mapping[str, list[Any]]
+    counts: Mapping[str, np.ndarray]
+    cell: np.ndarray
+    cells: int
+    ask: Callable[[CellShifts], Any]
+    quote: Quote
 
     def extent(self) -> tuple[float, float]:
         """The least and the greatest score."""
@@ -168,15 +160,16 @@ class _QueryPasses:
         missing = [name for name in (*self.labels, *_SUMS) if name not in columns]
         if missing:
             raise InputError(f"sums must return a column {missing[0]!r}; it returned {list(columns)}.")
+        place = {key: row for row, key in enumerate(zip(*self.labels.values(), strict=True))}
         keys = list(zip(*(map(_plain, columns[name]) for name in self.labels), strict=True))
-        if sorted(map(repr, keys)) != sorted(map(repr, self.place)):
-            odd = next(iter({*keys} ^ {*self.place}), keys[:1])
+        if sorted(map(repr, keys)) != sorted(map(repr, place)):
+            odd = next(iter({*keys} ^ {*place}), keys[:1])
             raise InputError(
                 f"sums must return one row for each row of cells; they differ in {odd!r}. Group by the same columns, "
                 "of a table that does not change meanwhile."
             )
         order = np.empty(len(keys), dtype=np.int64)
-        order[[self.place[key] for key in keys]] = np.arange(len(keys))
+        order[[place[key] for key in keys]] = np.arange(len(keys))
         return {name: _numbers(columns[name], name)[order] for name in (*_SUMS, ERROR) if name in columns}
 
 
@@ -225,10 +218,6 @@ def _plain(value: Any) -> Any:
     """A label as Python has it; None where it is missing."""
     value = value.item() if isinstance(value, np.generic) else value
     return None if is_missing(value) else value
-
-
-def _label(value: Any) -> Any:
-    return "missing" if value is None else str(value)
 
 
 def _column(name: str, quote: Quote) -> str:

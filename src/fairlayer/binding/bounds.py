@@ -64,6 +64,11 @@ class Box:
         return (lo[0] if len(lo) == 1 else lo), (hi[0] if len(hi) == 1 else hi)
 
 
+def are_numbers(bounds: Any) -> bool:
+    """Whether bounds are the same for every batch: no arrays or tensors, whose numbers may change."""
+    return bounds is None or (type(bounds) is tuple and all(type(side) in _NUMBERS for side in bounds))
+
+
 def read_bounds(bounds: Any, n: int, dtype: np.dtype[Any] | type | torch.dtype) -> Box:
     """Read (lo, hi); either may be None. Rounded inwards, so that the stated bounds hold in exact arithmetic.
 

@@ -9,7 +9,7 @@ that occur are numbered, by a hash. Combinations of many columns are nearly all 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -37,7 +37,14 @@ class Levels(NamedTuple):
 
     labels: tuple[tuple[Label, ...], ...]  # of each column, in the order of its digits
     digits: bytes | None  # (k, G) int64, of cells that are not the full grid of digits
+    kinds: tuple[tuple[type, ...], ...] = ()  # types of the labels: 0, 0.0 and False are equal, but differ
     facets: tuple[Facet, ...] = ()  # where cells are made of parts: what is said of columns is said facet by facet
+
+    @classmethod
+    def of(cls, labels: Iterable[Sequence[Label]], digits: bytes | None = None) -> Levels:
+        """Levels of these labels, and of cells with these digits."""
+        own = tuple(map(tuple, labels))
+        return cls(own, digits, tuple(tuple(map(type, column)) for column in own))
 
     def digit_table(self) -> np.ndarray:
         """(G, k): the digit of each column in each cell."""
@@ -81,18 +88,20 @@ def assign_cells(
     uses: columns that must be in one facet; without it all of them are, and every cell is a part of its own.
     """
     if not columns or n == 0:
-        labels = tuple(column.labels or () for column in columns)
-        return _finish(np.zeros(n, dtype=np.int32), np.full(int(not columns), float(n)), Levels(labels, b""), weights)
+        levels = Levels.of([column.labels or () for column in columns], b"")
+        return _finish(np.zeros(n, dtype=np.int32), np.full(int(not columns), float(n)), levels, weights)
     # As a rule the first samples have all labels that there are; whether they have is seen while cells are numbered.
     for seen in (min(n, _GLANCE), n):
-        ranges, size = [], 1.0
+        ranges, size, plain = [], 1, True
         for column in columns:
             if type(column.values) is torch.Tensor:
                 return _on_device(columns, weights)
             known = column.labels
             start, last = (0, len(known) - 1) if known is not None else value_range(column.values, seen)
-            ranges.append((start, last - start + 1))
-            size *= last - start + 1
+            width = last - start + 1
+            ranges.append((start, width))
+            size *= width
+            plain = plain and width <= 2 and known is None  # both its ends occur
         if size > MOST_DIRECT:
             facets = [] if uses is None else _facets(uses(), [width for _, width in ranges])
             if len(facets) > 1:
@@ -100,12 +109,9 @@ def assign_cells(
             continue
         index = np.zeros(n, dtype=np.int32)
         if _add_columns(columns, ranges, index):
-            count = count_cells(index, int(size))
-            labels = tuple([
-                column.labels if column.labels is not None else _range_labels(j, ranges, count)
-                for j, column in enumerate(columns)
-            ])  # fmt: skip
-            return _finish(index, count, Levels(labels, None), weights)
+            count = counted(index, size)
+            spans = ranges if plain else [_span(column, j, ranges, count) for j, column in enumerate(columns)]
+            return _finish(index, count, _full_grid(tuple(spans)), weights)
     if size > _MOST_CODES:
         columns = _narrowed(columns)
         ranges = [(0, len(column.labels or ())) for column in columns]
@@ -113,7 +119,7 @@ def assign_cells(
     _add_columns(columns, ranges, code)
     index, some = _numbered(code, size)
     found = np.stack([column.values[some] for column in columns])
-    return _finish(index, count_cells(index, len(some)), _renumber(columns, found), weights)
+    return _finish(index, counted(index, len(some)), _renumber(columns, found), weights)
 
 
 def _add_columns(columns: Sequence[Column], ranges: Sequence[tuple[int, int]], code: np.ndarray) -> bool:
@@ -161,8 +167,8 @@ def _in_parts(columns: Sequence[Column], facets: list[tuple[int, ...]], n: int, 
         of_cell[:] = own.cell[some]
         of_cell += begin
         begin += len(own.samples)
-    levels = Levels((), None, tuple(Facet(facet, own.levels) for facet, own in zip(facets, each, strict=True)))
-    return _finish(index, count_cells(index, len(some)), levels, weights)._replace(part=part)
+    levels = Levels((), None, (), tuple(Facet(facet, own.levels) for facet, own in zip(facets, each, strict=True)))
+    return _finish(index, counted(index, len(some)), levels, weights)._replace(part=part)
 
 
 def _numbered(code: np.ndarray, size: float) -> tuple[np.ndarray, np.ndarray]:
@@ -182,18 +188,29 @@ def _narrowed(columns: Sequence[Column]) -> list[Column]:
 
 
 @lru_cache(maxsize=1024)
-def _marked_range(start: int, occurs: bytes) -> tuple[Label, ...]:
-    return tuple(start + v if there else NO_LABEL for v, there in enumerate(occurs))
+def _full_grid(spans: tuple[tuple[Any, Any], ...]) -> Levels:
+    """All combinations. spans: of each column its least integer, and how many from there on occur, or which, a byte
+    each; or its labels, and their types.
+    """
+    labels: list[Sequence[Label]] = []
+    for least, occurs in spans:
+        if isinstance(least, int):
+            each = enumerate(occurs if isinstance(occurs, bytes) else b"\1" * occurs)
+            labels.append([least + v if there else NO_LABEL for v, there in each])
+        else:
+            labels.append(least)
+    return Levels.of(labels)
 
 
-def _range_labels(j: int, ranges: Sequence[tuple[int, int]], count: np.ndarray) -> tuple[Label, ...]:
-    """The integers column j ranges over, those that do not occur marked; its least and greatest always do."""
+def _span(column: Column, j: int, ranges: Sequence[tuple[int, int]], count: np.ndarray) -> tuple[Any, Any]:
+    """What `_full_grid` is told of column j."""
+    if column.labels is not None:
+        return column.labels, tuple(map(type, column.labels))
     start, width = ranges[j]
     if width <= 2:
-        return _marked_range(start, b"\1" * width)
+        return start, width
     others = tuple(axis for axis in range(len(ranges)) if axis != j)
-    occurs = count.reshape([width for _, width in ranges]).sum(axis=others) > 0
-    return _marked_range(start, occurs.tobytes())
+    return start, (count.reshape([width for _, width in ranges]).sum(axis=others) > 0).tobytes()
 
 
 def _renumber(columns: Sequence[Column], found: np.ndarray) -> Levels:
@@ -209,7 +226,7 @@ def _renumber(columns: Sequence[Column], found: np.ndarray) -> Levels:
         own[:], some = _numbered(values - least, float(values.max()) - float(least) + 1.0)
         occurring = values[some].tolist()
         labels.append(tuple(occurring) if known is None else tuple(known[v] for v in occurring))
-    return Levels(tuple(labels), digits.tobytes())
+    return Levels.of(labels, digits.tobytes())
 
 
 def _on_device(columns: Sequence[Column], weights: np.ndarray | None) -> Cells:
@@ -220,6 +237,13 @@ def _on_device(columns: Sequence[Column], weights: np.ndarray | None) -> Cells:
     found, cells = torch.unique(table, dim=0, return_inverse=True)
     count = torch.bincount(cells, minlength=len(found)).cpu().numpy().astype(np.float64)
     return _finish(cells, count, _renumber(columns, found.T.contiguous().cpu().numpy()), weights)
+
+
+def counted(index: np.ndarray, G: int) -> np.ndarray:
+    """(G,) samples of each cell."""
+    count = np.empty(G)
+    count_cells(index, count)
+    return count
 
 
 def _finish(index: Any, count: np.ndarray, levels: Levels, weights: np.ndarray | None) -> Cells:
@@ -234,7 +258,7 @@ def _weigh(index: Any, weights: np.ndarray, G: int) -> np.ndarray:
     return total
 
 
-@compiled
+@compiled(brief=True)
 def value_range(values, seen):
     """The least and the greatest of the first `seen` values."""
     start = last = values[0]
@@ -243,7 +267,7 @@ def value_range(values, seen):
     return start, last
 
 
-@compiled
+@compiled(brief=True)
 def add_column(values, start, width, code):
     """code = code * width + (value - start), sample by sample; whether all values were less than `width` from start."""
     largest = np.uint64(0)  # negative ones are the largest of all
@@ -255,18 +279,16 @@ def add_column(values, start, width, code):
 
 
 @compiled
-def count_cells(index, G):
+def count_cells(index, count):
     """Samples of each cell. Four counters in turn, so that samples of one cell need not wait for each other."""
-    bank, whole = np.zeros((4, G), np.int64), index.size - index.size % 4
+    bank, whole = np.zeros((4, count.size), np.int64), index.size - index.size % 4
     for i in range(0, whole, 4):
         for k in range(4):
             bank[k, np.uint32(index[i + k])] += 1
     for i in range(whole, index.size):
         bank[0, np.uint32(index[i])] += 1
-    count = np.empty(G)
-    for c in range(G):
+    for c in range(count.size):
         count[c] = bank[0, c] + bank[1, c] + bank[2, c] + bank[3, c]
-    return count
 
 
 @compiled

@@ -64,15 +64,16 @@ class ConstraintSet:
 
     def groupings(self, names: tuple[Name, ...]) -> tuple[Groupings, tuple[Name, ...]]:
         """What each constraint compares, given the attributes there are; and which of these are looked at."""
-        if names not in self._groupings:
+        known = self._groupings.get(names)
+        if known is None:
             each = tuple(
                 tuple(constraint.groupings(names)) if constraint.needs_groups else ()  # type: ignore[attr-defined]
                 for constraint in self.constraints
             )
             wanted = {name for groupings in each for grouping in groupings for name in grouping}
             # In the order of the table, in which cells are numbered, whatever order constraints name them in.
-            self._groupings[names] = each, tuple(name for name in names if name in wanted)
-        return self._groupings[names]
+            known = self._groupings[names] = each, tuple(name for name in names if name in wanted)
+        return known
 
     @property
     def wants_gradient(self) -> bool:

@@ -154,9 +154,9 @@ def group_columns(groups: Any) -> dict[Name, Any]:
     if isinstance(groups, torch.Tensor):
         if not is_dense(groups):
             raise InputError("groups is a sparse or meta tensor: pass a dense one that holds its labels.")
-        dimensions = groups.ndim
         if groups.is_cpu and groups.dtype in _WHOLE:
             table = groups.numpy()
+        dimensions = table.ndim
     elif isinstance(groups, Mapping):
         return dict(groups)
     elif isinstance(groups, SoftGroup):
@@ -179,13 +179,13 @@ def group_columns(groups: Any) -> dict[Name, Any]:
 
 def read_column(name: Name, values: Any, n: int, levels: Sequence[Label] | None = None) -> Column | SoftGroup:
     """Turn one attribute into a column of integers."""
-    kind = type(values)
-    if kind is torch.Tensor and values.dtype in _WHOLE and is_dense(values) and levels is None and values.shape == (n,):
-        if not values.is_cpu:
-            return Column(name, values.long())
-        values, kind = values.numpy(), np.ndarray
-    if kind is np.ndarray and values.dtype == _INTEGERS and levels is None and values.shape == (n,):
-        return Column(name, values)
+    if levels is None and getattr(values, "shape", ()) == (n,):
+        if type(values) is torch.Tensor and values.dtype in _WHOLE and is_dense(values):
+            if not values.is_cpu:
+                return Column(name, values.long())
+            values = values.numpy()
+        if type(values) is np.ndarray and values.dtype is _INTEGERS:
+            return Column(name, values)
     if not hasattr(values, "__len__") or isinstance(values, str):
         raise InputError(f"groups[{name!r}] is {values!r}: pass a column, one label per output.")
     if len(values) != n:

@@ -148,14 +148,15 @@ class RowPlan:
     def view(self, present: np.ndarray) -> PresentRows:
         """The rows between statistics that are `present`."""
         key = present.tobytes()
-        if key not in self._views:
+        view = self._views.get(key)
+        if view is None:
             if len(self._views) > 256:
                 self._views.clear()
-            self._views[key] = PresentRows(self, present)
-        return self._views[key]
+            view = self._views[key] = PresentRows(self, present)
+        return view
 
 
-@compiled
+@compiled(brief=True)
 def _means_of_counts(start, statistic, part, weight, value, present):
     """Entries of M that make means of cell sums; False where weights are not whole, and their sums not exact."""
     for c in range(weight.size):

@@ -69,10 +69,10 @@ class SharedLabels:
 
 
 @lru_cache(maxsize=1024)
-def met_labels(labels: Labels, kinds: tuple[tuple[type, ...], ...]) -> tuple[Labels, int]:
-    """The labels that are, and their digest. kinds: their types, as 0, 0.0 and False are equal but differ."""
-    met = tuple(tuple(label for label in column if label is not NO_LABEL) for column in labels)
-    return met, digest_of(repr((met, kinds)))
+def met_labels(levels: Levels) -> tuple[Labels, int]:
+    """The labels that are, and their digest."""
+    met = tuple(tuple(label for label in column if label is not NO_LABEL) for column in levels.labels)
+    return met, digest_of(repr((met, levels.kinds)))
 
 
 def united(tables: tuple[Labels, ...]) -> Labels:
@@ -97,9 +97,9 @@ def shared_levels(labels: Labels, occupied: Callable[[], np.ndarray], exchange: 
     All combinations of labels where these are few; otherwise those that some rank has.
     """
     if math.prod(len(column) for column in labels) <= MOST_DIRECT:
-        return Levels(labels, None)
+        return Levels.of(labels)
     found = np.unique(np.concatenate(exchange(occupied())), axis=0)
-    return Levels(labels, np.ascontiguousarray(found.T, dtype=np.int64).tobytes())
+    return Levels.of(labels, np.ascontiguousarray(found.T, dtype=np.int64).tobytes())
 
 
 def digits_in(levels: Levels, labels: Labels) -> np.ndarray:
@@ -112,9 +112,9 @@ def digits_in(levels: Levels, labels: Labels) -> np.ndarray:
 
 
 @lru_cache(maxsize=256)
-def place_of(levels: Levels, kinds: tuple[tuple[type, ...], ...], shared: Levels) -> np.ndarray | None:
+def place_of(levels: Levels, shared: Levels) -> np.ndarray | None:
     """(G,) the cell of the whole batch that each cell of a rank is; None where it has labels that are not shared."""
-    met, _ = met_labels(levels.labels, kinds)
+    met, _ = met_labels(levels)
     if any(not set(own) <= set(column) for own, column in zip(met, shared.labels, strict=True)):
         return None
     digits, widths = digits_in(levels, shared.labels), [len(column) for column in shared.labels]

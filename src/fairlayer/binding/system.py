@@ -26,7 +26,6 @@ from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
 
-Kinds = tuple[tuple[type, ...] | None, ...]  # types of the labels of each column; None where they are integers
 _NONE = np.empty(0)
 MOST_KEPT = 4096  # parts of a plan that is worth keeping for the next batch
 
@@ -64,7 +63,6 @@ class System(NamedTuple):
 def bind(
     rules: ConstraintSet,
     n: int,
-    *,
     groups: Any = None,
     targets: Any = None,
     features: Any = None,
@@ -76,25 +74,24 @@ def bind(
 
     in_parts: let cells be made of parts, where combinations of labels are many.
     """
-    groupings, columns = read_columns(rules, n, groups=groups, targets=targets, features=features, levels=levels)
+    groupings, columns = read_columns(rules, n, groups, targets, features, levels)
     if rules.matrices or SoftGroup in map(type, columns.values()):  # every sample is its own cell
         index, count = np.arange(n, dtype=np.int32), np.ones(n)
         weight = count if weights is None else weights
         plan = make_plan(rules, groupings, {key: _sample_column(c) for key, c in columns.items()}, n)
     else:
+        keys = tuple(columns)
+        uses = partial(_uses, rules, groupings, keys) if in_parts else None
         each: list[Column] = [*columns.values()]  # type: ignore[list-item]
-        uses = partial(_uses, rules, groupings, tuple(columns)) if in_parts else None
         index, count, weight, levels_met, part = assign_cells(each, n, weights, uses)
-        kinds = tuple([None if c.labels is None else tuple(map(type, c.labels)) for c in each])
         size = int(part[-1].max()) + 1 if part.size else count.size
-        plan = cell_plan(rules, groupings, tuple(columns), levels_met, size, kinds).over(part)
+        plan = cell_plan(rules, groupings, keys, levels_met, size).over(part)
     return bind_plan(plan, rules, index, count, weight, weights, targets)
 
 
 def read_columns(
     rules: ConstraintSet,
     n: int,
-    *,
     groups: Any = None,
     targets: Any = None,
     features: Any = None,
@@ -136,19 +133,18 @@ def make_plan(
     return RowPlan(families, size, rules.matrix_at)
 
 
-def cell_plan(
-    rules: ConstraintSet, groupings: Groupings, keys: tuple[Key, ...], levels: Levels, size: int, kinds: Kinds
-) -> RowPlan:
+def cell_plan(rules: ConstraintSet, groupings: Groupings, keys: tuple[Key, ...], levels: Levels, size: int) -> RowPlan:
     """The plan over `size` cells (or parts) of these levels, kept for the next batch unless there are too many."""
-    if size > MOST_KEPT:
-        return _cell_plan(rules, groupings, keys, levels)
-    return _kept_plan(rules, groupings, keys, levels, kinds)
+    return (_cell_plan if size > MOST_KEPT else _kept_plan)(rules, groupings, keys, levels)
 
 
 def _cell_plan(rules: ConstraintSet, groupings: Groupings, keys: tuple[Key, ...], levels: Levels) -> RowPlan:
     if levels.facets:
         return RowPlan(*_part_families(rules, groupings, keys, levels.facets))
     return make_plan(rules, groupings, *_grid(keys, levels))
+
+
+_kept_plan = lru_cache(maxsize=256)(_cell_plan)
 
 
 def _grid(keys: Sequence[Key], levels: Levels) -> tuple[Grid, int]:
@@ -193,18 +189,6 @@ def _uses(rules: ConstraintSet, groupings: Groupings, keys: tuple[Key, ...]) -> 
         for constraint, own in zip(rules.constraints, groupings, strict=True)
         for grouping in own
     )
-
-
-@lru_cache(maxsize=256)
-def _kept_plan(
-    rules: ConstraintSet,
-    groupings: Groupings,
-    keys: tuple[Key, ...],
-    levels: Levels,
-    kinds: Kinds,
-) -> RowPlan:
-    """The same, kept. kinds: types of labels that are not the integers themselves: 0, 0.0 and False are equal."""
-    return _cell_plan(rules, groupings, keys, levels)
 
 
 def _sample_column(column: Column | SoftGroup) -> GridColumn:

@@ -100,11 +100,12 @@ class GroupConstraint(Constraint):
     @property
     def allowed(self) -> float:
         """The largest gap it allows: its tolerance. Of a ratio, whose gaps are shares of the larger mean, 1 - ratio."""
-        return float(self.tolerance)
+        return 1.0 - self.coefficient if self.comparison == "ratio" else float(self.tolerance)
 
     def allowing(self, gap: float) -> GroupConstraint:
         """The same constraint with another largest gap."""
-        return replace(self, tolerance=gap)
+        changed: dict[str, Any] = {"ratio": 1.0 - gap} if self.comparison == "ratio" else {"tolerance": gap}
+        return replace(self, **changed)
 
     @property
     def coefficient(self) -> float:
@@ -141,6 +142,9 @@ class GroupConstraint(Constraint):
         return groupings
 
 
+del _KINDS["GroupConstraint"]  # which is none by itself
+
+
 def read_tolerance(value: Any) -> Any:
     """A float, or the tensor it is; refuse what is not a single non-negative number."""
     number = value.detach() if isinstance(value, torch.Tensor) else value
@@ -166,7 +170,7 @@ def read_constraint(data: Any) -> Constraint:
 
 
 def _from_words(words: str) -> Constraint:
-    form = f"write a constraint as in Python, such as MeanParity(0.05); there are {', '.join(sorted(_public()))}"
+    form = f"write a constraint as in Python, such as MeanParity(0.05); there are {', '.join(sorted(_KINDS))}"
     try:
         call = ast.parse(words.strip(), mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
@@ -175,19 +179,15 @@ def _from_words(words: str) -> Constraint:
         settings = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError, RecursionError) as error:
         raise InputError(f"{words!r} cannot be read as a constraint ({error}): {form}.") from error
-    if call.func.id not in _public():
+    if call.func.id not in _KINDS:
         raise InputError(f"{words!r} names no constraint: {form}.")
     return _make(call.func.id, arguments, settings)
 
 
-def _public() -> dict[str, type[Constraint]]:
-    return {name: kind for name, kind in _KINDS.items() if kind is not GroupConstraint}
-
-
 def _make(kind: Any, arguments: Sequence[Any], settings: dict[str, Any]) -> Constraint:
-    if not isinstance(kind, str) or kind not in _public():
-        raise InputError(f"there is no constraint {kind!r}; there are {', '.join(sorted(_public()))}.")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise InputError(f"there is no constraint {kind!r}; there are {', '.join(sorted(_KINDS))}.")
     try:
-        return _public()[kind](*arguments, **settings)
+        return _KINDS[kind](*arguments, **settings)
     except TypeError as error:
         raise InputError(f"{kind} cannot be made with {[*arguments]} and {settings}: {error}.") from error

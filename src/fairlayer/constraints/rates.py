@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from fairlayer.constraints.constraint import Comparison, GroupConstraint, Quantity, read_tolerance
@@ -45,15 +45,6 @@ class RateParity(GroupConstraint):
         if not math.isfinite(threshold):
             raise InputError(f"threshold must be one finite number, such as 0.5; got {self.threshold!r}.")
         object.__setattr__(self, "threshold", threshold)
-
-    @property
-    def allowed(self) -> float:
-        """The largest gap of rates; of a ratio, the largest relative gap."""
-        return float(self.tolerance) if self.ratio is None else 1.0 - self.ratio
-
-    def allowing(self, gap: float) -> GroupConstraint:
-        """The same with another largest gap."""
-        return replace(self, tolerance=gap) if self.ratio is None else replace(self, ratio=1.0 - gap)
 
     @property
     def coefficient(self) -> float:

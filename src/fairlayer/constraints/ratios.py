@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fairlayer.constraints.constraint import Comparison, GroupConstraint, Over
@@ -20,23 +20,15 @@ class RatioParity(GroupConstraint):
     negative, or a share of a mean would mean nothing: bounds have a lower end of at least 0.
     """
 
+    tolerance: Any = field(default=0.0, init=False)  # the ratio stands in its place
     ratio: float = 1.0
 
     title: ClassVar[str] = "ratio parity"
     comparison: ClassVar[Comparison] = "ratio"
 
     def __init__(self, ratio: float, over: Over = None, name: str | None = None):
-        for field, value in (("tolerance", 0.0), ("ratio", read_ratio(ratio)), ("over", over), ("name", name)):
-            object.__setattr__(self, field, value)
-
-    @property
-    def allowed(self) -> float:
-        """The largest relative gap."""
-        return 1.0 - self.ratio
-
-    def allowing(self, gap: float) -> GroupConstraint:
-        """The same with another largest relative gap."""
-        return RatioParity(1.0 - gap, self.over, self.name)
+        for setting, value in (("tolerance", 0.0), ("ratio", read_ratio(ratio)), ("over", over), ("name", name)):
+            object.__setattr__(self, setting, value)
 
     @property
     def coefficient(self) -> float:

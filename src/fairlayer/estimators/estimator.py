@@ -30,6 +30,7 @@ from fairlayer.frames import is_frame
 from fairlayer.frozen.freeze import freeze
 from fairlayer.layer import FairLayer
 from fairlayer.plural import plural
+from fairlayer.solve.discrepancy import known_name
 from fairlayer.stream import Stream
 from fairlayer.training import AugmentedLagrangian, Batch, Penalty, Projection, Unconstrained
 
@@ -354,7 +355,8 @@ class FairEstimator(BaseEstimator, ABC):
             raise InputError(
                 "A stream keeps the books of the groups of its samples, which serving='blind' must not see."
             )
-        options = {"discrepancy": layer.discrepancy, "simplex": layer.simplex, **options}
+        kind = known_name(layer.discrepancy) or layer.discrepancy
+        options = {"discrepancy": kind, "simplex": layer.simplex, **options}
         if layer.simplex:
             options.setdefault("classes", [str(name) for name in self.classes_])
         return Stream(layer.rules.constraints, self.bounds_, store=store, name=name, **options)

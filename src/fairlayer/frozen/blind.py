@@ -29,9 +29,9 @@ class OutOfReachError(InputError):
     """No shifts by probabilities of the groups keep the tolerances, or none that are of use."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class TrueGaps:
-    """A sample whose groups are known, and what its outputs must satisfy."""
+    """A sample whose groups are known, and what its outputs must satisfy: in units of the outputs' spread."""
 
     z: np.ndarray  # (n,) raw outputs
     moved: np.ndarray  # (n, K) probabilities, which the shifts are taken over
@@ -41,85 +41,42 @@ class TrueGaps:
     hi: float
     rows: Compared
 
-    @property
-    def allowed(self) -> np.ndarray:
-        """(m,) the tolerance of each row."""
-        return np.array(self.rows.tolerances)
+    def __post_init__(self) -> None:
+        _, plus, minus, relative, _ = self.rows
+        m = len(plus)
+        if m > MOST_ROWS:
+            raise InputError(
+                f"The constraints compare {m} pairs of groups; shifts by probabilities are chosen for at most "
+                f"{MOST_ROWS}: merge rare groups, or compare fewer."
+            )
+        self.spread = float(self.z.std()) or 1.0
+        self.allowed = np.array(self.rows.tolerances)  # (m,)
+        total = self.member.sum(axis=0)
+        self.share = (self.member / np.where(total > 0, total, 1.0)).T  # (K, n): means are share @ y
+        # Gaps are allowed where matrix @ means <= room; row_of: which row each of these limits belongs to.
+        here, first, second = np.arange(m), np.zeros((m, len(total))), np.zeros((m, len(total)))
+        first[here, plus] = 1.0
+        second[here[minus >= 0], minus[minus >= 0]] = 1.0
+        keep = np.where(relative, 1.0 - self.allowed, 1.0)[:, None]  # a share of the larger is the least
+        matrix = np.concatenate([keep * first - second, keep * second - first])
+        present = ((matrix != 0) <= (total > 0)).all(axis=1)  # groups without samples are not compared
+        self.matrix, self.row_of = matrix[present], np.concatenate([here, here])[present]
+        exactly = np.where(relative, 0.0, self.allowed)[self.row_of]
+        roomy = self.allowed[self.row_of] > np.where(relative[self.row_of], CRUMB, CRUMB * self.spread)
+        self.room = exactly - CRUMB * self.spread * roomy
+        self.by_sample = self.matrix @ self.share  # (limits, n)
 
     def outputs(self, nu: np.ndarray) -> np.ndarray:
         """(n,) what the shifts make of the sample."""
         return np.clip(self.z - self.moved @ nu, self.lo, self.hi)
 
-    def limits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """C, d and rows with: gaps are allowed where C (means) <= d; each limit belongs to one of the rows."""
-        _, plus, minus, relative, _ = self.rows
-        m, groups = len(plus), self.member.shape[1]
-        here = np.arange(m)
-        first, second = np.zeros((m, groups)), np.zeros((m, groups))
-        first[here, plus] = 1.0
-        paired = minus >= 0
-        second[here[paired], minus[paired]] = 1.0
-        keep = np.where(relative, 1.0 - self.allowed, 1.0)[:, None]  # a share of the larger is the least
-        room = np.where(relative, 0.0, self.allowed)
-        return (
-            np.concatenate([keep * first - second, keep * second - first]),
-            np.concatenate([room, room]),
-            np.concatenate([here, here]),
-        )
-
-
-def blind_shifts(sample: TrueGaps) -> np.ndarray:
-    """(K,) the shifts; an error where none of them bring the gaps of the true groups within their tolerances."""
-    if len(sample.rows.plus) > MOST_ROWS:
-        raise InputError(
-            f"The constraints compare {len(sample.rows.plus)} pairs of groups; shifts by probabilities are chosen for "
-            f"at most {MOST_ROWS}: merge rare groups, or compare fewer."
-        )
-    spread = float(sample.z.std()) or 1.0
-    search = _Search(sample, spread)
-    tries = [search.descend(start) for start in (np.zeros(sample.moved.shape[1]), search.unclipped())]
-    reached = [nu for nu in tries if search.missed(nu) <= CRUMB]
-    if not reached:
-        best = min(tries, key=search.missed)
-        raise OutOfReachError(_out_of_reach(sample, search.worst(best)))
-    nu = min(reached, key=search.change)
-    if search.change(nu) > 1.0:
-        raise OutOfReachError(
-            "The groups can hardly be told apart by what is known when serving: shifts by their probabilities that "
-            "keep the tolerances would change the outputs more than one and the same output for everybody. Raise the "
-            "tolerances, serve with the groups themselves, or bring inputs that say more about the groups."
-        )
-    return nu
-
-
-def _out_of_reach(sample: TrueGaps, worst: tuple[int, float]) -> str:
-    row, gap = worst
-    return (
-        f"No shifts by probabilities of the groups bring {sample.rows.names[row]} to its tolerance on the sample: at "
-        f"best it is about {gap:.3g}, and {sample.allowed[row]:.3g} is asked for. What is known when serving says too "
-        "little about the groups (where the two are independent, nothing can be moved). Raise the tolerance, serve "
-        "with the groups themselves, or bring inputs that say more about the groups."
-    )
-
-
-class _Search:
-    """The problem in units of the outputs' spread."""
-
-    def __init__(self, sample: TrueGaps, spread: float):
-        self.sample, self.spread, self.n = sample, spread, len(sample.z)
-        total = sample.member.sum(axis=0)
-        self.share = (sample.member / np.where(total > 0, total, 1.0)).T  # (K, n): means are share @ y
-        self.matrix, room, self.row_of = sample.limits()
-        present = ((self.matrix != 0) <= (total > 0)).all(axis=1)  # groups without samples are not compared
-        self.matrix, self.row_of = self.matrix[present], self.row_of[present]
-        roomy = sample.allowed[self.row_of] > np.where(sample.rows.relative[self.row_of], CRUMB, CRUMB * spread)
-        self.room = room[present] - CRUMB * spread * roomy
-        self.by_sample = self.matrix @ self.share  # (limits, n)
+    def means(self, y: np.ndarray) -> np.ndarray:
+        """(K,) what is compared of the groups, at outputs y."""
+        return self.share @ y - self.offset
 
     def gaps(self, nu: np.ndarray) -> np.ndarray:
         """By how much each limit is exceeded, in spreads."""
-        means = self.share @ self.sample.outputs(nu) - self.sample.offset
-        return (self.matrix @ means - self.room) / self.spread
+        return (self.matrix @ self.means(self.outputs(nu)) - self.room) / self.spread
 
     def missed(self, nu: np.ndarray) -> float:
         """By how much the worst limit is exceeded, in spreads."""
@@ -128,26 +85,26 @@ class _Search:
     def worst(self, nu: np.ndarray) -> tuple[int, float]:
         """The row that exceeds its tolerance most, and its gap."""
         row = int(self.row_of[int(self.gaps(nu).argmax())])
-        _, plus, minus, relative, _ = self.sample.rows
-        means = self.share @ self.sample.outputs(nu) - self.sample.offset
+        _, plus, minus, relative, _ = self.rows
+        means = self.means(self.outputs(nu))
         first, second = float(means[plus[row]]), float(means[minus[row]]) if minus[row] >= 0 else 0.0
         gap = abs(first - second)
         return row, gap / max(first, second) if relative[row] and max(first, second) > 0 else gap
 
     def change(self, nu: np.ndarray) -> float:
         """Mean squared change; 1 is that of one output for everybody, the mean."""
-        return float(np.mean((self.sample.outputs(nu) - self.sample.z) ** 2)) / self.spread**2
+        return float(np.mean((self.outputs(nu) - self.z) ** 2)) / self.spread**2
 
     def _change_and_slope(self, nu: np.ndarray) -> tuple[float, np.ndarray]:
-        y = self.sample.outputs(nu)
-        error, free = (y - self.sample.z) / self.spread, self._free(nu)
+        y = self.outputs(nu)
+        error, free = (y - self.z) / self.spread, self._free(nu)
         # A little of nu itself: probabilities add up to 1 in every attribute, so a part of nu may move nobody.
-        slope = -2.0 * (error * free) @ self.sample.moved / (self.n * self.spread) + 2e-9 * nu / self.spread**2
+        slope = -2.0 * (error * free) @ self.moved / (len(self.z) * self.spread) + 2e-9 * nu / self.spread**2
         return float(np.mean(error**2)) + 1e-9 * float(nu @ nu) / self.spread**2, slope
 
     def _free(self, nu: np.ndarray) -> np.ndarray:
-        shifted = self.sample.z - self.sample.moved @ nu
-        return ((shifted > self.sample.lo) & (shifted < self.sample.hi)).astype(np.float64)
+        shifted = self.z - self.moved @ nu
+        return ((shifted > self.lo) & (shifted < self.hi)).astype(np.float64)
 
     def descend(self, start: np.ndarray) -> np.ndarray:
         """The nearest outputs that the method finds from a start; its unknowns are nu / spread, and the slack."""
@@ -158,7 +115,7 @@ class _Search:
 
         def limits_slope(x: np.ndarray) -> np.ndarray:
             free = self._free(x[:-1] * self.spread)
-            by_shift = (self.by_sample * free) @ self.sample.moved
+            by_shift = (self.by_sample * free) @ self.moved
             return np.hstack([by_shift, np.ones((len(self.room), 1))])
 
         x = np.append(np.clip(start / self.spread, -far, far), 0.0)
@@ -186,14 +143,35 @@ class _Search:
 
     def unclipped(self) -> np.ndarray:
         """The least change if there were no bounds and nothing but equal gaps would do: a start, not an answer."""
-        moved = self.sample.moved
-        size = moved.shape[1]
-        slopes = self.by_sample @ moved
-        now = self.matrix @ (self.share @ self.sample.z - self.sample.offset)
+        size = self.moved.shape[1]
+        slopes = self.by_sample @ self.moved
+        now = self.matrix @ self.means(self.z)
         over = now > self.room
         if not over.any():
             return np.zeros(size)
-        curved = moved.T @ moved / self.n + 1e-6 * np.eye(size)
+        curved = self.moved.T @ self.moved / len(self.z) + 1e-6 * np.eye(size)
         system = np.block([[curved, slopes[over].T], [slopes[over], np.zeros((int(over.sum()),) * 2)]])
         wanted = np.concatenate([np.zeros(size), (now - self.room)[over]])
         return np.asarray(np.linalg.lstsq(system, wanted, rcond=None)[0][:size])
+
+
+def blind_shifts(sample: TrueGaps) -> np.ndarray:
+    """(K,) the shifts; an error where none of them bring the gaps of the true groups within their tolerances."""
+    tries = [sample.descend(start) for start in (np.zeros(sample.moved.shape[1]), sample.unclipped())]
+    reached = [nu for nu in tries if sample.missed(nu) <= CRUMB]
+    if not reached:
+        row, gap = sample.worst(min(tries, key=sample.missed))
+        raise OutOfReachError(
+            f"No shifts by probabilities of the groups bring {sample.rows.names[row]} to its tolerance on the sample: "
+            f"at best it is about {gap:.3g}, and {sample.allowed[row]:.3g} is asked for. What is known when serving "
+            "says too little about the groups (where the two are independent, nothing can be moved). Raise the "
+            "tolerance, serve with the groups themselves, or bring inputs that say more about the groups."
+        )
+    nu = min(reached, key=sample.change)
+    if sample.change(nu) > 1.0:
+        raise OutOfReachError(
+            "The groups can hardly be told apart by what is known when serving: shifts by their probabilities that "
+            "keep the tolerances would change the outputs more than one and the same output for everybody. Raise the "
+            "tolerances, serve with the groups themselves, or bring inputs that say more about the groups."
+        )
+    return nu

@@ -42,6 +42,12 @@ def output_range(layer: FairLayer) -> Box:
     return read_bounds(layer.bounds, 1, np.float64).within(*interval_of(find_discrepancy(layer.discrepancy)))
 
 
+def mean_range(box: Box, residual: bool, targets_within: tuple[float, float] | None) -> tuple[float, float]:
+    """Of what a group's mean is taken of: outputs within a box, or what is left of them less the targets."""
+    low, high = (targets_within or (0.0, 0.0)) if residual else (0.0, 0.0)
+    return box.lowest - high, box.highest - low
+
+
 class ShiftSample:
     """A calibration sample, and which groups each of its samples belongs to.
 
@@ -165,11 +171,6 @@ class ShiftSample:
         """Of each mean, so that both sides of every one hold together."""
         return (1.0 - split.confidence) / max(1, len(self.compared.groups) * len(self.ends))
 
-    def _range(self, k: int) -> tuple[float, float]:
-        """Of what is averaged over group k."""
-        box, (low, high) = self.box, self.within or (0.0, 0.0)
-        return (box.lowest - high, box.highest - low) if self.residual[k] else (box.lowest, box.highest)
-
     def _values(self, y: np.ndarray, rows: np.ndarray, k: int, j: int) -> tuple[np.ndarray, np.ndarray]:
         """What is averaged over group k, and how much each sample belongs to it; those that do not are left out.
 
@@ -183,7 +184,7 @@ class ShiftSample:
         return values, self.member[here, k]
 
     def _mean(self, y: np.ndarray, split: Split, k: int, j: int) -> Mean:
-        lo, hi = self._range(k)
+        lo, hi = mean_range(self.box, self.residual[k], self.within)
         delta, n = self._delta(split), len(split.certify_on)
         other, weight = self._values(y, split.fit_on, k, j)
         values, member = self._values(y, split.certify_on, k, j)
@@ -202,7 +203,7 @@ class ShiftSample:
         """What to do where even a fit for equal means cannot be certified."""
         y, pairs = self._outputs(), []
         for j, (_, a, b, relative, tolerance) in product(range(len(self.ends)), list(zip(*self.compared, strict=True))):
-            lo, hi = self._range(a)
+            lo, hi = mean_range(self.box, self.residual[a], self.within)
             groups = [self._values(y, split.certify_on, k, j)[0] if k >= 0 else None for k in (a, b)]
             sides = [(math.inf, 0.25) if one is None else (len(one), _scaled_variance(one, lo, hi)) for one in groups]
             if relative:  # of means that the fit made equal

@@ -98,15 +98,10 @@ class DatasetTable(Table):
             for part in self.ask(blocks.ask, name, sql, query=sql, parameters=known):
                 parts.append(part)
                 if len(parts) > 1 and sum(map(len, parts)) > max(_MOST_PARTS, 2 * len(parts[0])):
-                    parts = [_as_answered(merge().to_arrow_table(), part.schema)]
+                    parts = [merge().to_arrow_table().cast(part.schema)]  # the types that the blocks answer in
             if not parts:
                 raise InputError("The dataset has no rows: there is nothing to compare.")
             return merge().fetchnumpy()
-
-
-def _as_answered(merged: pa.Table, schema: Any) -> pa.Table:
-    """With the types that the blocks answer in."""
-    return merged.cast(schema)
 
 
 def map_blocks(dataset: Any, function: Callable[..., pa.Table], name: str, **known: Any) -> Iterator[pa.Table]:

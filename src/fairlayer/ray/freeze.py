@@ -13,6 +13,7 @@ from fairlayer.errors import InputError
 from fairlayer.frozen.confidence import Certificate, Compared, Mean, interval_of, prefers_bernstein
 from fairlayer.frozen.freeze import check_freeze
 from fairlayer.frozen.frozen import Frozen
+from fairlayer.frozen.shifts import mean_range
 from fairlayer.layer import FairLayer
 from fairlayer.ray.dataset import DatasetTable, add_up
 from fairlayer.ray.project import Bound, Problem, Protected
@@ -63,7 +64,7 @@ def freeze(
     frozen.seen.numpy()[places] = total > 0
     frozen.shifts.numpy()[places] = np.where(total > 0, nu / np.where(total > 0, total, 1.0), 0.0)
     if confidence is not None:
-        frozen.certificate = _Statement(problem, everything, frozen, confidence, targets_within).make()
+        frozen.certificate = _statement(problem, everything, frozen, confidence, targets_within)
     return frozen.eval()
 
 
@@ -76,65 +77,49 @@ class _Moments(NamedTuple):
     variance: np.ndarray
 
 
-class _Statement:
+def _statement(
+    problem: Problem, bound: Bound, frozen: Frozen, confidence: float, targets_within: tuple[float, float] | None
+) -> Certificate:
     """What can be said of the population from rows that had no part in the fit."""
+    plan, compared = bound.system.view.plan, Compared.of(bound.system.view, problem.rules)
+    kinds = sorted(set(plan.residual.tolist()))
+    shift = _shift_of_codes(problem, frozen)
+    found = {(kind, part): _moments(problem, bound, shift, kind, part) for kind in kinds for part in (FIT, CERTIFY)}
+    groups = compared.groups.tolist()
+    delta = (1.0 - confidence) / max(1, len(groups))  # both sides of every mean hold together
+    names = np.array(frozen.group_names(), dtype=object)[frozen.places(plan)]
+    means = {}
+    for k in groups:
+        kind = bool(plan.residual[k])
+        lo, hi = mean_range(problem.box, kind, targets_within)
+        fit, other = found[kind, FIT], found[kind, CERTIFY]
+        spread = float(fit.variance[k]) / (hi - lo) ** 2 if fit.n[k] > 1 else 0.25
+        n, mean = int(other.n[k]), float(other.mean[k])
+        bernstein = prefers_bernstein(n, spread, delta)
+        sides = interval_of(n, mean, float(other.variance[k]) / (hi - lo) ** 2, lo, hi, delta, bernstein)
+        means[k] = Mean(str(names[k]), n, mean, *sides)
+    fitted, kept = (found[kinds[0], part].rows for part in (FIT, CERTIFY))
+    return Certificate(confidence, fitted, kept, compared.bounds(means), tuple(means.values()))
 
-    def __init__(
-        self,
-        problem: Problem,
-        bound: Bound,
-        frozen: Frozen,
-        confidence: float,
-        targets_within: tuple[float, float] | None,
-    ):
-        self.problem, self.bound, self.frozen, self.confidence = problem, bound, frozen, confidence
-        self.view, self.plan = bound.system.view, bound.system.view.plan
-        self.low, self.high = targets_within or (0.0, 0.0)
 
-    def make(self) -> Certificate:
-        """The certificate."""
-        plan, compared = self.plan, Compared.of(self.view, self.problem.rules)
-        kinds = sorted(set(plan.residual.tolist()))
-        found = {(kind, part): self._moments(kind, part) for kind in kinds for part in (FIT, CERTIFY)}
-        groups = compared.groups.tolist()
-        delta = (1.0 - self.confidence) / max(1, len(groups))  # both sides of every mean hold together
-        names = np.array(self.frozen.group_names(), dtype=object)[self.frozen.places(plan)]
-        means = {}
-        for k in groups:
-            kind = bool(plan.residual[k])
-            lo, hi = self._range(kind)
-            fit, other = found[kind, FIT], found[kind, CERTIFY]
-            spread = float(fit.variance[k]) / (hi - lo) ** 2 if fit.n[k] > 1 else 0.25
-            n, mean = int(other.n[k]), float(other.mean[k])
-            bernstein = prefers_bernstein(n, spread, delta)
-            sides = interval_of(n, mean, float(other.variance[k]) / (hi - lo) ** 2, lo, hi, delta, bernstein)
-            means[k] = Mean(str(names[k]), n, mean, *sides)
-        fitted, kept = (found[kinds[0], part].rows for part in (FIT, CERTIFY))
-        return Certificate(self.confidence, fitted, kept, compared.bounds(means), tuple(means.values()))
+def _moments(problem: Problem, bound: Bound, shift: np.ndarray, residual: bool, part: int) -> _Moments:
+    """Means and variances of the outputs, or of what is left of them less the targets, of one part of the rows."""
+    plan, box = bound.system.view.plan, problem.box
+    known = {"shift": shift, "lo": box.lowest, "hi": box.highest, "residual": residual, "part": part}
+    total = [BlockSums(problem.cells.size), BlockSums(problem.cells.size)]
+    name = "moments to certify with" if part == CERTIFY else "moments of the fit"
+    add_up(total, problem.kept, blocks.moments, name, **known)
+    first, second = (sums.regrouped(bound.cell_of_code, len(bound.system.weight)) for sums in total)
+    n = plan.totals(first.rows.astype(np.float64))
+    safe = np.maximum(n, 1.0)
+    mean = plan.totals(first.sums(OUTPUT)[0]) / safe
+    square = plan.totals(second.sums(OUTPUT)[0]) / safe
+    variance = np.maximum(square - mean**2, 0.0) * safe / np.maximum(n - 1.0, 1.0)
+    return _Moments(int(total[0].rows.sum()), n, mean, variance)
 
-    def _range(self, residual: bool) -> tuple[float, float]:
-        box = self.problem.box
-        return (box.lowest - self.high, box.highest - self.low) if residual else (box.lowest, box.highest)
 
-    def _moments(self, residual: bool, part: int) -> _Moments:
-        """Means and variances of the outputs, or of what is left of them less the targets, of one part of the rows."""
-        cells, box = self.problem.cells, self.problem.box
-        known = {"lo": box.lowest, "hi": box.highest, "residual": residual, "part": part}
-        total = [BlockSums(cells.size), BlockSums(cells.size)]
-        name = "moments to certify with" if part == CERTIFY else "moments of the fit"
-        add_up(total, self.problem.kept, blocks.moments, name, shift=self._shift(), **known)
-        size = len(self.bound.system.weight)
-        first, second = (sums.regrouped(self.bound.cell_of_code, size) for sums in total)
-        n = self.plan.totals(first.rows.astype(np.float64))
-        safe = np.maximum(n, 1.0)
-        mean = self.plan.totals(first.sums(OUTPUT)[0]) / safe
-        square = self.plan.totals(second.sums(OUTPUT)[0]) / safe
-        variance = np.maximum(square - mean**2, 0.0) * safe / np.maximum(n - 1.0, 1.0)
-        return _Moments(int(total[0].rows.sum()), n, mean, variance)
-
-    def _shift(self) -> np.ndarray:
-        """The frozen shift of every code."""
-        cells = self.problem.cells
-        groups, features, _ = cells.code.meanings(np.arange(cells.size))
-        codes = self.frozen.encode({name: groups[str(name)] for name in self.frozen.labels}, features, "unshifted")
-        return (self.frozen.membership(codes) @ self.frozen.shifts).numpy()
+def _shift_of_codes(problem: Problem, frozen: Frozen) -> np.ndarray:
+    """The frozen shift of every code."""
+    groups, features, _ = problem.cells.code.meanings(np.arange(problem.cells.size))
+    codes = frozen.encode({name: groups[str(name)] for name in frozen.labels}, features, "unshifted")
+    return (frozen.membership(codes) @ frozen.shifts).numpy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,13 +27,13 @@ from fairlayer.tables.table import Totals
 Protected = str | Sequence[str] | Mapping[str, Sequence[float]]
 
 
+@dataclass(eq=False, repr=False)
 class Projected:
     """A projected dataset, and what is known of it. Its rows are made when they are asked for."""
 
-    def __init__(self, dataset: Any, shifts: Shifts, samples: int):
-        self.dataset = dataset  # with one column more
-        self.shifts = shifts
-        self.samples = samples
+    dataset: Any  # with one column more
+    shifts: Shifts
+    samples: int
 
     @property
     def status(self) -> Status:

@@ -22,7 +22,7 @@ from fairlayer.binding.system import System
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
 from fairlayer.solve.careful import MOST_NUMBERS, Careful, solve_carefully
 from fairlayer.solve.certify import NEARLY, is_tight, scales
-from fairlayer.solve.discrepancy import Discrepancy, check_domain, compiled_kind, has_loops, inner_limits, odds_against
+from fairlayer.solve.discrepancy import Discrepancy, check_domain, compiled_kind, inner_limits, odds_against
 from fairlayer.solve.duality import distances
 from fairlayer.solve.exact import exact_shortfalls, search_grid
 from fairlayer.solve.extremes import cell_extremes
@@ -59,9 +59,9 @@ class Task(NamedTuple):
         return self.box.within(*inner_limits(self.discrepancy, self.z.dtype))
 
 
-def is_compiled(z: Tensor, discrepancy: Discrepancy) -> bool:
-    """Whether compiled loops can take this problem."""
-    return z.is_cpu and z.dtype in (torch.float32, torch.float64) and has_loops(discrepancy)
+def fits_loops(z: Tensor) -> bool:
+    """Whether compiled loops can take these outputs, if they know the discrepancy."""
+    return z.is_cpu and z.dtype in (torch.float32, torch.float64)
 
 
 def solve(task: Task, relax: bool = False) -> tuple[Result, float]:
@@ -109,8 +109,8 @@ def _near(task: Task, result: Result) -> Result:
     A family is aimed inside by what rounding moves the coarsest of its means. Where that is the mean of a light group,
     heavy ones are moved with it; and where outputs are large and moved by little, it is much of the way.
     """
-    coarse = task.z.dtype != torch.float64  # rounding is then most of what rows are aimed inside by
-    if (not len(task.system.weights) and (result.tight or coarse)) or task.discrepancy.name != "squared":
+    coarse = task.z.dtype is not torch.float64  # rounding is then most of what rows are aimed inside by
+    if (not task.system.weights.size and (result.tight or coarse)) or task.discrepancy.name != "squared":
         return result
     y, z = (as_numpy(side).astype(np.float64) for side in (result.value, task.z))
     if is_near(task, result.nu, result.missed, _norm(task, y - z), _norm(task, y)):
@@ -330,4 +330,4 @@ def _refuse(task: Task, result: Result) -> None:
         )
 
 
-__all__ = ["Task", "infeasible", "is_compiled", "is_near", "solve", "statistic_scale"]
+__all__ = ["Task", "fits_loops", "infeasible", "is_near", "solve", "statistic_scale"]

@@ -109,7 +109,7 @@ def _fill_statistics(H, b, nu, q, size):
                 size[k] += abs(part)
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def _enter(rows, q, allowance, ignored, pairs, at):
     """Put the most violated row of all into place `at`: the row's breach, its tolerance, and its family (or -1)."""
     entering, worst, allowed = -1, 1.0, 0.0

@@ -27,7 +27,7 @@ def scales(rows, of_cell):
     return scale
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def _fill_scales(rows, of_part, scale):
     for k in range(scale.size):
         scale[k] = abs(rows.offset[k])
@@ -64,7 +64,7 @@ def memory_size(rows):
     return 3 * rows.offset.size + 2 * (rows.start.size - 1)
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def newton_tolerance(rows, absolute, count, tolerance, memory):
     """Fill `tolerance`, how exactly the solver can hope to meet each statistic.
 
@@ -165,7 +165,7 @@ def _add_up_parts(rows, S, error, high, off):
         off[p] = (off[p] + UNIT * (size[p] + 2.0 * abs(high[p]))) * (1.0 + 1e-9)
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def _bounded_statistics(rows, S, error, high, doubt, memory):
     """Into `high` q = M'S - offset in twice the precision, and into `doubt` a bound on its error.
 
@@ -203,7 +203,7 @@ def shortfalls(rows, S, error, missed):
     shortfalls_in(rows, S, error, missed, np.empty(memory_size(rows)))
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def shortfalls_in(rows, S, error, missed, memory):
     """The same, in memory that is given."""
     K = rows.offset.size

@@ -265,10 +265,10 @@ def find_discrepancy(discrepancy: Any) -> Discrepancy:
 def known_name(discrepancy: Any) -> str | None:
     """The name by which one is found again; None for one that the library does not have."""
     found = find_discrepancy(discrepancy)
-    return found.name if _KNOWN.get(found.name) is found else None
+    return found.name if type(_KNOWN.get(found.name)) is type(found) else None
 
 
-def has_loops(discrepancy: Discrepancy) -> bool:
+def has_loops(discrepancy: Any) -> bool:
     """Whether there are compiled loops for it. A subclass may respond in another way."""
     return type(discrepancy) in _COMPILED
 

@@ -103,7 +103,7 @@ def _aim(solve):
         solve.aim[LOWER, f] = solve.rows.family[LOWER, f] + solve.family[MARGIN, f]
 
 
-@compiled(inner=True, borrows=True)
+@compiled(inline=True)
 def _search(solve):
     """One step of the method: ask for sums again, or have the output written."""
     rows = solve.rows

@@ -44,7 +44,7 @@ def extremes(rows, q, f):
     return greatest, least
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def worst_row(rows, q, f, pairs, at):
     """Put the most violated row of family f into `pairs`; by how much it is violated, negative where it holds."""
     if rows.family[KIND, f] == EACH:

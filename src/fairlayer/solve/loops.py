@@ -219,7 +219,7 @@ def _measure_scattered(samples, S, D, absolute, square):
         square[c] += w * w * y * y
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def measure(kind, samples, S, D, absolute, square):
     """Cell sums of the outputs as they are, of slopes, absolute values and squares."""
     if kind != SQUARED:  # whose outputs are positive
@@ -248,7 +248,7 @@ def _take_scattered(samples, shift, S, D):
         D[c] += w if y == raw else 0.0
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def take_sums(kind, samples, shift, S, D):
     """Cell sums of outputs and slopes at the given shifts; nothing is written per sample."""
     if kind != SQUARED:
@@ -279,7 +279,7 @@ def _write_scattered(samples, shift, out, S, D, error):
         error[c] += w * abs(y)
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def write(kind, samples, shift, out, S, D, error, of_sample):
     """Write the output in its own dtype; cell sums of what was written, with an error bound, and of the slopes.
 
@@ -335,12 +335,22 @@ def solve_loops(
     """
     G, K, F = len(cell_weight), len(rows.offset), rows.family.shape[1]
     ends = np.empty(3 * G + 2 * K + F + 1)  # one array, as every one that compiled code returns takes its time
-    outcome = solve_into(kind, z, cell, weight, count, cell_weight, lo, hi, rows, start, unit, single, out, ends)
+    outcome = _solve_apart(kind, z, cell, weight, count, cell_weight, lo, hi, start, unit, single, out, ends, *rows)
     a, b, c, d, e = K, K + G, K + 2 * G, K + 2 * G + F, 2 * K + 2 * G + F
     return outcome, ends[:a], ends[a:b], ends[b:c], ends[c:d], ends[d:e], ends[e:-1], ends[-1] != 0.0
 
 
 @compiled
+def _solve_apart(
+    kind, z, cell, weight, count, cell_weight, lo, hi, nu, unit, single, out, ends,
+    start, statistic, value, offset, present, first, family, part,
+):  # fmt: skip
+    """`solve_into`, from Python, where rows come array by array: to look a record over takes a microsecond."""
+    rows = Rows(start, statistic, value, offset, present, first, family, part)
+    return solve_into(kind, z, cell, weight, count, cell_weight, lo, hi, rows, nu, unit, single, out, ends)
+
+
+@compiled(inner=True)
 def solve_into(kind, z, cell, weight, count, cell_weight, lo, hi, rows, start, unit, single, out, ends):
     """The same; all but the outcome goes into `ends`, (3 G + 2 K + F + 1,), one after the other."""
     samples = gather(z, cell, weight, lo, hi, count, single)
@@ -361,7 +371,7 @@ def solve_into(kind, z, cell, weight, count, cell_weight, lo, hi, rows, start, u
     return int(solve.search.number[OUTCOME])
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def _put_ends(solve, ends):
     """All that is known at the end of a solve, in the order of `solve_loops`."""
     of_cell = solve.search.cell
@@ -400,13 +410,17 @@ def _pull_back_scattered(gradient, z, cell, weight, lo, hi, shift, slopes, rows,
 
 
 @compiled
-def pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, single, out):
-    """Vector-Jacobian product of the projection, into `out`.
+def pull_back(
+    kind, gradient, z, cell, weight, lo, hi, nu, shift, slopes, single, out,
+    start, statistic, value, offset, present, first, family, part,
+):  # fmt: skip
+    """Vector-Jacobian product of the projection, into `out`. Rows come array by array, as above.
 
     With A the active rows and D the slopes, it is rho_z (g - A'v), v = (A D A')^+ A D g: one pass for the cell sums of
     D g, one small solve, one pass to write. Which samples rest on a bound is decided in their own dtype, as it was when
     the output was written. single: outputs were rounded to float32 in any case.
     """
+    rows = Rows(start, statistic, value, offset, present, first, family, part)
     if kind != SQUARED:
         smooth_pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, single, out)
         return
@@ -417,10 +431,10 @@ def pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, 
     rounded, zero, low, high = out.dtype.type, out.dtype.type(0), lo[0], hi[0]
     bank = np.zeros((4, shift.size))  # four in turn, so that samples of one cell need not wait for each other
     of_sample, free, inside = np.empty(BLOCK), np.empty(BLOCK), np.empty(n, dtype=np.uint8)
-    for first in range(0, n, BLOCK):
-        some, given = z[first : first + BLOCK], gradient[first : first + BLOCK]
-        at, moves = cell[first : first + BLOCK], inside[first : first + BLOCK]
-        _look_up(shift, cell, first, of_sample)
+    for at_sample in range(0, n, BLOCK):
+        some, given = z[at_sample : at_sample + BLOCK], gradient[at_sample : at_sample + BLOCK]
+        at, moves = cell[at_sample : at_sample + BLOCK], inside[at_sample : at_sample + BLOCK]
+        _look_up(shift, cell, at_sample, of_sample)
         for i in range(some.size):
             raw = rounded(some[i] - of_sample[i])
             y = min(max(raw, low), high)
@@ -433,10 +447,10 @@ def pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, 
         for i in range(whole, some.size):
             bank[0, np.uint32(at[i])] += free[i]
     correction = correct(rows, nu, slopes, bank)
-    for first in range(0, n, BLOCK):
-        given, target = gradient[first : first + BLOCK], out[first : first + BLOCK]
-        moves = inside[first : first + BLOCK]
-        _look_up(correction, cell, first, of_sample)
+    for at_sample in range(0, n, BLOCK):
+        given, target = gradient[at_sample : at_sample + BLOCK], out[at_sample : at_sample + BLOCK]
+        moves = inside[at_sample : at_sample + BLOCK]
+        _look_up(correction, cell, at_sample, of_sample)
         for i in range(given.size):
             g = rounded(given[i] - of_sample[i])
             target[i] = g if moves[i] else zero

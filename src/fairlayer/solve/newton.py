@@ -92,7 +92,7 @@ def statistics(rows, sums):
     return q
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def statistics_in(rows, sums, q, memory):
     """The same into q, in memory that is given."""
     for k in range(q.size):
@@ -103,7 +103,7 @@ def statistics_in(rows, sums, q, memory):
             q[rows.statistic[e]] += rows.value[e] * of_part[p]
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def _part_shifts(rows, nu, shift):
     for p in range(shift.size):
         total = 0.0
@@ -142,7 +142,7 @@ def gram(rows, slopes):
     return H
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def _fill_gram(rows, slopes, line, H):
     """The same into H. line: (K,) zeros, and so again at the end."""
     if rows.part.size == 0:
@@ -183,7 +183,7 @@ def _fill_gram_of_parts(rows, slopes, H):
             H[i, k] = both
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def _fill_plain_gram(rows, slopes, line, H):
     """The same of cells that are parts of their own."""
     K, G = rows.offset.size, slopes.size
@@ -219,7 +219,7 @@ def _fill_plain_gram(rows, slopes, line, H):
             H[k, i] = total
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def _slope(rows, search, q, ahead):
     """Slope of the negated dual along the direction, ahead of the trial point or behind it.
 
@@ -237,7 +237,7 @@ def _slope(rows, search, q, ahead):
     return total
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def _residual(rows, search, q):
     """Largest breach of a row, or of complementarity between a row and its multiplier, over its tolerance."""
     worst, tolerance = 0.0, search.statistic[TOLERANCE]
@@ -299,7 +299,7 @@ def proves_contradiction(rows, nu, least, most):
     return total > 1e-10 * size
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def _place(rows, search, alpha):
     """Move the trial point to nu + alpha * direction, and the shifts with it."""
     search.number[_ALPHA] = alpha
@@ -351,7 +351,7 @@ def _aim_again(H, b, rows, search, tolerance, outcome, target):
     return outcome
 
 
-@compiled(inner=True, borrows=True)
+@compiled(inline=True)
 def _aim(H, b, rows, search, tolerance, target, memory):
     """The optimum of the quadratic model."""
     if b.size > FEW and guess_sides(H, b, rows, tolerance, search.statistic[NU], target):
@@ -362,7 +362,7 @@ def _aim(H, b, rows, search, tolerance, target, memory):
     return outcome
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def _next_direction(rows, search, q, memory):
     """Accept the trial point; aim at the optimum of the quadratic model there."""
     K, G = q.size, search.cell.shape[1]
@@ -433,7 +433,7 @@ def _next_direction(rows, search, q, memory):
     return EVALUATE
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def advance(rows, search):
     """Take the sums at the shifts; return EVALUATE (wanting them at the new shifts) or an end.
 
@@ -516,7 +516,7 @@ def _cut(rows, search, q):
     return min(max(share, 0.01), 0.99)
 
 
-@compiled(inner=True, borrows=True)
+@compiled(small=True, borrows=True)
 def place_at(rows, search, nu):
     """Put the search at given multipliers, found elsewhere."""
     for k in range(nu.size):

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box
-from fairlayer.binding.cells import Levels, count_cells
+from fairlayer.binding.cells import Levels, counted
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.exact_sums import LIMBS, PRODUCT_LIMBS, accumulate, carry, round_sums
 from fairlayer.binding.process_group import Ranks
@@ -134,11 +134,11 @@ def _first_words(ranks: Ranks, part: Part) -> tuple[np.ndarray, _Draft | None]:
     words = _blank(ranks)
     head, body = words[ranks.rank * _HEADER :][:_HEADER], words[ranks.size * _HEADER :]
     head[_SETTINGS] = settings = _digest(part.settings)
-    head[_LABELS] = _own_labels(part.cells.levels)[1]
+    head[_LABELS] = met_labels(part.cells.levels)[1]
     head[_SAMPLES] = len(part.z)
     head[_LEAST:].view(np.float64)[:] = extents = _extents(part)
     guess = ranks.labels.last.get(settings)
-    place = None if guess is None else place_of(part.cells.levels, _kinds(part.cells.levels), guess.levels)
+    place = None if guess is None else place_of(part.cells.levels, guess.levels)
     if guess is None or place is None:
         return words, None
     held, layout, size = _placed(part, place), _Layout(part), _size(guess.levels)
@@ -159,7 +159,7 @@ def _agreed(
     ranks: Ranks, rules: ConstraintSet, part: Part, draft: _Draft | None, heads: np.ndarray, sent: np.ndarray
 ) -> Whole:
     """The whole batch, of headers that agree. sent: what came along with them, in parts that add up."""
-    own, _ = _own_labels(part.cells.levels)
+    own, _ = met_labels(part.cells.levels)
     labels = ranks.labels.unite(own, heads[:, _LABELS].tolist(), ranks.from_each)
 
     def occupied() -> np.ndarray:
@@ -185,7 +185,7 @@ def _agreed(
     if draft is not None and draft.levels == levels:
         held = draft.held
     else:
-        place = place_of(part.cells.levels, _kinds(part.cells.levels), levels)
+        place = place_of(part.cells.levels, levels)
         assert place is not None  # the union has the labels of every rank
         held = _placed(part, place)
     cell = held.cell
@@ -204,7 +204,7 @@ def _agreed(
     targets = layout.totals(body, "targets") if "targets" in layout.at else None
     system = None
     if not part.soft:
-        plan = cell_plan(rules, part.groupings, part.keys, levels, size, _kinds(levels))
+        plan = cell_plan(rules, part.groupings, part.keys, levels, size)
         system = bind_plan(plan, rules, cell, count, weight, part.weights, part.targets, targets)
     return Whole(
         part,
@@ -274,7 +274,7 @@ class _Layout:
         """(size, width) counts and sums of samples, whose cells are numbered as in the whole batch."""
         part, index = held.part, as_numpy(held.cell).astype(np.int32, copy=False)
         body = np.zeros((size, self.width), dtype=np.int64)
-        body[:, 0] = count_cells(index, size)
+        body[:, 0] = counted(index, size)
         if not part.gathers:
             windows = held.share.sums(np.zeros(size), sizes, bottoms, False, True)
             self.of(body, "sums")[:] = windows.transpose(1, 0, 2).reshape(size, 3 * WIDTH)
@@ -312,14 +312,6 @@ class _Layout:
         if name not in self.at:
             return common_extreme(weight, bound)
         return np.where(self.of(body, name)[:, 0] > 0, infinite, self.totals(body, name)[0])
-
-
-def _kinds(levels: Levels) -> tuple[tuple[type, ...], ...]:
-    return tuple(tuple(map(type, labels)) for labels in levels.labels)
-
-
-def _own_labels(levels: Levels) -> tuple[Any, int]:
-    return met_labels(levels.labels, _kinds(levels))
 
 
 def _size(levels: Levels) -> int:

@@ -18,9 +18,9 @@ from fairlayer.arrays import as_numpy
 from fairlayer.binding.exact_sums import PRODUCT_LIMBS, UNIT, accumulate, carry, round_sums
 from fairlayer.binding.process_group import Ranks
 from fairlayer.errors import FairlayerError, InputError, RankError
-from fairlayer.solve import Task, is_compiled, is_near, solve
+from fairlayer.solve import Task, fits_loops, is_near, solve
 from fairlayer.solve.certify import is_tight
-from fairlayer.solve.discrepancy import Discrepancy
+from fairlayer.solve.discrepancy import Discrepancy, has_loops
 from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, WRITE, begin, proceed
 from fairlayer.solve.gathering import gather
 from fairlayer.solve.loops import MOST_SUM
@@ -180,7 +180,8 @@ def _solve_gathered(task: Task, whole: Whole, relax: bool) -> tuple[Result, floa
     found: Any = None
     if ranks.rank == 0:
         z = batch.z.cpu()
-        alone = Task(z, batch.system, batch.box, task.discrepancy, is_compiled(z, task.discrepancy))
+        compiled = fits_loops(z) and has_loops(task.discrepancy)
+        alone = Task(z, batch.system, batch.box, task.discrepancy, compiled)
         try:
             found = solve(alone, relax)
         except Exception as error:

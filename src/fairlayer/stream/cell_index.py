@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,7 @@ class Table(NamedTuple):
     number: np.ndarray  # (G,) int32
 
 
+@dataclass(eq=False, repr=False)
 class CellIndex:
     """Cells met so far. `digits[c, j]` is the position of cell c's label in `labels[j]`.
 
@@ -46,17 +48,12 @@ class CellIndex:
     from the first batch on.
     """
 
-    def __init__(
-        self,
-        rules: ConstraintSet,
-        levels: Mapping[Name, Sequence[Label]] | None = None,
-        output: str = "output",
-        outputs: Sequence[str] = (),
-    ):
-        self.rules = rules
-        self.levels = levels
-        self.output = output
-        self.outputs = outputs
+    rules: ConstraintSet
+    levels: Mapping[Name, Sequence[Label]] | None = None
+    output: str = "output"
+    outputs: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
         self.width = 1
         self.names: tuple[Name, ...] | None = None
         self.keys: tuple[Key, ...] = ()
@@ -127,19 +124,17 @@ class CellIndex:
                 self.names, self.keys, self.width = names, tuple(columns), width
                 self.labels = [{} for _ in columns]
             known[missing] = [self.number(labels) if new else self.find(labels) for labels in found]
-            self._remember(list(columns.values()), cells.levels, known)
+            if cells.levels not in self._known:
+                self._remember(list(columns.values()), cells.levels, known)
         return known[cells.cell]
 
-    def _remember(self, columns: Sequence[Column], levels: Levels, known: np.ndarray) -> None:
-        """Keep the numbers of a table for the next batch like it."""
-        if levels not in self._known:
-            if len(self._known) > MOST_TABLES:
-                self._known, self._table = {}, None
-            self._known[levels] = known
-            self._remember_table(columns, levels, known)
-
-    def _remember_table(self, columns: Sequence[Column], levels: Levels, number: np.ndarray) -> None:
-        """Keep the widest table of integers for `look_up`, where its columns are all there is to know."""
+    def _remember(self, columns: Sequence[Column], levels: Levels, number: np.ndarray) -> None:
+        """Keep the numbers of a table for the next batch like it; the widest one of integers for `look_up`, where its
+        columns are all there is to know.
+        """
+        if len(self._known) > MOST_TABLES:
+            self._known, self._table = {}, None
+        self._known[levels] = number
         plain = all(column.labels is None for column in columns)
         if not plain or levels.digits is not None or self.keys != tuple(("group", j) for j in self.names or ()):
             return
@@ -201,27 +196,21 @@ class CellIndex:
 
     def waiting(self) -> np.ndarray:
         """(G,) which cells of the account hold decisions that wait for their targets."""
-        at = self.keys.index(LABELLED) if LABELLED in self.keys else None
-        unlabelled = None if at is None else self.labels[at].get(False)
-        waits = [at is not None and digits[at] == unlabelled for digits in self.digits]
-        return np.repeat(np.array(waits, dtype=bool), self.width)
+        waits = np.zeros(len(self.digits), dtype=bool)
+        if LABELLED in self.keys:
+            at = self.keys.index(LABELLED)
+            waits[:] = [digits[at] == self.labels[at].get(False) for digits in self.digits]
+        return np.repeat(waits, self.width)
 
     def without_target(self) -> np.ndarray:
         """(G,) of each cell with a target, the cell of like samples without one; -1 where there is none."""
-        at = self.keys.index(LABELLED) if LABELLED in self.keys else None
-        if at is None or self.width > 1:  # samples of several outputs do not wait
-            return np.full(len(self.digits) * self.width, -1)
+        waits = self.waiting()
+        if self.width > 1 or not waits.any():  # samples of several outputs do not wait
+            return np.full(len(waits), -1)
         free = [j for j, key in enumerate(self.keys) if key[0] in ("group", "feature")]
-        unlabelled = self.labels[at].get(False)
-        pending = {
-            tuple(digits[j] for j in free): c for c, digits in enumerate(self.digits) if digits[at] == unlabelled
-        }
-        return np.array(
-            [
-                -1 if digits[at] == unlabelled else pending.get(tuple(digits[j] for j in free), -1)
-                for digits in self.digits
-            ]
-        )
+        like = [tuple(digits[j] for j in free) for digits in self.digits]
+        pending = {like[c]: c for c in np.flatnonzero(waits).tolist()}
+        return np.array([-1 if waits[c] else pending.get(like[c], -1) for c in range(len(like))])
 
     def to_data(self) -> dict[str, Any]:
         """Plain data, for a store."""

@@ -74,7 +74,7 @@ class CellSums:
         self.numbers = dict(NUMBERS)
         self.price: dict[str, float] = {}  # the leader's, by statistic
         self.largest: list[float] = []  # largest pooled gap so far, by constraint
-        # Of raw outputs and decisions, early ones and later ones: see agreement.py
+        # Of raw outputs and decisions, early ones and later ones: see kernels.note_raw
         self.moments = np.zeros((2, 6))
         self.shares: dict[str, list[float]] = {}  # by row, for Lemma 3.1: see certificate.py
 

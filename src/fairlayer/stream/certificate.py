@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fairlayer.binding.exact_sums import UNIT
-from fairlayer.binding.rows import EACH
+from fairlayer.binding.rows import EACH, RATIO
 from fairlayer.plural import plural
-from fairlayer.stream.agreement import correlation
 from fairlayer.stream.cell_sums import RAW
 from fairlayer.stream.ledger import Ledger
-from fairlayer.stream.promise import Promise, decision_promises
 
 _LEAST, _MOST, _MEAN, _GAP, _BATCHES = range(5)  # places in a row's shares, see kernels.note_shares
 
@@ -211,6 +211,30 @@ def certify(name: str, ledger: Ledger, head: tuple[int, str]) -> Certificate:
     )
 
 
+class Promise(NamedTuple):
+    """What a stream promises of the pooled gaps of one constraint at this moment, and whether it is kept.
+
+    Of means it is the tolerance. Decisions are whole, so a group of N decisions in L cells may be off a fair rate by
+    L / (2 N) besides: half a decision where attributes do not overlap, half a decision per cell where they do.
+    """
+
+    bound: float  # what the gap of the two groups farthest apart may be now
+    kept: bool  # of any two groups
+
+
+def correlation(moments: list[float]) -> float | None:
+    """Of raw outputs and decisions; None where either are all alike, or nearly. moments: see kernels.note_raw.
+
+    How closely decisions follow the raw outputs is what they still say about people, apart from who is in which group.
+    Early in a stream there is little that could make up for a gap, so decisions are drawn together; later ones may
+    differ as the raw outputs do. The correlation says how much of that is left, without knowing what came true.
+    """
+    count, _, _, raw, decided, both = moments
+    if count < 2 or raw <= 0.0 or decided <= 1e-12 * raw:
+        return None
+    return min(max(both / math.sqrt(raw) / math.sqrt(decided), -1.0), 1.0)
+
+
 def report_constraints(ledger: Ledger) -> tuple[ConstraintReport, ...]:
     """Each constraint now."""
     reports, settings = [], ledger.settings
@@ -226,6 +250,37 @@ def report_constraints(ledger: Ledger) -> tuple[ConstraintReport, ...]:
         bound, kept = promises[position] or Promise(tolerance, held)
         reports.append(ConstraintReport(title, tolerance, gap, largest, held, relative, bound, kept))
     return tuple(reports)
+
+
+def decision_promises(ledger: Ledger) -> list[Promise | None]:
+    """Of each constraint on decisions, by counts, in rational arithmetic; None where there is nothing to compare."""
+    plan, count = ledger.book.plan, ledger.account.count
+    totals = (plan.totals(each) for each in (count, ledger.account.total, (count > 0).astype(np.float64)))
+    groups = [(int(n), int(yes), int(cells)) for n, yes, cells in zip(*(each.tolist() for each in totals), strict=True)]
+    found: list[Promise | None] = [None] * len(ledger.settings.tolerances)
+    for family, begin in zip(plan.families, plan.begin.tolist(), strict=False):
+        here = [group for group in groups[begin : begin + len(family.groups)] if group[0]]
+        if len(here) < 2:
+            continue
+        tolerance = 0.0 if family.kind == RATIO else ledger.settings.tolerances[family.owner]
+        promise = _promise(here, Fraction(family.coefficient), Fraction(tolerance), family.kind == RATIO)
+        before = found[family.owner]
+        if before is not None:
+            promise = Promise(max(before.bound, promise.bound), before.kept and promise.kept)
+        found[family.owner] = promise
+    return found
+
+
+def _promise(groups: list[tuple[int, int, int]], coefficient: Fraction, tolerance: Fraction, relative: bool) -> Promise:
+    """coefficient * (rate of a - its half decisions) - (rate of b + its half decisions) <= tolerance, for all a, b."""
+    highest = max(Fraction(2 * yes - cells, 2 * n) for n, yes, cells in groups)
+    lowest = min(Fraction(2 * yes + cells, 2 * n) for n, yes, cells in groups)
+    most, least = (pick(groups, key=lambda group: Fraction(group[1], group[0])) for pick in (max, min))
+    (off_most, rate), (off_least, _) = ((Fraction(g[2], 2 * g[0]), Fraction(g[1], g[0])) for g in (most, least))
+    bound = (1 - coefficient) * rate + tolerance + coefficient * off_most + off_least
+    if relative and rate:
+        bound /= rate
+    return Promise(float(bound), coefficient * highest - lowest <= tolerance)
 
 
 def largest_gaps(ledger: Ledger) -> tuple[float | None, ...]:

@@ -15,7 +15,7 @@ from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.rows import COEFFICIENT, DIFFERENCE, EACH, KIND, LOWER, RATIO, UPPER
 from fairlayer.compiled import compiled
 from fairlayer.solve.twofold import times
-from fairlayer.stream.cell_sums import COUNT, TARGET, TOTAL
+from fairlayer.stream.cell_sums import COUNT, RAW, TARGET, TOTAL
 
 # Places in a history: of each statistic, its weight so far, its sum in two parts, and a bound on the error of that.
 _WEIGHT, _HIGH, _LOW, _DOUBT = range(4)
@@ -196,6 +196,23 @@ def settle(z, out, counted, cell, sums, error, square, width):
             largest = max(largest, most)
             most = 0.0
     return changed, change, square_change, largest
+
+
+@compiled
+def note_raw(raw, value, cell, sums, moments):
+    """Enter raw outputs into the sums of their cells, and both into the running moments.
+
+    moments: count, means of raw outputs and of decisions, and sums of their squared deviations and of the products.
+    """
+    for i in range(raw.size):
+        sums[cell[i], RAW] += raw[i]
+        moments[0] += 1.0
+        step, other = raw[i] - moments[1], value[i] - moments[2]
+        moments[1] += step / moments[0]
+        moments[2] += other / moments[0]
+        moments[3] += step * (raw[i] - moments[1])
+        moments[4] += other * (value[i] - moments[2])
+        moments[5] += step * (value[i] - moments[2])
 
 
 @compiled

@@ -211,13 +211,13 @@ class Leader:
         weight: (G,) of the samples expected in each cell; future: of them all.
         """
         cells, plan = self.account.cells, self.book.plan
-        entries = (plan.start, plan.statistic, plan.share)
-        counted, high, low, _ = history(*entries, plan.residual, cells["sums"], cells["error"])
+        counted, high, low, _ = history(
+            plan.start, plan.statistic, plan.share, plan.residual, cells["sums"], cells["error"]
+        )
         total = counted + plan.totals(weight)
         known = total > 0
         some = np.where(known, total, 1.0)
-        upper = self.book.rules.limits(plan)[1]
-        upper = upper - self.margins(noise(*entries, cells["sums"], cells["square"], counted), future, upper)
+        upper = self.aims(counted, future)
         lower = np.where(plan.kind == RATIO, -np.inf, -upper)
         return plan.rows(plan.share / some[plan.statistic], known, -(high + low) / some, lower, upper), some
 
@@ -226,9 +226,14 @@ class Leader:
         self.account.price = dict(zip(self.book.plan.labels, price.tolist(), strict=True))
         self._shift = None
 
-    def margins(self, variance: np.ndarray, future: float, upper: np.ndarray) -> np.ndarray:
-        """(F,) how far to keep away from the tolerances: some standard deviations of the pooled gap."""
-        plan, numbers = self.book.plan, self.account.numbers
+    def aims(self, counted: np.ndarray, future: float) -> np.ndarray:
+        """(F,) the tolerances less what to keep away from them: some standard deviations of the pooled gap.
+
+        counted: (K,) what the means are over so far; future: how many samples are to come.
+        """
+        plan, numbers, cells = self.book.plan, self.account.numbers, self.account.cells
+        upper = self.book.rules.limits(plan)[1]
+        variance = noise(plan.start, plan.statistic, plan.share, cells["sums"], cells["square"], counted)
         samples, emitted = numbers["samples"], float(self.account.count.sum()) / self.book.width
         batch = samples / numbers["batches"] if samples else 1.0
         deviations = self.margin * np.sqrt(2.0 * np.log1p(samples / batch**2))
@@ -238,7 +243,7 @@ class Leader:
         # Equal means as they are now leave a share of them to a ratio.
         mean = float(self.account.total.sum()) / (emitted * self.book.width) if emitted else 0.0
         room = np.where(plan.kind == RATIO, 0.5 * (1.0 - plan.ratio) * mean, upper)
-        return np.minimum(deviations * np.sqrt(largest / (1.0 + 2.0 * emitted / future)), room)
+        return upper - np.minimum(deviations * np.sqrt(largest / (1.0 + 2.0 * emitted / future)), room)
 
     def learn(self, raw: np.ndarray, cell: np.ndarray) -> None:
         """Take note of raw outputs."""

@@ -18,7 +18,6 @@ from fairlayer.binding.row_plan import PresentRows, RowPlan
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.solution import Facts, Status
 from fairlayer.solve.class_rows import column_cells
-from fairlayer.stream.agreement import note_raw
 from fairlayer.stream.cell_index import LABELLED, CellIndex
 from fairlayer.stream.cell_sums import (
     COUNT,
@@ -33,7 +32,7 @@ from fairlayer.stream.cell_sums import (
 )
 from fairlayer.stream.class_leader import ClassLeader
 from fairlayer.stream.fair_rounding import limit_units
-from fairlayer.stream.kernels import history, note_shares, pooled_statistics, settle
+from fairlayer.stream.kernels import history, note_raw, note_shares, pooled_statistics, settle
 from fairlayer.stream.leader import Leader
 from fairlayer.stream.policies import Outcome
 from fairlayer.stream.settings import Settings
@@ -189,10 +188,6 @@ class Ledger:
         plan, cells = self.book.plan, self.account.cells
         so_far = history(plan.start, plan.statistic, plan.share, plan.residual, cells["sums"], cells["error"])
         return pooled_statistics(so_far)
-
-    def gaps(self, view: PresentRows) -> np.ndarray:
-        """Value of each pooled row."""
-        return view.values(self.statistics())
 
     def measure(self) -> tuple[PresentRows, np.ndarray, list[float]]:
         """The pooled rows, the means they compare, and the largest gap of each constraint, which is remembered."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fairlayer.plural import plural
 from fairlayer.stream.cell_sums import SUMS
 
 if TYPE_CHECKING:
@@ -70,10 +71,6 @@ def _digest(number: int, batch_id: str | None, payload: str, previous: str) -> s
     return hashlib.sha256(f'[{number}, {label}, "{previous}"]{payload}'.encode()).hexdigest()
 
 
-def _counted(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
-
-
 @dataclass(frozen=True)
 class Verification:
     """The outcome of checking a log against the ledger. True in a condition if nothing was found."""
@@ -86,10 +83,10 @@ class Verification:
         return not self.problems
 
     def __str__(self) -> str:
+        entries, found = f"{self.entries} {plural(self.entries, 'entry', 'entries')}", len(self.problems)
         if self:
-            return f"{_counted(self.entries, 'entry', 'entries')}, as written; the ledger follows from the log."
-        found = _counted(len(self.problems), "problem", "problems")
-        return f"{_counted(self.entries, 'entry', 'entries')}, {found}: {'; '.join(self.problems)}"
+            return f"{entries}, as written; the ledger follows from the log."
+        return f"{entries}, {found} {plural(found, 'problem')}: {'; '.join(self.problems)}"
 
 
 def verify_log(

@@ -29,8 +29,8 @@ from fairlayer.stream.kernels import history, localised, pooled_rows, target_sum
 from fairlayer.stream.quantity import check_sides, decided_scores
 
 if TYPE_CHECKING:
-    from fairlayer.stream.arrival import Arrival
     from fairlayer.stream.ledger import Ledger
+    from fairlayer.stream.reading import Arrival
     from fairlayer.stream.threshold_leader import ThresholdLeader
 
 

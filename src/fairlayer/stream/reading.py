@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +14,52 @@ from fairlayer.arrays import as_floats, as_numpy, check_dense
 from fairlayer.errors import InputError
 from fairlayer.frames import frame_columns, is_frame
 
+if TYPE_CHECKING:
+    from fairlayer.stream.settings import Settings
+
 MOST = 1e140  # whose squares a stream can add up for ever
+
+
+class Arrival(NamedTuple):
+    """A batch that has come to a stream: the arguments of `Stream.update`, read and checked."""
+
+    raw: np.ndarray  # (n d,) sample by sample
+    n: int
+    width: int  # d, outputs of each sample
+    groups: Any
+    features: Any
+    targets: np.ndarray | None  # as given, (n,) or (n, d)
+    known: np.ndarray | None  # (n d,) of every output
+    waiting: bool  # whether targets that constraints need come later
+    ids: list[str]  # of the samples, where they do
+    batch_id: str | None
+    like: Callable[[np.ndarray], Any]  # gives outputs back in the form they came
+
+
+def read_arrival(
+    settings: Settings,
+    z: Any,
+    groups: Any,
+    batch_id: Any = None,
+    targets: Any = None,
+    features: Any = None,
+    ids: Any = None,
+) -> Arrival:
+    """A batch as `update` takes it, ready to be decided."""
+    outputs, like = read_outputs(z)
+    settings.check_outputs(outputs)
+    n, width = len(outputs), outputs.shape[1] if outputs.ndim == 2 else 1
+    given = None if targets is None else read_targets(targets, n, width)
+    known = given if given is None or width == 1 else np.broadcast_to(given.reshape(n, -1), (n, width)).reshape(-1)
+    waiting = bool(settings.rules.needs_targets) and known is None
+    if width > 1:
+        settings.check_columns(given)
+    if waiting and settings.policy == "primal-dual":
+        raise InputError(f"targets is missing: Algorithm 1 measures {settings.rules.needs_targets} in every batch.")
+    keys = read_ids(ids, n) if waiting else []
+    label = None if batch_id is None else read_text(batch_id, "batch_id")
+    labels, raw = read_labels(groups), outputs.reshape(-1)
+    return Arrival(raw, n, width, labels, features, given, known, waiting, keys, label, like)
 
 
 def read_outputs(z: Any) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
@@ -39,16 +84,13 @@ def read_outputs(z: Any) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
 
 def read_labels(groups: Any) -> Any:
     """Groups as they came, arrays of them in the layout that compiled functions are ready for."""
-    if isinstance(groups, Mapping):
-        return {name: read_labels(labels) for name, labels in groups.items()}
     if isinstance(groups, torch.Tensor):
         check_dense(groups, "groups")
         return groups.contiguous()
-    if is_frame(groups):  # whose columns may share their memory
+    if isinstance(groups, Mapping) or is_frame(groups):  # whose columns may share their memory
         return {name: read_labels(labels) for name, labels in frame_columns(groups).items()}
-    if isinstance(getattr(groups, "dtype", None), np.dtype) and groups.dtype.kind == "i":
-        return _in_one_layout(as_numpy(groups, "groups"))
-    return _in_one_layout(as_numpy(groups, "groups")) if isinstance(groups, np.ndarray) else groups
+    whole = isinstance(getattr(groups, "dtype", None), np.dtype) and groups.dtype.kind == "i"
+    return _in_one_layout(as_numpy(groups, "groups")) if whole or isinstance(groups, np.ndarray) else groups
 
 
 def _in_one_layout(array: np.ndarray) -> np.ndarray:

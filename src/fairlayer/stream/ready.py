@@ -27,52 +27,32 @@ def prepare(*ways: str, discrepancy: str = "squared") -> None:
         for way in ways or POLICIES:
             if (way, discrepancy) not in _READY:
                 for dtype in (np.float32, np.float64):
-                    if way == "decisions":
-                        _rehearse_decisions(dtype)
-                    elif way == "classes":
-                        _rehearse_classes(dtype)
-                    else:
-                        _rehearse(way, dtype, discrepancy)
+                    _rehearse(way, dtype, discrepancy)
                 compile_all(but=smooth.__name__)  # those of the discrepancy at hand are reached
                 _READY.add((way, discrepancy))
 
 
-def _rehearse_decisions(dtype: Any) -> None:
-    """The same for streams of decisions: one attribute and two, differences and ratios."""
-    from fairlayer.stream.stream import Stream
-
-    z, words = np.array([0.1, 0.9, 0.4, 0.6], dtype), {"g": ["a", "b", "a", "b"]}
-    table = np.array([[0, 1], [1, 0], [0, 0], [1, 1]])
-    stream = Stream([RateParity(0.01)], bounds=(0.0, 1.0), warm_start=(z, table))
-    for part in (slice(4), slice(2), slice(1)):
-        stream.update(z[part], table[part])
-        stream.update(z[part], {j: table[part, j].copy() for j in range(2)})
-    stream.certificate()
-    other = Stream([RateParity(ratio=0.9)])
-    for part in (slice(4), slice(2)):
-        other.update(z[part], {"g": words["g"][part]})
-
-
-def _rehearse_classes(dtype: Any) -> None:
-    """The same for streams of class probabilities."""
-    from fairlayer.stream.stream import Stream
-
-    table = np.array([[0, 1], [1, 0], [0, 0], [1, 1]])
-    z = np.array([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7], [0.2, 0.6, 0.2], [0.3, 0.3, 0.4]], dtype)
-    stream = Stream([MeanParity(0.01)], simplex=True, warm_start=(z, table))
-    for part in (slice(4), slice(2), slice(1)):
-        stream.update(z[part], table[part])
-        stream.update(z[part], {j: table[part, j].copy() for j in range(2)})
-    stream.certificate()
-
-
-def _rehearse(policy: str, dtype: Any, discrepancy: str) -> None:
+def _rehearse(way: str, dtype: Any, discrepancy: str) -> None:
     """A few short streams in memory that leave out no kind of step."""
     from fairlayer.stream.stream import Stream
 
     z, words = np.array([0.1, 0.9, 0.4, 0.6], dtype), {"g": ["a", "b", "a", "b"]}
     table = np.array([[0, 1], [1, 0], [0, 0], [1, 1]])
-    options: dict[str, Any] = {"bounds": (0.0, 1.0), "policy": policy, "b_tau": 3, "discrepancy": discrepancy}
+    if way in ("decisions", "classes"):
+        if way == "decisions":  # of one attribute and of two, differences and ratios
+            stream = Stream([RateParity(ratio=0.9)])
+            for part in (slice(4), slice(2)):
+                stream.update(z[part], {"g": words["g"][part]})
+            stream = Stream([RateParity(0.01)], bounds=(0.0, 1.0), warm_start=(z, table))
+        else:
+            z = np.array([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7], [0.2, 0.6, 0.2], [0.3, 0.3, 0.4]], dtype)
+            stream = Stream([MeanParity(0.01)], simplex=True, warm_start=(z, table))
+        for part in (slice(4), slice(2), slice(1)):
+            stream.update(z[part], table[part])
+            stream.update(z[part], {j: table[part, j].copy() for j in range(2)})
+        stream.certificate()
+        return
+    options: dict[str, Any] = {"bounds": (0.0, 1.0), "policy": way, "b_tau": 3, "discrepancy": discrepancy}
     plain = Stream([MeanParity(0.01)], **options)
     for groups in (table, table, words):  # a table that was met before takes another way
         stream = plain if groups is table else Stream([MeanParity(0.01)], **options)
@@ -92,7 +72,7 @@ def _rehearse(policy: str, dtype: Any, discrepancy: str) -> None:
         known.update(z[:2], {"g": ["a", "b"]}, targets=targets[:2], features={"x": features["x"][:2]})
     beyond = Stream([ResidualMean(0.01)], **options)
     beyond.update(z, words, targets=targets + 5.0)  # no output within the bounds will do
-    if policy == "ledger":
+    if way == "ledger":
         later = Stream([EqualizedOdds(0.01)], **options, each_batch=True, warm_start=(z, words))
         later.update(z, words, ids="abcd")
         later.observe("abcd", targets)

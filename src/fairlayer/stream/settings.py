@@ -78,6 +78,7 @@ class Settings:
             )
         read: dict[str, Any] = {"b_tau": read_whole(self.b_tau, "b_tau"), "eta": read_positive(self.eta, "eta")}
         read |= {"rules": rules, "tolerances": rules.allowed(), "quantity": quantity, "classes": classes}
+        read |= {"each_batch": bool(self.each_batch), "simplex": bool(self.simplex)}
         for name, value in {**read, "bounds": (box.lowest, box.highest)}.items():
             object.__setattr__(self, name, value)
 
@@ -125,7 +126,7 @@ class Settings:
             )
 
     def to_text(self) -> str:
-        """JSON, as a store keeps it. What a policy does not look at is left out."""
+        """JSON, as a store keeps it. What a policy does not look at is left out, and so is what is at its default."""
         data: dict[str, Any] = {
             "constraints": [constraint.to_data() for constraint in self.rules.constraints],
             "bounds": [side if np.isfinite(side) else None for side in self.bounds],
@@ -133,15 +134,8 @@ class Settings:
         }
         if self.policy == "primal-dual":
             data |= {"b_tau": self.b_tau, "eta": self.eta}
-        if self.each_batch:
-            data["each_batch"] = True
-        if self.discrepancy != "squared":
-            data["discrepancy"] = self.discrepancy
-        if self.simplex:
-            data["simplex"] = True
-        if self.classes:
-            data["classes"] = list(self.classes)
-        return json.dumps(data)
+        rest = {name: getattr(self, name) for name in ("each_batch", "discrepancy", "simplex", "classes")}
+        return json.dumps(data | {name: value for name, value in rest.items() if value != getattr(Settings, name)})
 
     def describe(self) -> dict[str, str]:
         """The settings in words, by name."""

@@ -15,14 +15,22 @@ from fairlayer.constraints import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import FairlayerError, InputError, StoreError
 from fairlayer.solution import Solution
-from fairlayer.stream.arrival import Arrival, read_arrival
 from fairlayer.stream.certificate import Certificate, certify
 from fairlayer.stream.group import GroupCommit, Work, carry_out_alone
 from fairlayer.stream.ledger import Ledger
 from fairlayer.stream.log import Entry, Verification, make_entry, verify_log
 from fairlayer.stream.memory import MemoryStore
 from fairlayer.stream.policies import POLICIES
-from fairlayer.stream.reading import read_ids, read_location, read_past, read_positive, read_targets, read_text
+from fairlayer.stream.reading import (
+    Arrival,
+    read_arrival,
+    read_ids,
+    read_location,
+    read_past,
+    read_positive,
+    read_targets,
+    read_text,
+)
 from fairlayer.stream.ready import prepare
 from fairlayer.stream.replay import fingerprint, kept_for_replay, replay
 from fairlayer.stream.settings import Settings
@@ -284,7 +292,7 @@ class Stream:
         """Value of each pooled row now, by its name."""
         with self._whole():
             view = self.ledger.view()
-            return dict(zip(view.names, self.ledger.gaps(view).tolist(), strict=True))
+            return dict(zip(view.names, view.values(self.ledger.statistics()).tolist(), strict=True))
 
     def certificate(self) -> Certificate:
         """What can be said of the stream so far, as plain data; `str` makes it readable."""

@@ -22,7 +22,7 @@ from fairlayer.binding.bounds import Box
 from fairlayer.compiled import compiled
 from fairlayer.stream.cell_index import CellIndex
 from fairlayer.stream.cell_sums import CellSums
-from fairlayer.stream.leader import Leader, noise, note_blocks
+from fairlayer.stream.leader import Leader, note_blocks
 from fairlayer.stream.score_sketch import cumulated, fade, note_scores, share_above
 
 ROUNDS = 3  # through the attributes, in one solve
@@ -198,9 +198,7 @@ class ThresholdLeader(Leader):
             return
         future = _coming(cells["near"], cells["weight"], cells["past"], horizon)
         count, yes = plan.totals(account.count), plan.totals(account.total)
-        entries = (plan.start, plan.statistic, plan.share)
-        upper = self.book.rules.limits(plan)[1]
-        width = upper - self.margins(noise(*entries, cells["sums"], cells["square"], count), horizon, upper)
+        width = self.aims(count, horizon)
         price = np.array([account.price.get(label, 0.0) for label in plan.labels])
         group = plan.statistic.reshape(plan.size, len(plan.kind))
         shares = cumulated(cells["near"], cells["weight"])

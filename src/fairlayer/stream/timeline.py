@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -62,10 +62,7 @@ def _merged(steps: Sequence[Step]) -> Step:
 def trace(ledger: Ledger, entries: Iterable[Entry]) -> Timeline:
     """Go through a log with a ledger that knows its cells, whose sums are computed anew."""
     ledger.rewind()
-    return Timeline(tuple(_steps(ledger, entries)))
-
-
-def _steps(ledger: Ledger, entries: Iterable[Entry]) -> Iterator[Step]:
+    steps: list[Step] = []
     samples = 0
     for entry in entries:
         with readable(f"entry {entry.number} of the log", StoreError, "it was changed; `verify` says what else was."):
@@ -73,7 +70,7 @@ def _steps(ledger: Ledger, entries: Iterable[Entry]) -> Iterator[Step]:
             ledger.put({name: after for name, (_, after) in payload["cells"].items()})
             decisions = payload["samples"] if payload["kind"] == "batch" else 0
             samples += decisions
-            yield Step(
+            step = Step(
                 entry.number,
                 payload["time"],
                 payload["kind"],
@@ -86,3 +83,5 @@ def _steps(ledger: Ledger, entries: Iterable[Entry]) -> Iterator[Step]:
                 payload.get("change", 0.0),
                 report_groups(ledger),
             )
+            steps.append(step)
+    return Timeline(tuple(steps))
