@@ -297,3 +297,14 @@ def test_a_graph_is_freed_with_its_output():
         assert graph() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("path", ["compiled", "tensor"])
+def test_outputs_that_were_overwritten_are_refused(path):
+    """Whether a sample rests on a bound is read off z again in the backward pass."""
+    raw = torch.rand(40, dtype=torch.float64, requires_grad=True)
+    z = raw * 2.0
+    y = project(z, torch.arange(40) % 2, [MeanParity(0.01)], (0.0, 1.0), path=path).value
+    z.mul_(0.5)
+    with pytest.raises(RuntimeError, match="inplace operation"):
+        y.sum().backward()

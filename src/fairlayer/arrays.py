@@ -14,7 +14,7 @@ _LARGEST = int(np.finfo(np.float64).max)
 
 def is_dense(values: torch.Tensor) -> bool:
     """Whether a tensor holds all its values, one after the other."""
-    return values.layout == torch.strided and not values.is_meta and not values.is_nested
+    return values.layout is torch.strided and not values.is_meta and not values.is_nested
 
 
 def check_dense(values: torch.Tensor, what: str) -> None:

@@ -332,8 +332,6 @@ def compiled(
     options["_nrt"] = not borrows
     if inner or small:
         options["no_cpython_wrapper"] = True
-    if small:
-        options["forceinline"] = True
     dispatcher: Any = (_Linked if small else _Later if later else _Apart)(function, targetoptions=options)
     if later:
         dispatcher.returns = _RETURNS[later]

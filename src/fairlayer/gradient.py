@@ -26,7 +26,7 @@ from fairlayer.constraints.affine import Affine
 from fairlayer.errors import InputError
 from fairlayer.solve import Task
 from fairlayer.solve.batch import Ends, Matrices, by_threads, new_ends, pull_back_batch, solve_batch
-from fairlayer.solve.discrepancy import compiled_kind, inner_limits, odds_against
+from fairlayer.solve.discrepancy import inner_limits
 from fairlayer.solve.families import MINUS, PLUS, P, active_rows
 from fairlayer.solve.families import M as COEFFICIENT
 from fairlayer.solve.gathering import Gathered, exchange_rows, in_columns
@@ -38,6 +38,10 @@ from fairlayer.solve.shares import LoopShare
 from fairlayer.solve.smooth import ODDS
 from fairlayer.solve.tensors import has_float64
 
+_OVERWRITTEN = (
+    "z has been modified by an inplace operation since it was projected, and its gradient depends on what it was: "
+    "pass z.clone(), or change z out of place."
+)
 _NO_DOUBLE_BACKWARD = (
     "Double backward over a process group is not available: use create_graph=False, or process_group=None."
 )
@@ -83,26 +87,28 @@ class _Projection(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, task: Task, result: Result, z: Tensor, *others: Tensor | None) -> Tensor:
-        ctx.save_for_backward(z)
         # The output holds ctx. Were ctx to hold the output, only the garbage collector would free either of them.
         ctx.solved = task, result.nu, result.shift, result.slopes
+        ctx.version = task.z._version  # save_for_backward would see to it too, and take as long as a small solve
         return result.value
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         solved: Solved = ctx.solved
-        (z,), task = ctx.saved_tensors, solved[0]  # which refuses one that was overwritten
+        task = solved[0]
+        if task.z._version != ctx.version:
+            raise RuntimeError(_OVERWRITTEN)
         needed, again = ctx.needs_input_grad[2:], torch.is_grad_enabled()
         if again and task.ranks is not None:
             raise RuntimeError(_NO_DOUBLE_BACKWARD)
-        if task.compiled and len(needed) == 1 and not again:
+        if task.loops is not None and len(needed) == 1 and not again:
             return None, None, _compiled_gradient(solved, gradient)
         if again and not task.discrepancy.piecewise_linear:
             raise RuntimeError(
                 f"Double backward through the {task.discrepancy.name!r} discrepancy is not available: "
                 "its second derivatives are not implemented. Use create_graph=False, or discrepancy='squared'."
             )
-        gradients = _tensor_gradients(solved, z.detach(), gradient, (*needed, *[False] * 5)[:6])
+        gradients = _tensor_gradients(solved, task.z, gradient, (*needed, *[False] * 5)[:6])
         return None, None, *gradients[: len(needed)]
 
 
@@ -111,30 +117,15 @@ _attach = super(torch.autograd.Function, _Projection).apply
 
 
 def _compiled_gradient(solved: Solved, gradient: Tensor) -> Tensor:
-    (z, system, box, discrepancy, _, ranks), nu, shift, slopes = solved
+    (z, system, box, discrepancy, loops, ranks), nu, shift, slopes = solved
     if ranks is not None:
         _, correction = _rank_corrections(solved, z, gradient)
         return LoopShare(z, system.cell, system.weights, box, discrepancy).pull_back(gradient, shift, correction)
-    kind, given, sides = compiled_kind(discrepancy), z.numpy(), (box.lo, box.hi)
-    if kind == ODDS:
-        given, gradient, sides = odds_against(z).numpy(), gradient.double(), box.wide()
-    out = np.empty(given.shape, given.dtype)
-    pull_back(
-        kind,
-        np.ascontiguousarray(gradient.numpy()),  # that of a sum repeats one number
-        given,
-        system.cell,
-        system.weights,
-        *sides,
-        nu,
-        shift,
-        slopes,
-        z.dtype == torch.float32,
-        out,
-        *system.rows,
-    )
-    pulled = torch.from_numpy(out)
-    return pulled if kind != ODDS else pulled.to(z.dtype)
+    kind, single, given, lo, hi = loops  # type: ignore[misc]
+    pulled = np.empty(given.shape, given.dtype)
+    toward = np.ascontiguousarray((gradient if kind != ODDS else gradient.double()).numpy())  # a sum's repeats a number
+    pull_back(kind, toward, given, system.cell, system.weights, lo, hi, nu, shift, slopes, single, pulled, *system.rows)
+    return torch.from_numpy(pulled) if kind != ODDS else torch.from_numpy(pulled).to(gradient.dtype)
 
 
 def _rank_corrections(solved: Solved, z: Tensor, gradient: Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -154,7 +145,7 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
 
         dz = rho_z (g - M v),   d(row bound) = v,   d(offset) = v,   d(box) = g - M v where a sample rests on it.
     """
-    (_, system, box, discrepancy, compiled, ranks), nu, shift, slopes = solved
+    (_, system, box, discrepancy, loops, ranks), nu, shift, slopes = solved
     rows, device = system.rows, z.device if has_float64(z.device) else torch.device("cpu")
     index = torch.as_tensor(system.cell, device=device).long()
     lo, hi = box.tensors(device)
@@ -162,7 +153,7 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
     exact = z.to(device).double()
     open_ended = torch.tensor(math.inf, dtype=torch.float64, device=device)
     raw = discrepancy.response(exact, s, -open_ended, open_ended)
-    if compiled:  # which side of a bound a sample is on was decided in its own dtype
+    if loops is not None:  # which side of a bound a sample is on was decided in its own dtype
         raw = torch.clamp(raw.to(z.dtype), *inner_limits(discrepancy, z.dtype)).double()
     # Slopes between the bounds, once without them: both sides then agree on who is held.
     free = ((raw >= lo) & (raw <= hi)).double()

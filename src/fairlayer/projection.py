@@ -192,7 +192,7 @@ def _project_bound(z: Tensor, system: System, box: Box, asked: Asked, compiled: 
         return project_decisions(z, system, asked.rules, box, relax, asked.surrogate, asked.temperature)
     if isinstance(asked.discrepancy, Conic):
         return _project_conic(z, asked, system, box)
-    task = Task(z.detach().contiguous(), system, box, asked.discrepancy, compiled)
+    task = Task.of(z.detach().contiguous(), system, box, asked.discrepancy, compiled)
     result, excess = solve(task, relax=relax)
     exact = partial(exact_statistics, result.value, system)
     facts = Facts(system.view, result.statistics, result.nu, result.missed, excess, result.beyond, exact=exact)
@@ -281,7 +281,7 @@ def _project_share(z: Tensor, asked: Asked, given: Given, ranks: Ranks) -> Solut
     asked.refuse_absent(system)
     if not sum(whole.counts):
         return _nothing(z, system)
-    task = Task(whole.part.z, system, whole.part.box, asked.discrepancy, whole.part.compiled, ranks)
+    task = Task.of(whole.part.z, system, whole.part.box, asked.discrepancy, whole.part.compiled, ranks)
     result, excess = solve_ranks(task, whole, relax=asked.infeasible == "relax")
     facts = Facts(system.view, result.statistics, result.nu, result.missed, excess, result.beyond)
     return Solution(attach_gradient(flat, task, result, excess).reshape(z.shape), facts)

@@ -43,6 +43,16 @@ _MOST_SPREAD = 8  # rows by way of which one row makes the outputs of another mo
 Extremes = tuple[np.ndarray, np.ndarray]
 
 
+class InLoops(NamedTuple):
+    """Outputs and bounds as compiled loops take them, forwards and backwards."""
+
+    kind: int  # the discrepancy, of smooth.py
+    single: bool  # outputs are rounded to float32, whatever the dtype of z
+    z: np.ndarray
+    lo: np.ndarray
+    hi: np.ndarray
+
+
 class Task(NamedTuple):
     """A projection to be solved."""
 
@@ -50,8 +60,22 @@ class Task(NamedTuple):
     system: System
     box: Box
     discrepancy: Discrepancy
-    compiled: bool  # by compiled loops; otherwise in tensor operations
+    loops: InLoops | None  # for compiled loops; otherwise it is solved in tensor operations
     ranks: Ranks | None = None  # whose samples are projected together with these
+
+    @classmethod
+    def of(
+        cls, z: Tensor, system: System, box: Box, discrepancy: Discrepancy, compiled: bool, ranks: Ranks | None = None
+    ) -> Task:
+        """A task for compiled loops, or for tensor operations."""
+        kind = compiled_kind(discrepancy) if compiled else None
+        if kind is None:
+            loops = None
+        elif kind == ODDS:  # in float64, so that near 0 and 1 nothing is lost
+            loops = InLoops(kind, z.dtype == torch.float32, odds_against(z).numpy(), *box.wide())
+        else:
+            loops = InLoops(kind, False, z.numpy(), box.lo, box.hi)
+        return cls(z, system, box, discrepancy, loops, ranks)
 
     @property
     def inside(self) -> Box:
@@ -289,26 +313,14 @@ def statistic_scale(rows: Rows, absolute: np.ndarray, weight: np.ndarray, extrem
 def _attempt(task: Task, rows: Rows, unit: float, start: np.ndarray = _NO_START) -> Result:
     """One solve. unit: relative rounding error of the output, or 0 where rows may be missed by its rounding."""
     system, box, z = task.system, task.box, task.z
-    if not task.compiled:
+    if task.loops is None:
         return solve_tensors(z, system._replace(rows=rows), box, unit, task.discrepancy, start)
-    kind, single, given, sides = compiled_kind(task.discrepancy), False, z.numpy(), (box.lo, box.hi)
-    if kind == ODDS:  # in float64, so that near 0 and 1 nothing is lost; outputs are rounded to their own dtype
-        given, single, sides = odds_against(z).numpy(), z.dtype == torch.float32, box.wide()
+    kind, single, given, lo, hi = task.loops
     out = np.empty(given.shape, given.dtype)
-    outcome, nu, shift, slopes, missed, reached, absolute, tight = solve_loops(
-        kind,
-        given,
-        system.cell,
-        system.weights,
-        system.samples,
-        system.weight,
-        *sides,
-        rows,
-        start,
-        unit,
-        single,
-        out,
+    ends = solve_loops(
+        kind, given, system.cell, system.weights, system.samples, system.weight, lo, hi, rows, start, unit, single, out
     )
+    outcome, nu, shift, slopes, missed, reached, absolute, tight = ends
     value = torch.from_numpy(out)
     value = value if kind != ODDS else value.to(z.dtype)
     return Result(outcome, value, nu, shift, slopes, missed, reached, absolute, tight)

@@ -181,7 +181,7 @@ def _solve_gathered(task: Task, whole: Whole, relax: bool) -> tuple[Result, floa
     if ranks.rank == 0:
         z = batch.z.cpu()
         compiled = fits_loops(z) and has_loops(task.discrepancy)
-        alone = Task(z, batch.system, batch.box, task.discrepancy, compiled)
+        alone = Task.of(z, batch.system, batch.box, task.discrepancy, compiled)
         try:
             found = solve(alone, relax)
         except Exception as error:
@@ -199,7 +199,7 @@ def gradient_sums(task: Task, shift: np.ndarray, z: Tensor, gradient: Tensor) ->
     """(G,) sums over all ranks of slope times gradient. One exchange, unless gradients are extremely large or small."""
     ranks, system = task.ranks, task.system
     assert ranks is not None
-    share = make_share(z.contiguous(), system.cell, system.weights, task.box, task.discrepancy, task.compiled)
+    share = make_share(z.contiguous(), system.cell, system.weights, task.box, task.discrepancy, task.loops is not None)
     bottom = _GRADIENT_BOTTOM
     while True:
         found, largest = _gradient_windows(ranks, share, gradient, shift, bottom)

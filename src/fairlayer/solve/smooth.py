@@ -211,6 +211,7 @@ def _correct(rows, nu, slopes, bank, correction, v, memory):
 def smooth_pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, rows, nu, single, out):
     """Vector-Jacobian product of the projection, into `out`: see `loops.pull_back`."""
     factor, bank, sensitivity = factors(kind, shift), np.zeros((4, shift.size)), np.empty(z.size)
+    single = single or out.itemsize == 4
     if kind == ENTROPY:
         _entropy_derivatives(gradient, z, cell, lo, hi, factor, single, bank, sensitivity)
     elif kind == ODDS:
