@@ -197,3 +197,15 @@ def test_options_reach_the_projection():
         FairLayer(MeanParity(0.05), path="compiled")(X[:, 0].half(), GROUPS)
     with pytest.raises(ValueError, match="absent"):
         FairLayer(MeanParity(0.05), absent="raise")(X[:, 0], torch.zeros(N, 1, dtype=torch.long))
+
+
+def test_arguments_can_be_set_anew():
+    layer = FairLayer(MeanParity(0.05), bounds=(0.0, 1.0))
+    layer(X[:, 0], GROUPS)
+    layer.bounds, layer.rules, layer.discrepancy = (0.1, 0.9), [MeanParity(0.01)], "entropy"
+    z = X[:, 0].sigmoid()
+    expected = project(z, GROUPS, MeanParity(0.01), (0.1, 0.9), discrepancy="entropy")
+    assert torch.equal(layer(z, GROUPS), expected.value)
+    with pytest.raises(InputError, match="absent must be one of"):
+        layer.absent = "ignore"
+    assert layer.absent == "vacuous"

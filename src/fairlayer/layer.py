@@ -21,8 +21,8 @@ from fairlayer.solve.conic import Conic
 from fairlayer.solve.discrepancy import Discrepancy
 
 
-class _Asked:
-    """An argument of the layer. One that is set anew is read and checked, and holds from the next batch on."""
+class _Argument:
+    """An argument of the layer, which is read and checked when it is set."""
 
     def __set_name__(self, layer: type, name: str) -> None:
         self.name = name
@@ -38,24 +38,25 @@ class FairLayer(nn.Module):
     """Append it to a network: its output is the nearest batch that satisfies the constraints, exactly.
 
     Takes the arguments of `project`; the data come at the call. `solution` holds what is known about the last batch:
-    status, gaps, multipliers (not its graph).
+    status, gaps, multipliers (not its graph). The arguments are attributes (the constraints as `rules`); one that is set
+    anew holds from the next batch on.
 
     With a process group the samples of all its ranks are one batch: constraints hold for all of them together.
     Gradients are those of the sum of the ranks' losses. confidence: in evaluation mode only, as a batch of training is
     not what a promise about the population is made of.
     """
 
-    rules: Any = _Asked()  # the constraints, a ConstraintSet
-    bounds: Any = _Asked()
-    discrepancy: Any = _Asked()
-    levels: Any = _Asked()
-    absent: Any = _Asked()
-    infeasible: Any = _Asked()
-    path: Any = _Asked()
-    surrogate: Any = _Asked()
-    temperature: Any = _Asked()
-    process_group: Any = _Asked()
-    simplex: Any = _Asked()
+    rules: Any = _Argument()  # the constraints, a ConstraintSet
+    bounds: Any = _Argument()
+    discrepancy: Any = _Argument()
+    levels: Any = _Argument()
+    absent: Any = _Argument()
+    infeasible: Any = _Argument()
+    path: Any = _Argument()
+    surrogate: Any = _Argument()
+    temperature: Any = _Argument()
+    process_group: Any = _Argument()
+    simplex: Any = _Argument()
 
     def __init__(
         self,
