@@ -38,8 +38,8 @@ class FairLayer(nn.Module):
     """Append it to a network: its output is the nearest batch that satisfies the constraints, exactly.
 
     Takes the arguments of `project`; the data come at the call. `solution` holds what is known about the last batch:
-    status, gaps, multipliers (not its graph). The arguments are attributes (the constraints as `rules`); one that is set
-    anew holds from the next batch on.
+    status, gaps, multipliers (not its graph). The arguments are attributes (the constraints as `rules`); one that is
+    set anew holds from the next batch on.
 
     With a process group the samples of all its ranks are one batch: constraints hold for all of them together.
     Gradients are those of the sum of the ranks' losses. confidence: in evaluation mode only, as a batch of training is
