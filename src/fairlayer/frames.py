@@ -29,13 +29,11 @@ def frame_columns(frame: Any) -> dict[Any, Any]:
     """The columns of a frame by name: series of pandas, arrays of other libraries; a mapping as a dict."""
     if isinstance(frame, Mapping):
         return dict(frame)
-    if is_pandas(frame):
-        names = list(frame.columns)
-        _refuse_repeated(names)
-        return {name: frame[name] for name in names}
-    table = _opened(frame)
-    _refuse_repeated(table.columns)
-    return {name: _as_array(table[name]) for name in table.columns}
+    names = frame_names(frame)
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"The frame has several columns named {name!r}: give each a name of its own.")
+    return {name: frame_column(frame, name) for name in names}
 
 
 def frame_names(frame: Any) -> list[Any]:
@@ -77,12 +75,6 @@ def _as_array(series: Any) -> Any:
     found[:] = series.to_list()
     whole = len(found) > 0 and all(type(value) is bool for value in found.tolist())
     return found.astype(bool) if whole else found
-
-
-def _refuse_repeated(names: list[Any]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"The frame has several columns named {name!r}: give each a name of its own.")
 
 
 def _narwhals() -> Any:

@@ -294,9 +294,8 @@ class _BatchProjection(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return _PullBack.apply(gradient, *ctx.solved) if torch.is_grad_enabled() else _pulled(
-            gradient, *ctx.solved
-        ), None
+        pull = _PullBack.apply if torch.is_grad_enabled() else _pulled
+        return pull(gradient, *ctx.solved), None
 
 
 _attach_batch = super(torch.autograd.Function, _BatchProjection).apply  # as above

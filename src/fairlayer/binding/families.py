@@ -92,10 +92,7 @@ def _members(columns: Sequence[GridColumn]) -> tuple[tuple[tuple[Label, ...], ..
         return _soft_members(columns)
     labels = [column.labels for column in columns]
     sizes = [len(known) for known in labels]
-    if len(columns) == 1:
-        code = columns[0].digits
-    else:
-        code = np.ravel_multi_index([column.digits for column in columns], sizes) if all(sizes) else np.zeros(0, int)
+    code = np.ravel_multi_index([column.digits for column in columns], sizes) if all(sizes) else np.zeros(0, int)
     total = int(np.prod(sizes, dtype=np.float64))
     if len(columns) == 1 or total <= MOST_LISTED:
         combinations = list(product(*labels))

@@ -218,14 +218,9 @@ class _Model:
         unit, slope, value = (np.array(part) for part in zip(*tangents, strict=True)) if T else (np.zeros(0),) * 3
         own = scipy.sparse.csr_array((slope * self.unit, (np.arange(T), unit.astype(int))), shape=(T, U))
         level = scipy.sparse.csr_array((-np.ones(T), (np.arange(T), unit.astype(int))), shape=(T, U))
-        matrix = scipy.sparse.vstack(
-            [
-                scipy.sparse.hstack([self.rows.matrix, scipy.sparse.csr_array(self.rows.matrix.shape)]),
-                scipy.sparse.hstack([own, level]),
-            ]
-        )
+        matrix = scipy.sparse.block_array([[self.rows.matrix, None], [own, level]], format="csr")
         limit = [self.rows.limit - self.rows.matrix @ offset, -value * self.unit - own @ offset]
-        return matrix.tocsr(), np.concatenate(limit)
+        return matrix, np.concatenate(limit)
 
     def _bound(self, price: np.ndarray) -> float:
         """What any answer costs at least, given prices of the rows: every unit does what is best for itself."""

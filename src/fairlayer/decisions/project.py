@@ -20,7 +20,7 @@ from fairlayer.binding.system import System
 from fairlayer.decisions.cost import Costs, cell_costs
 from fairlayer.decisions.counts import Comparison, Part, best_counts, split, thresholds
 from fairlayer.decisions.scores import Turns, count_ties, decide, read_turns, threshold_in, write_scores
-from fairlayer.decisions.surrogate import HeldRow, follow
+from fairlayer.decisions.surrogate import follow
 from fairlayer.decisions.sweep import closest
 from fairlayer.errors import InfeasibleError, InputError
 from fairlayer.solution import Facts, Solution
@@ -193,8 +193,11 @@ class _Problem:
             [view.names[j] for j in rows], excess, [allowed[view.owner[j]] + excess for j in rows], ratio
         )
 
-    def held(self, decided: np.ndarray, rates: np.ndarray) -> list[HeldRow]:
-        """The comparisons that moved somebody: of each family, groups at its upper end against those at the lower."""
+    def held(self, decided: np.ndarray, rates: np.ndarray) -> list[np.ndarray]:
+        """The comparisons that moved somebody: of each family, groups at its upper end against those at the lower.
+
+        (n,) what every sample counts towards  coefficient * rate(upper) - rate(lower).
+        """
         plan, cell, held = self.system.view.plan, self.cell, []
         weight = self.system.weights if len(self.system.weights) else np.ones(len(cell))
         for f in self.families:
@@ -212,9 +215,8 @@ class _Problem:
             upper = down or [int(there[of[there].argmax()])]
             lower = [g for g in up if g not in upper] or [int(there[of[there].argmin()])]
             pairs = [(upper[0], g) for g in lower] + [(g, lower[0]) for g in upper[1:]]
-            member = [weight * (group == g) / size[g] for g in range(len(family.groups)) if size[g] > 0]
-            place = {int(g): position for position, g in enumerate(there)}
-            held += [HeldRow(member[place[a]], member[place[b]], family.coefficient) for a, b in pairs if a != b]
+            member = {g: weight * (group == g) / size[g] for g in there.tolist()}
+            held += [family.coefficient * member[a] - member[b] for a, b in pairs if a != b]
         return held
 
 
