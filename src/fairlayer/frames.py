@@ -22,7 +22,9 @@ def is_pandas(values: Any) -> bool:
 
 def is_frame(values: Any) -> bool:
     """Whether it is a frame of any library: named columns, each with a type of its own."""
-    return is_pandas(values) or _is_other(values)
+    if is_pandas(values) or hasattr(values, "collect_schema"):  # a lazy frame is told so where it is read
+        return True
+    return (hasattr(values, "__arrow_c_stream__") or hasattr(values, "__dataframe__")) and hasattr(values, "columns")
 
 
 def frame_columns(frame: Any) -> dict[Any, Any]:
@@ -46,12 +48,6 @@ def frame_names(frame: Any) -> list[Any]:
 def frame_column(frame: Any, name: Any) -> Any:
     """One column of a frame or a mapping, as `frame_columns` gives it."""
     return frame[name] if isinstance(frame, Mapping) or is_pandas(frame) else _as_array(_opened(frame)[name])
-
-
-def _is_other(values: Any) -> bool:
-    if hasattr(values, "collect_schema"):
-        return True  # a lazy frame, which is told so where it is read
-    return (hasattr(values, "__arrow_c_stream__") or hasattr(values, "__dataframe__")) and hasattr(values, "columns")
 
 
 def _opened(frame: Any) -> Any:

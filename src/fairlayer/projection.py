@@ -31,7 +31,7 @@ from fairlayer.decisions.project import project_decisions
 from fairlayer.eager import eager
 from fairlayer.errors import InputError
 from fairlayer.gaps import bind_batch
-from fairlayer.gradient import WholeBatch, attach_gradient, attach_share, project_batch, stacked
+from fairlayer.gradient import attach_gradient, attach_share, project_batch, stacked
 from fairlayer.margin import settle
 from fairlayer.solution import Facts, JointFacts, ProblemFacts, Solution, Status
 from fairlayer.solve import Task, solve
@@ -289,8 +289,7 @@ def _project_gathered(z: Tensor, ranks: Ranks, asked: Asked, whole: Whole) -> So
     everyones = batch.z.requires_grad_(z.requires_grad and torch.is_grad_enabled())
     solution = _project_bound(everyones, batch.system, batch.box, asked.of(whole.rules), whole.part.compiled)
     flat = z if asked.simplex else z.reshape(-1)
-    together = WholeBatch(everyones, solution.value, batch, ranks, whole.counts)
-    solution.value = attach_share(flat, together).reshape(z.shape)
+    solution.value = attach_share(flat, everyones, solution.value, batch, ranks, whole.counts).reshape(z.shape)
     return solution
 
 

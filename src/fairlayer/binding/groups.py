@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -164,9 +165,7 @@ def group_columns(groups: Any) -> dict[Name, Any]:
     elif is_frame(groups):
         return frame_columns(groups)
     else:
-        dimensions = 0
-        if not isinstance(groups, str):
-            dimensions = getattr(groups, "ndim", None) or as_numpy(groups, "groups").ndim
+        dimensions = getattr(groups, "ndim", None) or as_numpy(groups, "groups").ndim
         if dimensions == 2:
             table = _as_array(groups, "groups")
     if dimensions == 1:
@@ -328,15 +327,14 @@ def _relabelled(name: Name, column: Column | SoftGroup, levels: Sequence[Label] 
     if column.labels == known:
         return column
     values = as_numpy(column.values)
-    if column.labels is not None:
-        labels, codes = [*column.labels], values
-        used = np.bincount(codes, minlength=len(labels)) > 0
-        code = _level_codes(name, [v for v, there in zip(labels, used, strict=True) if there], known)
-        place = np.array([code.get(label, 0) for label in labels], dtype=np.int64)
-    else:
+    if column.labels is None:
         found, codes = np.unique(values, return_inverse=True)
-        code = _level_codes(name, found.tolist(), known)
-        place = np.array([code[label] for label in found.tolist()], dtype=np.int64)
+        labels = met = tuple(found.tolist())
+    else:
+        labels, codes = column.labels, values
+        met = tuple(compress(labels, np.bincount(codes, minlength=len(labels)) > 0))
+    code = _level_codes(name, met, known)
+    place = np.array([code.get(label, 0) for label in labels], dtype=np.int64)
     return Column(name, place[codes], known)
 
 

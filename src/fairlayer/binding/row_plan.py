@@ -275,8 +275,8 @@ class PresentRows:
             return value
         where, larger = (np.where, np.maximum) if isinstance(q, np.ndarray) else (torch.where, torch.maximum)
         most = larger(first, second)
-        share = _like(q, self.relative) * _like(q, most > 0)  # where the larger is 0, so is the other
-        return where(share > 0, value / where(share > 0, most, most * 0 + 1), value)
+        share = _like(q, self.relative) & (most > 0)  # where the larger is 0, so is the other
+        return where(share, value / where(share, most, most * 0 + 1), value)
 
     def exact_values(self, q: np.ndarray, exact: Callable[[], list[Fraction] | None] | None) -> np.ndarray:
         """The same; where the rounding of statistics would show, of those that `exact` gives."""
@@ -339,8 +339,6 @@ def carried(nu: np.ndarray, members: range, coefficient: float) -> list[tuple[in
     return pairs
 
 
-def _like(q: Any, mask: Any) -> Any:
-    """A mask as numbers of q's kind."""
-    if isinstance(q, np.ndarray):
-        return mask
-    return q.new_tensor(mask.astype(np.float64)) if isinstance(mask, np.ndarray) else mask.to(q.dtype)
+def _like(q: Any, mask: np.ndarray) -> Any:
+    """A mask where q is."""
+    return mask if isinstance(q, np.ndarray) else torch.from_numpy(mask).to(q.device)

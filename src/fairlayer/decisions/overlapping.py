@@ -154,12 +154,10 @@ class _Model:
 
     def alike(self) -> list[np.ndarray]:
         """The same answer for everybody, no or yes, where that is possible: all rates are 0, or 1."""
-        ends = self.low.astype(np.int64), self.high.astype(np.int64)
-        rates = (self._masses(count) / self.costs.total for count in ends)
         return [
-            count
-            for count, rate, same in zip(ends, rates, (0.0, 1.0), strict=True)
-            if np.allclose(rate, same, 0, 1e-12)
+            count.astype(np.int64)
+            for count, rate in ((self.low, 0.0), (self.high, 1.0))
+            if np.allclose(self._masses(count) / self.costs.total, rate, 0, 1e-12)
         ]
 
     def _tangent(self, u: int, at: int) -> tuple[int, float, float]:

@@ -106,22 +106,19 @@ class _Problem:
         own = system.weights
         self.weights = own if len(own) and own.min() < own.max() else None
         self.scale = float(own[0]) if len(own) and self.weights is None else 1.0
-        self.families = [f for f, family in enumerate(system.view.plan.families) if self._groups(family.member) > 1]
-
-    def _groups(self, member: np.ndarray) -> int:
-        return len(np.unique(member[(member >= 0) & (self.system.weight > 0)]))
+        self.members = [np.where(system.weight > 0, family.member, -1) for family in system.view.plan.families]
+        self.families = [f for f, member in enumerate(self.members) if len(np.unique(member[member >= 0])) > 1]
 
     def comparisons(self, tighter: np.ndarray) -> list[Comparison]:
         """What is compared. tighter: (families,) by how much each tolerance is to be smaller, or ratio greater."""
         listed, plan = [], self.system.view.plan
         for position, f in enumerate(self.families):
             family, less = plan.families[f], float(tighter[position])
-            member = np.where(self.system.weight > 0, family.member, -1)
             if family.kind == RATIO:
-                listed.append(Comparison(member, min(family.coefficient + less, 1.0), True))
+                listed.append(Comparison(self.members[f], min(family.coefficient + less, 1.0), True))
             else:
                 tolerance = float(self.rules.tolerances()[family.owner])
-                listed.append(Comparison(member, max(tolerance - less, 0.0)))
+                listed.append(Comparison(self.members[f], max(tolerance - less, 0.0)))
         return listed
 
     def _costs(self, part: Part) -> Costs:
