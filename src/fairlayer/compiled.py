@@ -308,32 +308,24 @@ def compiled(
     inline: becomes part of the source of whoever calls it, and is compiled with it: for what has one caller, or a few
     lines.
     """
-    if function is None:
-        return partial(
-            compiled,
-            reorder=reorder,
-            inline=inline,
-            inner=inner,
-            small=small,
-            borrows=borrows,
-            brief=brief,
-            later=later,
-        )
-    if inline:
-        return numba.njit(inline="always", error_model="numpy")(function)
-    options: Any = {
-        "nopython": True,
-        "nogil": not brief,
-        "error_model": "numpy",
-        "boundscheck": None,
-        "no_cfunc_wrapper": True,
-    }
-    options["fastmath"] = {"reassoc", "nsz", "nnan", "contract"} if reorder else False
-    options["_nrt"] = not borrows
-    if inner or small:
-        options["no_cpython_wrapper"] = True
-    dispatcher: Any = (_Linked if small else _Later if later else _Apart)(function, targetoptions=options)
-    if later:
-        dispatcher.returns = _RETURNS[later]
-    dispatcher.enable_caching()
-    return dispatcher
+
+    def make(function: Callable[..., Any]) -> Any:
+        if inline:
+            return numba.njit(inline="always", error_model="numpy")(function)
+        options = {
+            "nopython": True,
+            "nogil": not brief,
+            "error_model": "numpy",
+            "boundscheck": None,
+            "fastmath": {"reassoc", "nsz", "nnan", "contract"} if reorder else False,
+            "no_cfunc_wrapper": True,
+            "no_cpython_wrapper": inner or small,
+            "_nrt": not borrows,
+        }
+        dispatcher: Any = (_Linked if small else _Later if later else _Apart)(function, targetoptions=options)
+        if later:
+            dispatcher.returns = _RETURNS[later]
+        dispatcher.enable_caching()
+        return dispatcher
+
+    return make if function is None else make(function)

@@ -22,20 +22,20 @@ def is_pandas(values: Any) -> bool:
 
 def is_frame(values: Any) -> bool:
     """Whether it is a frame of any library: named columns, each with a type of its own."""
-    return is_pandas(values) or _is_other(values)
+    if is_pandas(values) or hasattr(values, "collect_schema"):  # a lazy frame is told so where it is read
+        return True
+    return (hasattr(values, "__arrow_c_stream__") or hasattr(values, "__dataframe__")) and hasattr(values, "columns")
 
 
 def frame_columns(frame: Any) -> dict[Any, Any]:
     """The columns of a frame by name: series of pandas, arrays of other libraries; a mapping as a dict."""
     if isinstance(frame, Mapping):
         return dict(frame)
-    if is_pandas(frame):
-        names = list(frame.columns)
-        _refuse_repeated(names)
-        return {name: frame[name] for name in names}
-    table = _opened(frame)
-    _refuse_repeated(table.columns)
-    return {name: _as_array(table[name]) for name in table.columns}
+    names = frame_names(frame)
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"The frame has several columns named {name!r}: give each a name of its own.")
+    return {name: frame_column(frame, name) for name in names}
 
 
 def frame_names(frame: Any) -> list[Any]:
@@ -48,12 +48,6 @@ def frame_names(frame: Any) -> list[Any]:
 def frame_column(frame: Any, name: Any) -> Any:
     """One column of a frame or a mapping, as `frame_columns` gives it."""
     return frame[name] if isinstance(frame, Mapping) or is_pandas(frame) else _as_array(_opened(frame)[name])
-
-
-def _is_other(values: Any) -> bool:
-    if hasattr(values, "collect_schema"):
-        return True  # a lazy frame, which is told so where it is read
-    return (hasattr(values, "__arrow_c_stream__") or hasattr(values, "__dataframe__")) and hasattr(values, "columns")
 
 
 def _opened(frame: Any) -> Any:
@@ -77,12 +71,6 @@ def _as_array(series: Any) -> Any:
     found[:] = series.to_list()
     whole = len(found) > 0 and all(type(value) is bool for value in found.tolist())
     return found.astype(bool) if whole else found
-
-
-def _refuse_repeated(names: list[Any]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"The frame has several columns named {name!r}: give each a name of its own.")
 
 
 def _narwhals() -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,16 +13,14 @@ from torch import Tensor
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.exact_sums import exact_sums
+from fairlayer.binding.groups import GivenLevels
 from fairlayer.binding.rows import dense
 from fairlayer.binding.system import System, bind
-from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.decisions.project import read_threshold
 from fairlayer.solve.certify import shortfalls
 from fairlayer.solve.exact import exact_shortfalls, exact_statistics
 from fairlayer.solve.newton import statistics
 from fairlayer.solve.tensors import has_float64
-
-Levels = Mapping[Name, Sequence[Label]] | None
 
 
 class Gaps(NamedTuple):
@@ -54,7 +52,7 @@ def bind_batch(
     targets: Any = None,
     features: Any = None,
     weights: Any = None,
-    levels: Levels = None,
+    levels: GivenLevels = None,
 ) -> System:
     """Bind constraints to a batch of n outputs, with data in any form that `project` takes."""
     flat = None if targets is None else targets.reshape(-1) if isinstance(targets, Tensor) else np.ravel(targets)
@@ -88,7 +86,7 @@ def measure(
     targets: Any = None,
     features: Any = None,
     weights: Any = None,
-    levels: Levels = None,
+    levels: GivenLevels = None,
     columns: Sequence[str] | None = None,
 ) -> Gaps:
     """Measure every row of the constraints at outputs y; of outputs (n, d) for every column.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -186,28 +186,26 @@ def _tensor_gradients(solved: Solved, z: Tensor, gradient: Tensor, needed: Seque
     )
 
 
-class WholeBatch(NamedTuple):
-    """A projection of the samples of all ranks, which each rank has done by itself."""
+def attach_share(
+    z: Tensor, everyones: Tensor, value: Tensor, batch: Gathered, ranks: Ranks, counts: list[int]
+) -> Tensor:
+    """This rank's part of the output of a whole batch, which each rank projects by itself, as a function of its own z.
 
-    z: Tensor  # sorted
-    value: Tensor  # as a function of z
-    batch: Gathered
-    ranks: Ranks
-    counts: list[int]  # samples of every rank
-
-
-def attach_share(z: Tensor, whole: WholeBatch) -> Tensor:
-    """This rank's part of the output of a whole batch, as a function of its own z."""
-    return _Share.apply(z, whole) if whole.z.requires_grad else whole.batch.own(whole.value)
+    everyones: the z of all ranks, sorted; value: a function of it; counts: samples of every rank.
+    """
+    if not everyones.requires_grad:
+        return batch.own(value)
+    return _Share.apply(z, (everyones, value, batch, ranks, counts))
 
 
 class _Share(torch.autograd.Function):
     """A part of a whole batch. Backward, too, every rank does the whole, given the gradients of all."""
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, whole: WholeBatch) -> Tensor:
+    def forward(ctx: Any, z: Tensor, whole: tuple[Tensor, Tensor, Gathered, Ranks, list[int]]) -> Tensor:
         ctx.whole = whole
-        return whole.batch.own(whole.value.detach())
+        _, value, batch, _, _ = whole
+        return batch.own(value.detach())
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -294,9 +292,8 @@ class _BatchProjection(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return _PullBack.apply(gradient, *ctx.solved) if torch.is_grad_enabled() else _pulled(
-            gradient, *ctx.solved
-        ), None
+        pull = _PullBack.apply if torch.is_grad_enabled() else _pulled
+        return pull(gradient, *ctx.solved), None
 
 
 _attach_batch = super(torch.autograd.Function, _BatchProjection).apply  # as above

@@ -87,13 +87,10 @@ _LIBRARY.impl("project_backward", _run_back, "CompositeExplicitAutograd")
 
 
 @torch.library.register_fake("fairlayer::project", lib=_LIBRARY)
-def _shape(z: Tensor, *_: Any) -> Tensor:
-    return torch.empty_like(z, memory_format=torch.contiguous_format)
-
-
 @torch.library.register_fake("fairlayer::project_backward", lib=_LIBRARY)
-def _gradient_shape(gradient: Tensor, z: Tensor, *_: Any) -> Tensor:
-    return torch.empty_like(z, memory_format=torch.contiguous_format)
+def _shape(given: Tensor, *_: Any) -> Tensor:
+    """What comes out is of the shape of z, as is a gradient."""
+    return torch.empty_like(given, memory_format=torch.contiguous_format)
 
 
 torch.library.register_autograd("fairlayer::project", _differentiate, setup_context=_save, lib=_LIBRARY)

@@ -102,10 +102,8 @@ def _needed(ends: np.ndarray, system: System, stated: tuple[float, ...]) -> list
         smaller = min(count[k] for k in (view.plus[j], view.minus[j]) if k >= 0)
         half = 0.5 * (high - low)
         times = (half / (0.9 * allowed)) ** 2 if allowed > 0.0 else math.inf  # a tenth is left to the gap itself
-        if math.isfinite(times):
-            found.append((view.names[j], max(int(smaller) + 1, math.ceil(smaller * times))))
-        else:
-            found.append((view.names[j], 10**9))
+        samples = max(int(smaller) + 1, math.ceil(smaller * times)) if math.isfinite(times) else 10**9
+        found.append((view.names[j], samples))
     return sorted(found, key=lambda one: -one[1])
 
 

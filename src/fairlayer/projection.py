@@ -31,13 +31,7 @@ from fairlayer.decisions.project import project_decisions
 from fairlayer.eager import eager
 from fairlayer.errors import InputError
 from fairlayer.gaps import bind_batch
-from fairlayer.gradient import (
-    WholeBatch,
-    attach_gradient,
-    attach_share,
-    project_batch,
-    stacked,
-)
+from fairlayer.gradient import attach_gradient, attach_share, project_batch, stacked
 from fairlayer.margin import settle
 from fairlayer.solution import Facts, JointFacts, ProblemFacts, Solution, Status
 from fairlayer.solve import Task, solve
@@ -229,8 +223,7 @@ def _project_share(z: Tensor, asked: Asked, given: Given, ranks: Ranks) -> Solut
         n = len(z)
         known = None if targets is None else read_targets(targets, n)
         weighed = None if weights is None else read_weights(weights, n)
-        data = {"groups": groups, "targets": known, "features": features, "levels": asked.levels}
-        groupings, columns = read_columns(rules, n, **data)
+        groupings, columns = read_columns(rules, n, groups, known, features, asked.levels)
         soft = {key: column for key, column in columns.items() if isinstance(column, SoftGroup)}
         firm = {key: column for key, column in columns.items() if key not in soft}
         gathers = asked.simplex or rules.about_decisions or bool(soft)
@@ -296,8 +289,7 @@ def _project_gathered(z: Tensor, ranks: Ranks, asked: Asked, whole: Whole) -> So
     everyones = batch.z.requires_grad_(z.requires_grad and torch.is_grad_enabled())
     solution = _project_bound(everyones, batch.system, batch.box, asked.of(whole.rules), whole.part.compiled)
     flat = z if asked.simplex else z.reshape(-1)
-    together = WholeBatch(everyones, solution.value, batch, ranks, whole.counts)
-    solution.value = attach_share(flat, together).reshape(z.shape)
+    solution.value = attach_share(flat, everyones, solution.value, batch, ranks, whole.counts).reshape(z.shape)
     return solution
 
 
@@ -309,7 +301,7 @@ def _project_conic(z: Tensor, asked: Asked, system: System, box: Box) -> Solutio
         position = int((~torch.isfinite(z)).nonzero()[0])
         raise InputError(f"z[{position}] is {float(z[position])}: outputs must be finite.")
     value, statistics, missed = asked.discrepancy.project(z, system, box)
-    return Solution(value, Facts(system.view, statistics, None, missed, status=Status.APPROXIMATE))
+    return Solution(value, Facts(system.view, statistics, None, missed, promise=Status.APPROXIMATE))
 
 
 def _project_each(z: Tensor, asked: Asked, given: Given) -> Solution:

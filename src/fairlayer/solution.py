@@ -59,34 +59,21 @@ class Status(enum.Enum):
     )
 
 
+@dataclass(eq=False, repr=False)
 class Facts:
     """What is known of one projected batch; see `Solution` for the meaning of each. Worked out when it is asked for."""
 
-    def __init__(
-        self,
-        view: PresentRows,
-        statistics: np.ndarray,
-        nu: np.ndarray | None,
-        missed: np.ndarray,
-        excess: float = 0.0,
-        optimality_gap: float = 0.0,
-        ties: int = 0,
-        status: Status | None = None,
-        exact: Callable[[], list[Fraction] | None] | None = None,
-    ):
-        """status: where it does not follow from the rest, as where the policy of a stream says what it promises.
-
-        exact: gives the statistics without rounding, or None where that would take too long.
-        """
-        self.view = view
-        self.statistics = statistics  # (K,) such as the means of groups
-        self.nu = nu  # (K,) their multipliers; None where they are not known
-        self.missed = missed  # (F,) by how much families of rows are missed
-        self.excess = excess
-        self.optimality_gap = optimality_gap  # of the squared change, where no nearer output was found
-        self.ties = ties
-        self._status = status
-        self._exact = exact
+    view: PresentRows
+    statistics: np.ndarray  # (K,) such as the means of groups
+    nu: np.ndarray | None  # (K,) their multipliers; None where they are not known
+    missed: np.ndarray  # (F,) by how much families of rows are missed
+    excess: float = 0.0
+    optimality_gap: float = 0.0  # of the squared change, where no nearer output was found
+    ties: int = 0
+    # The status, where it does not follow from the rest, as where the policy of a stream says what it promises.
+    promise: Status | None = None
+    # Gives the statistics without rounding, or None where that would take too long.
+    exact: Callable[[], list[Fraction] | None] | None = None
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -101,7 +88,7 @@ class Facts:
     @property
     def gaps(self) -> np.ndarray:
         """Value of each row."""
-        return self.view.exact_values(self.statistics, self._exact)
+        return self.view.exact_values(self.statistics, self.exact)
 
     @property
     def multipliers(self) -> np.ndarray:
@@ -111,8 +98,8 @@ class Facts:
     @property
     def status(self) -> Status:
         """The gravest thing that can be said."""
-        if self._status is not None:
-            return self._status
+        if self.promise is not None:
+            return self.promise
         if self.excess:
             return Status.RELAXED
         if not (self.missed <= 0.0).all():  # what is no number is not known to hold

@@ -77,10 +77,7 @@ class Cells(NamedTuple):
 
 
 def assign_cells(
-    columns: Sequence[Column],
-    n: int,
-    weights: np.ndarray | None = None,
-    uses: Callable[[], Uses] | None = None,
+    columns: Sequence[Column], n: int, weights: np.ndarray | None = None, uses: Callable[[], Uses] | None = None
 ) -> Cells:
     """Number the combinations of labels that the columns hold.
 
@@ -247,15 +244,12 @@ def counted(index: np.ndarray, G: int) -> np.ndarray:
 
 
 def _finish(index: Any, count: np.ndarray, levels: Levels, weights: np.ndarray | None) -> Cells:
-    return Cells(index, count, count if weights is None else _weigh(index, weights, len(count)), levels)
-
-
-def _weigh(index: Any, weights: np.ndarray, G: int) -> np.ndarray:
-    if isinstance(index, torch.Tensor):
-        index = index.cpu().numpy()
-    total, error = np.empty(G), np.empty(G)
-    exact_sums(weights, index.astype(np.int32, copy=False), _NONE, total, error)
-    return total
+    total = count
+    if weights is not None:
+        total, error = np.empty(len(count)), np.empty(len(count))
+        cell = index.cpu().numpy() if isinstance(index, torch.Tensor) else index
+        exact_sums(weights, cell.astype(np.int32, copy=False), _NONE, total, error)
+    return Cells(index, count, total, levels)
 
 
 @compiled(brief=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from itertools import compress, product
 from typing import NamedTuple
 
 import numpy as np
@@ -92,22 +92,16 @@ def _members(columns: Sequence[GridColumn]) -> tuple[tuple[tuple[Label, ...], ..
         return _soft_members(columns)
     labels = [column.labels for column in columns]
     sizes = [len(known) for known in labels]
-    if len(columns) == 1:
-        code = columns[0].digits
-    else:
-        code = np.ravel_multi_index([column.digits for column in columns], sizes) if all(sizes) else np.zeros(0, int)
+    code = np.ravel_multi_index([column.digits for column in columns], sizes) if all(sizes) else np.zeros(0, int)
     total = int(np.prod(sizes, dtype=np.float64))
-    if len(columns) == 1 or total <= MOST_LISTED:
-        combinations = list(product(*labels))
-        occurring = np.array([NO_LABEL not in one for one in combinations], dtype=bool)
-    else:  # the combinations that somebody has
+    if len(columns) > 1 and total > MOST_LISTED:  # the combinations that somebody has
         found, member = np.unique(code, return_inverse=True)
         digits = np.stack(np.unravel_index(found, sizes), axis=1).tolist()
         return tuple(tuple(known[d] for known, d in zip(labels, one, strict=True)) for one in digits), member
-    if occurring.all():
-        return tuple(combinations), code.astype(np.int64)
+    combinations = list(product(*labels))
+    occurring = np.array([NO_LABEL not in one for one in combinations], dtype=bool)
     place = np.where(occurring, np.cumsum(occurring) - 1, -1)
-    return tuple(one for one, there in zip(combinations, occurring, strict=True) if there), place[code]
+    return tuple(compress(combinations, occurring)), place[code]
 
 
 def _soft_members(columns: Sequence[GridColumn]) -> tuple[tuple[tuple[Label, ...], ...], np.ndarray]:

@@ -5,7 +5,9 @@ A column keeps the meaning of its integers (`labels`), so that a label absent fr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -18,18 +20,17 @@ from fairlayer.errors import InputError
 from fairlayer.frames import frame_columns, is_frame
 
 _INTEGERS = np.dtype(np.int64)
+GivenLevels = Mapping[Name, Sequence[Label]] | None  # all labels an attribute can have, where a batch may lack some
 _WHOLE = {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32}
 
 
+@dataclass(slots=True, eq=False)
 class Column:
     """One integer per sample. `labels[v]` is what v stands for; None where the integers are the labels themselves."""
 
-    __slots__ = ("labels", "name", "values")
-
-    def __init__(self, name: Name, values: Any, labels: tuple[Label, ...] | None = None):
-        self.name = name
-        self.values = values  # (n,) int64: an array, or a tensor where it is not on the CPU
-        self.labels = labels
+    name: Name
+    values: Any  # (n,) int64: an array, or a tensor where it is not on the CPU
+    labels: tuple[Label, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -105,7 +106,7 @@ def _rows_of(column: Column | SoftGroup, rows: Any) -> Column | SoftGroup:
     return Column(column.name, column.values[rows.numpy() if on_cpu else rows], column.labels)
 
 
-def code_groups(groups: Any, levels: Mapping[Name, Sequence[Label]] | None = None) -> CodedGroups:
+def code_groups(groups: Any, levels: GivenLevels = None) -> CodedGroups:
     """Read protected attributes once, for many batches.
 
     Labels that are words are turned into integers at every call of the layer. Before a training loop, do it once, and
@@ -121,7 +122,7 @@ def code_groups(groups: Any, levels: Mapping[Name, Sequence[Label]] | None = Non
     return CodedGroups(read_groups(groups, n, levels))
 
 
-def read_groups(groups: Any, n: int, levels: Mapping[Name, Sequence[Label]] | None = None) -> Attributes:
+def read_groups(groups: Any, n: int, levels: GivenLevels = None) -> Attributes:
     """Read protected attributes.
 
     groups: a mapping or frame of columns, one column, an (n, k) array or tensor whose columns are named 0 to k-1, or
@@ -134,16 +135,16 @@ def read_groups(groups: Any, n: int, levels: Mapping[Name, Sequence[Label]] | No
                 f"groups has {len(groups)} rows for {n} outputs: take the rows of this batch, groups[rows]."
             )
         attributes = groups.attributes
-        return attributes if not levels else {m: _relabelled(c, levels.get(m)) for m, c in attributes.items()}
+        return attributes if not levels else {m: _relabelled(m, c, levels.get(m)) for m, c in attributes.items()}
     raw = group_columns(groups)
     if not raw:
         raise InputError("groups has no columns: pass at least one protected attribute.")
-    if levels:
-        for name in levels:
-            if name not in raw:
-                raise InputError(f"levels names attribute {name!r}, which groups does not have; it has {list(raw)}.")
-        return {name: read_column(name, values, n, levels.get(name)) for name, values in raw.items()}
-    return {name: read_column(name, values, n) for name, values in raw.items()}
+    if not levels:
+        return {name: read_column(name, values, n) for name, values in raw.items()}
+    for name in levels:
+        if name not in raw:
+            raise InputError(f"levels names attribute {name!r}, which groups does not have; it has {list(raw)}.")
+    return {name: read_column(name, values, n, levels.get(name)) for name, values in raw.items()}
 
 
 def group_columns(groups: Any) -> dict[Name, Any]:
@@ -164,9 +165,7 @@ def group_columns(groups: Any) -> dict[Name, Any]:
     elif is_frame(groups):
         return frame_columns(groups)
     else:
-        dimensions = 0
-        if not isinstance(groups, str):
-            dimensions = getattr(groups, "ndim", None) or as_numpy(groups, "groups").ndim
+        dimensions = getattr(groups, "ndim", None) or as_numpy(groups, "groups").ndim
         if dimensions == 2:
             table = _as_array(groups, "groups")
     if dimensions == 1:
@@ -191,7 +190,7 @@ def read_column(name: Name, values: Any, n: int, levels: Sequence[Label] | None 
     if len(values) != n:
         raise InputError(f"groups[{name!r}] has {len(values)} entries for {n} outputs: pass one label per output.")
     if isinstance(values, SoftGroup):
-        return values if levels is None else _soft_with_levels(name, values, tuple(levels))
+        return _relabelled(name, values, levels)
     categorical = getattr(values, "cat", values)  # a categorical series keeps both under `cat`
     if levels is None and hasattr(categorical, "categories") and hasattr(categorical, "codes"):
         codes = np.asarray(categorical.codes, dtype=np.int64)
@@ -204,8 +203,7 @@ def read_column(name: Name, values: Any, n: int, levels: Sequence[Label] | None 
         raise InputError(
             f"groups[{name!r}] has shape {array.shape}: pass one label per output, or SoftGroup(probabilities)."
         )
-    column = _coded_array(name, array)
-    return column if levels is None else _relabelled(column, levels)
+    return _relabelled(name, _coded_array(name, array), levels)
 
 
 def _coded_array(name: Name, array: np.ndarray) -> Column:
@@ -246,13 +244,17 @@ class _Codes(dict[Any, int]):
 
 def _sorted(name: Name, found: list[Any], codes: np.ndarray) -> Column:
     """A column whose labels stand in their order, from labels and codes as they came."""
+    labels = sorted_labels(found)
+    position = {label: place for place, label in enumerate(labels)}
+    return Column(name, np.array([position[label] for label in found], dtype=np.int64)[codes], labels)
+
+
+def sorted_labels(labels: Collection[Any]) -> tuple[Any, ...]:
+    """Labels in their order; in that of their names where they cannot be compared."""
     try:
-        order = sorted(range(len(found)), key=found.__getitem__)
+        return tuple(sorted(labels))
     except TypeError:
-        order = sorted(range(len(found)), key=lambda position: str(found[position]))
-    place = np.empty(len(found), dtype=np.int64)
-    place[order] = np.arange(len(found))
-    return Column(name, place[codes], tuple(found[position] for position in order))
+        return tuple(sorted(labels, key=str))
 
 
 @compiled
@@ -312,33 +314,28 @@ def is_missing(label: Label) -> bool:
         return True
 
 
-def _relabelled(column: Column | SoftGroup, levels: Sequence[Label] | None) -> Column | SoftGroup:
+def _relabelled(name: Name, column: Column | SoftGroup, levels: Sequence[Label] | None) -> Column | SoftGroup:
     """A column with these labels, whether it has them all or not."""
     if levels is None:
         return column
     known = tuple(levels)
     if isinstance(column, SoftGroup):
-        return _soft_with_levels("", column, known)
+        code = _level_codes(name, column.labels, known)
+        probabilities = np.zeros((len(column), len(known)))
+        probabilities[:, [code[label] for label in column.labels]] = column.probabilities
+        return SoftGroup(probabilities, known)
     if column.labels == known:
         return column
     values = as_numpy(column.values)
-    if column.labels is not None:
-        labels, codes = [*column.labels], values
-        used = np.bincount(codes, minlength=len(labels)) > 0
-        code = _level_codes(column.name, [v for v, there in zip(labels, used, strict=True) if there], known)
-        place = np.array([code.get(label, 0) for label in labels], dtype=np.int64)
-    else:
+    if column.labels is None:
         found, codes = np.unique(values, return_inverse=True)
-        code = _level_codes(column.name, found.tolist(), known)
-        place = np.array([code[label] for label in found.tolist()], dtype=np.int64)
-    return Column(column.name, place[codes], known)
-
-
-def _soft_with_levels(name: Name, group: SoftGroup, levels: tuple[Label, ...]) -> SoftGroup:
-    code = _level_codes(name, group.labels, levels)
-    probabilities = np.zeros((len(group), len(levels)))
-    probabilities[:, [code[label] for label in group.labels]] = group.probabilities
-    return SoftGroup(probabilities, levels)
+        labels = met = tuple(found.tolist())
+    else:
+        labels, codes = column.labels, values
+        met = tuple(compress(labels, np.bincount(codes, minlength=len(labels)) > 0))
+    code = _level_codes(name, met, known)
+    place = np.array([code.get(label, 0) for label in labels], dtype=np.int64)
+    return Column(name, place[codes], known)
 
 
 def _level_codes(name: Name, labels: Iterable[Label], levels: tuple[Label, ...]) -> dict[Label, int]:

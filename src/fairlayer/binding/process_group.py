@@ -100,9 +100,7 @@ def find_ranks(group: Group) -> Ranks | None:
     """The ranks of a process group, or None for this process by itself."""
     if group is None:
         return None
-    if isinstance(group, str):
-        if group != "default":
-            raise InputError(f'process_group must be None, "default" or a ProcessGroup; got {group!r}.')
+    if isinstance(group, str) and group == "default":
         if not (dist.is_available() and dist.is_initialized()):
             if int(os.environ.get("WORLD_SIZE", "1")) > 1:
                 raise InputError(

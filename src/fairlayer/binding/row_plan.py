@@ -18,18 +18,7 @@ import torch
 
 from fairlayer.binding.exact_sums import UNIT, exact_sums
 from fairlayer.binding.families import Family
-from fairlayer.binding.rows import (
-    COEFFICIENT,
-    EACH,
-    KIND,
-    LOWER,
-    NO_PARTS,
-    RATIO,
-    UPPER,
-    Rows,
-    flat_entries,
-    over_parts,
-)
+from fairlayer.binding.rows import EACH, NO_PARTS, RATIO, Rows, flat_entries, over_parts
 from fairlayer.compiled import compiled
 from fairlayer.constraints.affine import Affine
 
@@ -58,18 +47,16 @@ class RowPlan:
         self.any_residual = bool(self.residual.any())
         self.whole = bool((self.share == 1.0).all())
         self.is_matrix = np.repeat([family.owner in self.matrices for family in self.families], widths).astype(bool)
-        first: list[int] = [0]
-        owner: list[int] = []
-        kind: list[int] = []
-        coefficient: list[float] = []
-        for family, begin, width in zip(self.families, self.begin.tolist(), widths, strict=False):
-            steps = range(begin + 1, begin + width + 1) if family.kind == EACH else (begin + width,)
-            first += steps
-            owner += [family.owner] * len(steps)
-            kind += [family.kind] * len(steps)
-            coefficient += [family.coefficient] * len(steps)
-        self.first, self.owner, self.kind = (np.array(each, dtype=np.int64) for each in (first, owner, kind))
-        self.ratio = np.array(coefficient, dtype=np.float64)
+        # To the solver, a statistic that is compared with none other is a family of its own.
+        solved = [
+            (family, width)
+            for family in self.families
+            for width in ([1] * len(family.groups) if family.kind == EACH else [len(family.groups)])
+        ]
+        self.first = np.cumsum([0, *(width for _, width in solved)])
+        self.owner = np.array([family.owner for family, _ in solved], dtype=np.int64)
+        self.kind = np.array([family.kind for family, _ in solved], dtype=np.int64)
+        self.ratio = np.array([family.coefficient for family, _ in solved], dtype=np.float64)
         self.no_offset = np.zeros(len(self.residual))
         self._views: dict[bytes, PresentRows] = {}
         # Bounds of families, and the families with them.
@@ -140,9 +127,7 @@ class RowPlan:
         """Rows with these entries, offsets and bounds."""
         kept = self._limits
         if kept[0] is not lower or kept[1] is not upper:  # as a rule they are those of the last batch
-            family = np.empty((4, len(lower)))
-            family[KIND], family[COEFFICIENT], family[LOWER], family[UPPER] = self.kind, self.ratio, lower, upper
-            self._limits = kept = (lower, upper, family)
+            self._limits = kept = (lower, upper, np.stack([self.kind, self.ratio, lower, upper]))
         return Rows(self.start, self.statistic, value, offset, present, self.first, kept[2], self.part)
 
     def view(self, present: np.ndarray) -> PresentRows:
@@ -223,47 +208,39 @@ class PresentRows:
         self.present = present
 
     @cached_property
-    def _pairs(self) -> tuple[list[int], list[int], list[int], list[str]]:
-        plus: list[int] = []
-        minus: list[int] = []
-        owner: list[int] = []
-        names: list[str] = []
+    def _listed(self) -> list[tuple[int, int, int, str]]:
+        """Of each row its first statistic, the second or -1, its constraint, and its name."""
+        found: list[tuple[int, int, int, str]] = []
         for family, begin in zip(self.plan.families, self.plan.begin.tolist(), strict=False):
-            label = family.labels()
+            label, own, start = family.labels(), family.owner, f"{family.prefix}: "
             here = [k for k in range(len(label)) if self.present[begin + k]]
-            if family.kind != EACH:
-                listed = list(combinations(here, 2))
-                plus += [begin + a for a, _ in listed]
-                minus += [begin + b for _, b in listed]
-                end = family.suffix + (", relative" if family.kind == RATIO else "")
-                names += [f"{family.prefix}: {label[a]} - {label[b]}{end}" for a, b in listed]
-            else:
-                listed = [(a, -1) for a in here]
-                plus += [begin + a for a in here]
-                minus += [-1] * len(here)
-                names += [f"{family.prefix}: {label[a]}{family.suffix}" for a in here]
-            owner += [family.owner] * len(listed)
-        return plus, minus, owner, names
+            if family.kind == EACH:
+                found += [(begin + a, -1, own, f"{start}{label[a]}{family.suffix}") for a in here]
+                continue
+            end = family.suffix + (", relative" if family.kind == RATIO else "")
+            for a, b in combinations(here, 2):
+                found.append((begin + a, begin + b, own, f"{start}{label[a]} - {label[b]}{end}"))
+        return found
 
     @cached_property
     def plus(self) -> np.ndarray:
         """(m,) the first statistic of each row."""
-        return np.array(self._pairs[0], dtype=np.int64)
+        return np.array([row[0] for row in self._listed], dtype=np.int64)
 
     @cached_property
     def minus(self) -> np.ndarray:
         """(m,) the second, -1 where there is none."""
-        return np.array(self._pairs[1], dtype=np.int64)
+        return np.array([row[1] for row in self._listed], dtype=np.int64)
 
     @cached_property
     def owner(self) -> np.ndarray:
         """(m,) the position of the constraint that states the row."""
-        return np.array(self._pairs[2], dtype=np.int64)
+        return np.array([row[2] for row in self._listed], dtype=np.int64)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The name of each row."""
-        return tuple(self._pairs[3])
+        return tuple(row[3] for row in self._listed)
 
     @cached_property
     def family(self) -> np.ndarray:
@@ -298,8 +275,8 @@ class PresentRows:
             return value
         where, larger = (np.where, np.maximum) if isinstance(q, np.ndarray) else (torch.where, torch.maximum)
         most = larger(first, second)
-        share = _like(q, self.relative) * _like(q, most > 0)  # where the larger is 0, so is the other
-        return where(share > 0, value / where(share > 0, most, most * 0 + 1), value)
+        share = _like(q, self.relative) & (most > 0)  # where the larger is 0, so is the other
+        return where(share, value / where(share, most, most * 0 + 1), value)
 
     def exact_values(self, q: np.ndarray, exact: Callable[[], list[Fraction] | None] | None) -> np.ndarray:
         """The same; where the rounding of statistics would show, of those that `exact` gives."""
@@ -335,7 +312,7 @@ class PresentRows:
         """(m,) multipliers of the rows, made of those of the statistics: of a family, they are carried from the
         statistics pushed down to those pushed up, in order."""
         of_row = np.zeros(len(self.plus))
-        place = {(a, b): j for j, (a, b) in enumerate(zip(self._pairs[0], self._pairs[1], strict=True))}
+        place = {(a, b): j for j, (a, b, _, _) in enumerate(self._listed)}
         for f, (begin, end) in enumerate(zip(self.plan.first[:-1].tolist(), self.plan.first[1:].tolist(), strict=True)):
             if self.plan.kind[f] == EACH:
                 if nu[begin] != 0.0:
@@ -362,8 +339,6 @@ def carried(nu: np.ndarray, members: range, coefficient: float) -> list[tuple[in
     return pairs
 
 
-def _like(q: Any, mask: Any) -> Any:
-    """A mask as numbers of q's kind."""
-    if isinstance(q, np.ndarray):
-        return mask
-    return q.new_tensor(mask.astype(np.float64)) if isinstance(mask, np.ndarray) else mask.to(q.dtype)
+def _like(q: Any, mask: np.ndarray) -> Any:
+    """A mask where q is."""
+    return mask if isinstance(q, np.ndarray) else torch.from_numpy(mask).to(q.device)

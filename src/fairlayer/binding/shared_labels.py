@@ -18,6 +18,7 @@ import torch
 
 from fairlayer.binding.cells import MOST_DIRECT, Levels
 from fairlayer.binding.families import NO_LABEL
+from fairlayer.binding.groups import sorted_labels
 from fairlayer.constraints.plain_data import Label
 
 Labels = tuple[tuple[Label, ...], ...]  # of each column
@@ -80,15 +81,8 @@ def united(tables: tuple[Labels, ...]) -> Labels:
     columns = []
     for parts in zip(*tables, strict=True):
         some = tuple(dict.fromkeys(part for part in parts if part))
-        columns.append(some[0] if len(some) == 1 else _sorted({label for part in some for label in part}))
+        columns.append(some[0] if len(some) == 1 else sorted_labels({label for part in some for label in part}))
     return tuple(columns)
-
-
-def _sorted(labels: set[Label]) -> tuple[Label, ...]:
-    try:
-        return tuple(sorted(labels))  # type: ignore[type-var]
-    except TypeError:
-        return tuple(sorted(labels, key=str))
 
 
 def shared_levels(labels: Labels, occupied: Callable[[], np.ndarray], exchange: Exchange) -> Levels:

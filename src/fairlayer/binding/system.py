@@ -19,11 +19,11 @@ from fairlayer.binding.conditions import Key, condition_columns
 from fairlayer.binding.constraint_set import ConstraintSet, Groupings
 from fairlayer.binding.exact_sums import UNIT, exact_sums
 from fairlayer.binding.families import Family, Grid, GridColumn, list_families
-from fairlayer.binding.groups import Column, SoftGroup, read_groups
+from fairlayer.binding.groups import Column, GivenLevels, SoftGroup, read_groups
 from fairlayer.binding.row_plan import PresentRows, RowPlan
 from fairlayer.binding.rows import EACH, Rows, cell_totals
 from fairlayer.constraints.constraint import Constraint
-from fairlayer.constraints.plain_data import Label, Name
+from fairlayer.constraints.plain_data import Name
 from fairlayer.errors import InputError
 
 _NONE = np.empty(0)
@@ -67,7 +67,7 @@ def bind(
     targets: Any = None,
     features: Any = None,
     weights: np.ndarray | None = None,
-    levels: Mapping[Name, Sequence[Label]] | None = None,
+    levels: GivenLevels = None,
     in_parts: bool = False,
 ) -> System:
     """Bind constraints to a batch of n samples. Weights, if any, are an (n,) float64 array.
@@ -90,12 +90,7 @@ def bind(
 
 
 def read_columns(
-    rules: ConstraintSet,
-    n: int,
-    groups: Any = None,
-    targets: Any = None,
-    features: Any = None,
-    levels: Mapping[Name, Sequence[Label]] | None = None,
+    rules: ConstraintSet, n: int, groups: Any, targets: Any, features: Any, levels: GivenLevels
 ) -> tuple[Groupings, dict[Key, Column | SoftGroup]]:
     """What constraints compare, and every column of a batch that they look at."""
     attributes = read_groups(groups, n, levels) if rules.needs_groups else {}
@@ -233,19 +228,8 @@ def bind_plan(
         if isinstance(targets, torch.Tensor) and targets.requires_grad:
             offset_tensor = _offset_tensor(rows, plan.residual, index, weights, targets)
         rows = less_targets(rows, plan, *target_sums)
-    return System(
-        index,
-        count,
-        weight,
-        sample_weights,
-        rows,
-        view,
-        lower_tensor,
-        upper_tensor,
-        offset_tensor,
-        numbers,
-        (lower, upper),
-    )
+    wanted = lower_tensor, upper_tensor, offset_tensor
+    return System(index, count, weight, sample_weights, rows, view, *wanted, numbers, (lower, upper))
 
 
 def less_targets(rows: Rows, plan: RowPlan, sums: np.ndarray, error: np.ndarray) -> Rows:

@@ -40,10 +40,8 @@ class Costs(NamedTuple):
         """(U,) the fewest and the most yeses that each cell can have."""
         finite = np.isfinite(self.cost)
         tables = [finite[a:b] for a, b in zip(self.start[:-1], self.start[1:], strict=True)]
-        low, high = (
-            [int(np.argmax(one)) for one in tables],
-            [len(one) - 1 - int(np.argmax(one[::-1])) for one in tables],
-        )
+        low = [int(np.argmax(one)) for one in tables]
+        high = [len(one) - 1 - int(np.argmax(one[::-1])) for one in tables]
         return np.array(low, dtype=np.int64), np.array(high, dtype=np.int64)
 
 
@@ -75,11 +73,11 @@ def cell_costs(
     order = by_cell(here[np.argsort(rank, kind="stable")], cell, size)
     start = np.concatenate([[0], np.cumsum(size + 1)]).astype(np.int64)
     now = np.bincount(cell[here][yes[here]], minlength=cells).astype(np.int64)
-    weight = np.ones(0) if weights is None else np.ascontiguousarray(weights, dtype=np.float64)
+    weight = np.ones(len(cell)) if weights is None else np.ascontiguousarray(weights, dtype=np.float64)
     cost, mass = np.empty(len(here) + cells), np.empty(len(here) + cells)
     fill_tables(start, order, now, change.astype(np.float64), weight, cost, mass)
-    total = size if weights is None else np.bincount(cell[here], weight[here], cells)
-    return Costs(start, cost, mass, now, total.astype(np.float64), weights is None, order)
+    total = np.bincount(cell[here], weight[here], cells).astype(np.float64)  # of no samples numpy makes integers
+    return Costs(start, cost, mass, now, total, weights is None, order)
 
 
 @compiled
@@ -100,13 +98,10 @@ def fill_tables(start, order, now, change, weight, cost, mass):
         begin, n = start[u], start[u + 1] - start[u] - 1
         mass[begin] = 0.0
         for j in range(n):
-            own = 1.0 if weight.size == 0 else weight[order[at + j]]
-            mass[begin + j + 1] = mass[begin + j] + own
+            mass[begin + j + 1] = mass[begin + j] + weight[order[at + j]]
         cost[begin + now[u]] = 0.0
         for j in range(now[u], n):
-            own = 1.0 if weight.size == 0 else weight[order[at + j]]
-            cost[begin + j + 1] = cost[begin + j] + own * change[order[at + j]]
+            cost[begin + j + 1] = cost[begin + j] + weight[order[at + j]] * change[order[at + j]]
         for j in range(now[u] - 1, -1, -1):
-            own = 1.0 if weight.size == 0 else weight[order[at + j]]
-            cost[begin + j] = cost[begin + j + 1] + own * change[order[at + j]]
+            cost[begin + j] = cost[begin + j + 1] + weight[order[at + j]] * change[order[at + j]]
         at += n

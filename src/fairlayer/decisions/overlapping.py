@@ -154,12 +154,10 @@ class _Model:
 
     def alike(self) -> list[np.ndarray]:
         """The same answer for everybody, no or yes, where that is possible: all rates are 0, or 1."""
-        ends = self.low.astype(np.int64), self.high.astype(np.int64)
-        rates = (self._masses(count) / self.costs.total for count in ends)
         return [
-            count
-            for count, rate, same in zip(ends, rates, (0.0, 1.0), strict=True)
-            if np.allclose(rate, same, 0, 1e-12)
+            count.astype(np.int64)
+            for count, rate in ((self.low, 0.0), (self.high, 1.0))
+            if np.allclose(self._masses(count) / self.costs.total, rate, 0, 1e-12)
         ]
 
     def _tangent(self, u: int, at: int) -> tuple[int, float, float]:
@@ -218,14 +216,9 @@ class _Model:
         unit, slope, value = (np.array(part) for part in zip(*tangents, strict=True)) if T else (np.zeros(0),) * 3
         own = scipy.sparse.csr_array((slope * self.unit, (np.arange(T), unit.astype(int))), shape=(T, U))
         level = scipy.sparse.csr_array((-np.ones(T), (np.arange(T), unit.astype(int))), shape=(T, U))
-        matrix = scipy.sparse.vstack(
-            [
-                scipy.sparse.hstack([self.rows.matrix, scipy.sparse.csr_array(self.rows.matrix.shape)]),
-                scipy.sparse.hstack([own, level]),
-            ]
-        )
+        matrix = scipy.sparse.block_array([[self.rows.matrix, None], [own, level]], format="csr")
         limit = [self.rows.limit - self.rows.matrix @ offset, -value * self.unit - own @ offset]
-        return matrix.tocsr(), np.concatenate(limit)
+        return matrix, np.concatenate(limit)
 
     def _bound(self, price: np.ndarray) -> float:
         """What any answer costs at least, given prices of the rows: every unit does what is best for itself."""

@@ -20,7 +20,7 @@ from fairlayer.binding.system import System
 from fairlayer.decisions.cost import Costs, cell_costs
 from fairlayer.decisions.counts import Comparison, Part, best_counts, split, thresholds
 from fairlayer.decisions.scores import Turns, count_ties, decide, read_turns, threshold_in, write_scores
-from fairlayer.decisions.surrogate import HeldRow, follow
+from fairlayer.decisions.surrogate import follow
 from fairlayer.decisions.sweep import closest
 from fairlayer.errors import InfeasibleError, InputError
 from fairlayer.solution import Facts, Solution
@@ -106,22 +106,19 @@ class _Problem:
         own = system.weights
         self.weights = own if len(own) and own.min() < own.max() else None
         self.scale = float(own[0]) if len(own) and self.weights is None else 1.0
-        self.families = [f for f, family in enumerate(system.view.plan.families) if self._groups(family.member) > 1]
-
-    def _groups(self, member: np.ndarray) -> int:
-        return len(np.unique(member[(member >= 0) & (self.system.weight > 0)]))
+        self.members = [np.where(system.weight > 0, family.member, -1) for family in system.view.plan.families]
+        self.families = [f for f, member in enumerate(self.members) if len(np.unique(member[member >= 0])) > 1]
 
     def comparisons(self, tighter: np.ndarray) -> list[Comparison]:
         """What is compared. tighter: (families,) by how much each tolerance is to be smaller, or ratio greater."""
         listed, plan = [], self.system.view.plan
         for position, f in enumerate(self.families):
             family, less = plan.families[f], float(tighter[position])
-            member = np.where(self.system.weight > 0, family.member, -1)
             if family.kind == RATIO:
-                listed.append(Comparison(member, min(family.coefficient + less, 1.0), True))
+                listed.append(Comparison(self.members[f], min(family.coefficient + less, 1.0), True))
             else:
                 tolerance = float(self.rules.tolerances()[family.owner])
-                listed.append(Comparison(member, max(tolerance - less, 0.0)))
+                listed.append(Comparison(self.members[f], max(tolerance - less, 0.0)))
         return listed
 
     def _costs(self, part: Part) -> Costs:
@@ -193,8 +190,11 @@ class _Problem:
             [view.names[j] for j in rows], excess, [allowed[view.owner[j]] + excess for j in rows], ratio
         )
 
-    def held(self, decided: np.ndarray, rates: np.ndarray) -> list[HeldRow]:
-        """The comparisons that moved somebody: of each family, groups at its upper end against those at the lower."""
+    def held(self, decided: np.ndarray, rates: np.ndarray) -> list[np.ndarray]:
+        """The comparisons that moved somebody: of each family, groups at its upper end against those at the lower.
+
+        (n,) what every sample counts towards  coefficient * rate(upper) - rate(lower).
+        """
         plan, cell, held = self.system.view.plan, self.cell, []
         weight = self.system.weights if len(self.system.weights) else np.ones(len(cell))
         for f in self.families:
@@ -212,9 +212,8 @@ class _Problem:
             upper = down or [int(there[of[there].argmax()])]
             lower = [g for g in up if g not in upper] or [int(there[of[there].argmin()])]
             pairs = [(upper[0], g) for g in lower] + [(g, lower[0]) for g in upper[1:]]
-            member = [weight * (group == g) / size[g] for g in range(len(family.groups)) if size[g] > 0]
-            place = {int(g): position for position, g in enumerate(there)}
-            held += [HeldRow(member[place[a]], member[place[b]], family.coefficient) for a, b in pairs if a != b]
+            member = {g: weight * (group == g) / size[g] for g in there.tolist()}
+            held += [family.coefficient * member[a] - member[b] for a, b in pairs if a != b]
         return held
 
 

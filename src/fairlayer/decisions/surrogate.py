@@ -12,21 +12,12 @@ So everybody's score is followed, but for the direction along which the rates wo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fairlayer.errors import InputError
-
-
-class HeldRow(NamedTuple):
-    """factor * rate(first) - rate(second) is held where it is."""
-
-    first: np.ndarray  # (n,) membership, weighted, adding up to 1
-    second: np.ndarray
-    factor: float
 
 
 def check_surrogate(surrogate: str | None, temperature: float) -> None:
@@ -37,15 +28,20 @@ def check_surrogate(surrogate: str | None, temperature: float) -> None:
         raise InputError(f"temperature must be a finite number above 0, such as 0.1; got {temperature!r}.")
 
 
-def follow(z: Tensor, value: Tensor, rows: Sequence[HeldRow], weights: np.ndarray, at: float, warmth: float) -> Tensor:
-    """`value`, with the stand-in for its derivative. at: the threshold; warmth: the temperature."""
+def follow(
+    z: Tensor, value: Tensor, rows: Sequence[np.ndarray], weights: np.ndarray, at: float, warmth: float
+) -> Tensor:
+    """`value`, with the stand-in for its derivative.
+
+    rows: (n,) each, what every sample counts towards a difference of rates that is held. at: the threshold; warmth: the
+    temperature.
+    """
     step = z.double()
     if rows:
         soft = torch.sigmoid((z.detach().double() - at) / warmth)
         slope = soft * (1.0 - soft) / warmth
         weight = torch.from_numpy(weights).to(z.device) if len(weights) else torch.ones_like(slope)
-        members = np.stack([row.factor * row.first - row.second for row in rows])
-        A = torch.from_numpy(members).to(z.device) * slope
+        A = torch.from_numpy(np.stack(rows)).to(z.device) * slope
         pull = (A / weight).T @ torch.linalg.pinv((A / weight) @ A.T, rcond=1e-10, hermitian=True)
         step = step - pull @ (A @ step)
     step = step.to(z.dtype)

@@ -18,7 +18,6 @@ import numpy as np
 from fairlayer.compiled import compiled
 from fairlayer.decisions.cost import Best, Costs
 
-MOST_SAMPLES = 2**31 - 1  # so that products of two counts are whole numbers of 63 bits
 _ROUNDING = 2.0**-50
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF, _WORD = np.uint64(32), np.uint64(64)

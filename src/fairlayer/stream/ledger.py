@@ -210,13 +210,13 @@ class Ledger:
                 status = Status.EXCEEDED if self.settings.quantity.threshold is None else Status.GRANULAR
             else:
                 status = Status.VACUOUS if view.vacuous else Status.OPTIMAL
-        return Facts(view, q, outcome.nu, np.zeros(0), outcome.excess, status=status)
+        return Facts(view, q, outcome.nu, np.zeros(0), outcome.excess, promise=status)
 
     def facts_so_far(self) -> Facts:
         """What is known after a batch without samples."""
         nothing = np.zeros(len(self.book.plan.residual))
         if not self.account.count.any():
-            return Facts(self.view(), nothing, nothing, nothing[:0], status=Status.VACUOUS)
+            return Facts(self.view(), nothing, nothing, nothing[:0], promise=Status.VACUOUS)
         return self.facts(Outcome(nothing[:0], nothing, Status.OPTIMAL), waiting=False)
 
     def shares(self) -> dict[str, list[float]]:
