@@ -138,3 +138,9 @@ def test_arrays_carry_no_gradient():
     tolerance = torch.tensor(0.1, requires_grad=True)
     y = project(np.array([0.0, 1.0]), [0, 1], MeanParity(tolerance)).value
     assert isinstance(y, np.ndarray)
+
+
+def test_a_rank_outside_the_group_is_told_so():
+    outside = torch.distributed.GroupMember.NON_GROUP_MEMBER  # what new_group gives to ranks that it does not hold
+    with pytest.raises(InputError, match="does not hold this rank"):
+        project(torch.rand(4), torch.tensor([0, 0, 1, 1]), [MeanParity(0.1)], process_group=outside)

@@ -109,10 +109,10 @@ def find_ranks(group: Group) -> Ranks | None:
                 )
             return None  # a script that was started by itself, not by torchrun
         group = dist.group.WORLD
+    if dist.is_available() and group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise InputError("process_group does not hold this rank: call the layer only on ranks that belong to it.")
     if not hasattr(group, "size"):
         raise InputError(f'process_group must be None, "default" or a ProcessGroup; got {group!r}.')
-    if group is dist.GroupMember.NON_GROUP_MEMBER:
-        raise InputError("process_group does not hold this rank: call the layer only on ranks that belong to it.")
     ranks = _KNOWN.get(group)
     if ranks is None:
         ranks = _KNOWN[group] = Ranks(group)
