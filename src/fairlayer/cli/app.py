@@ -10,20 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fairlayer.cli import (
-    EXIT_CODE,
-    audit,
-    bench,
-    datasets,
-    demo,
-    fit,
-    interrupts,
-    predict,
-    project,
-    reproduce,
-    stream,
-    warm_up,
-)
+from fairlayer.cli import EXIT_CODE, audit, checkout, datasets, demo, fit, interrupts, predict, project, stream, warm_up
 from fairlayer.cli.commands import Command, Group, described
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.nearest import nearest
@@ -137,7 +124,7 @@ def _common(
 
 for command in (
     *(fit.fit, predict.predict, audit.audit, project.project),
-    *(datasets.datasets, demo.demo, reproduce.reproduce, bench.bench, warm_up.warm_up),
+    *(datasets.datasets, demo.demo, checkout.reproduce, checkout.bench, warm_up.warm_up),
 ):
     app.command(cls=Command)(described(command))
 app.add_typer(stream.commands, name="stream")  # groups of commands come last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -143,9 +144,10 @@ class _Kept:
         from fairlayer.binding.block_sums import BlockSums
         from fairlayer.binding.bounds import read_bounds
 
-        bounds, still = read_bounds(box, 1, np.float64), np.zeros(cells.size)
-        scored = BlockSums(cells.size, absolute=True)
-        targets = BlockSums(cells.size) if cells.needs_target_sums else None
+        size = cells.code.size
+        bounds, still = read_bounds(box, 1, np.float64), np.zeros(size)
+        scored = BlockSums(size, absolute=True)
+        targets = BlockSums(size) if cells.needs_target_sums else None
         with self.scores.open("wb") as scores, self.codes.open("wb") as codes:
             for frame in cells.parts(cells.source, vectors=VECTORS):
                 z = np.ascontiguousarray(frame["z"], dtype=np.float64)
@@ -171,12 +173,10 @@ class _Kept:
         """The projection. scored: the sums of scores by code."""
         from fairlayer.solve.files import ChunkPasses
 
-        passes = 0
+        passes = itertools.count(1)
 
         def start() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            nonlocal passes
-            passes += 1
-            progress(detail=f"pass {passes}")
+            progress(detail=f"pass {next(passes)}")
             return self.chunks(cells)
 
         progress("Solving")

@@ -77,7 +77,8 @@ class Schema:
         import pandas as pd
 
         columns = {name: numbers(frame[name], name) for name in self.numbers}
-        columns |= {name: _categories(frame[name]) for name in self.categories}
+        for name in self.categories:
+            columns[name] = pd.Series(text_labels(frame[name]), index=frame.index, dtype=object)
         return pd.DataFrame(columns, index=frame.index)
 
     def groups(self, frame: Any) -> dict[str, np.ndarray]:
@@ -119,12 +120,6 @@ def _known_labels(frame: Any, entry: Labels) -> np.ndarray:
     if not entry.merge:
         return found
     return np.where(np.isin(found, np.array(entry.known, dtype=object)), found, OTHER)
-
-
-def _categories(column: Any) -> Any:
-    import pandas as pd
-
-    return pd.Series(text_labels(column), index=column.index, dtype=object)
 
 
 @dataclass(frozen=True)
@@ -249,8 +244,7 @@ def _labels(frame: Any, attribute: Attribute, merge_rare: int, notes: list[str])
         if len(rare):
             listed = ", ".join(map(repr, rare[:5].tolist()))
             notes.append(f"{name}: {listed} have fewer than {merge_rare} rows and become {OTHER!r}.")
-        kept = [label for label in found.tolist() if label not in set(rare.tolist())]
-        found = np.array([*kept, OTHER] if len(rare) else kept)
+            found = np.array([*found[counts >= merge_rare].tolist(), OTHER])
     elif len(small := found[counts < 10]):
         notes.append(
             f"{name}: few rows of {', '.join(map(repr, small[:5].tolist()))}; their means say little. --merge-rare 10 "
