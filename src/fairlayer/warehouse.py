@@ -148,9 +148,8 @@ class _QueryPasses:
         most = n * np.abs(ends).max(axis=0)  # of the sum of |y|
         # Sums of several rows are rounded once more each.
         error = found.get(ERROR, 1.01 * n * UNIT * most) + UNIT * len(n) * most
-        added = {name: self._by_cell(found[name]) for name in _SUMS}
-        change = Change(0, 0.0, 0.0)  # not asked for
-        return PassSums(added[TOTAL], self._by_cell(error), added[FREE], self._by_cell(most), change)
+        total, error, free, most = map(self._by_cell, (found[TOTAL], error, found[FREE], most))
+        return PassSums(total, error, free, most, Change(0, 0.0, 0.0))  # changes are not asked for
 
     def _by_cell(self, values: np.ndarray) -> np.ndarray:
         return np.bincount(self.cell, weights=values, minlength=self.cells)

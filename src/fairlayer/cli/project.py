@@ -89,8 +89,8 @@ def project(
         columns.check_number(score, "--score")
         columns.check_groups(attributes)
         _check_numbers(columns, constraints, target, wanted)
+        cells = ScoredRows(columns, score, attributes, constraints, target)
     make = ByDecisions if any(one.quantity == "decision" for one in constraints) else ByShifts
-    cells = ScoredRows(source, score, attributes, constraints, target)
     with steps(4, "Reading") as progress:
         with tempfile.TemporaryDirectory(prefix=".fairlayer-", dir=output.absolute().parent) as folder:
             kept = _Kept(Path(folder))
@@ -149,7 +149,7 @@ class _Kept:
         scored = BlockSums(size, absolute=True)
         targets = BlockSums(size) if cells.needs_target_sums else None
         with self.scores.open("wb") as scores, self.codes.open("wb") as codes:
-            for frame in cells.parts(cells.source, vectors=VECTORS):
+            for frame in cells.parts(cells.table.source, vectors=VECTORS):
                 z = np.ascontiguousarray(frame["z"], dtype=np.float64)
                 code = np.ascontiguousarray(frame["code"], dtype=np.int32)
                 z.tofile(scores)
@@ -194,8 +194,9 @@ class _Kept:
 def _write(cells: ScoredRows, moves: Moves, path: Path, keep_raw: str | None) -> None:
     """Write the table with its scores moved."""
     sql, parameters, tables = moves.copy_sql(cells, keep_raw)
-    known = {**parameters, **cells.source.parameters, "target": str(path)}
-    with plain_errors(cells.source.path), connect() as connection:
+    source = cells.table.source
+    known = {**parameters, **source.parameters, "target": str(path)}
+    with plain_errors(source.path), connect() as connection:
         for name, table in tables.items():
             connection.register(name, table)
         connection.execute(f"COPY ({sql}) TO $target ({copy_options(path)})", known)
@@ -205,7 +206,7 @@ def _check_written(cells: ScoredRows, moves: Moves, path: Path, keep_raw: str | 
     """The rows of what is in the file."""
     import numpy as np
 
-    names = [*cells.source.columns, *([] if keep_raw is None else [keep_raw])]
+    names = [*cells.table.columns, *([] if keep_raw is None else [keep_raw])]
     written = Source(path, dict.fromkeys(names, "VARCHAR"))
 
     def chunks() -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -33,6 +33,7 @@ class ScoredTable:
         option: str = "--protected",
     ):
         """option: what errors call that which names the attributes."""
+        self.table = table
         self.score = score
         self.constraints = constraints
         self.target = target
@@ -94,17 +95,7 @@ class ScoredTable:
 class ScoredRows(ScoredTable):
     """The same of a file, which is read in parts and written again."""
 
-    def __init__(
-        self,
-        source: Source,
-        score: str,
-        attributes: Sequence[Attribute],
-        constraints: Sequence[Constraint],
-        target: str | None,
-    ):
-        self.source = source
-        with TableFile(source) as file:
-            super().__init__(file, score, attributes, constraints, target)
+    table: TableFile  # which need not stay open
 
     def parts(self, source: Source, *, vectors: int, only: Sequence[str] | None = None) -> Any:
         """Frames with the columns of `values`, or only some of them, in the order of a file."""
@@ -118,7 +109,7 @@ class ScoredRows(ScoredTable):
     def copy_sql(self, score: str, keep_raw: str | None, beside: str | None = None) -> str:
         """The table with SQL in place of the score. beside: a table whose rows stand beside those of the file."""
         raw = "" if keep_raw is None else f", {quote(self.score)} AS {named(keep_raw)}"
-        relation = self.source.relation
+        relation = self.table.source.relation
         if beside is not None:
             relation = f"(SELECT * FROM {relation}) AS data POSITIONAL JOIN {beside}"
         return f"SELECT data.* REPLACE ({score} AS {named(self.score)}){raw} FROM {relation}"

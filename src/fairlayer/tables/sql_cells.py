@@ -41,12 +41,7 @@ class CellCode:
     """
 
     def __init__(
-        self,
-        table: Table,
-        constraints: Sequence[Constraint],
-        target: str | None,
-        *,
-        every_class: bool = False,
+        self, table: Table, constraints: Sequence[Constraint], target: str | None, *, every_class: bool = False
     ):
         self.table = table
         self.parameters: dict[str, Any] = {}
