@@ -121,7 +121,7 @@ def fit(
     from fairlayer.cli.reporting import digest, in_words, read_facts, write_reports
     from fairlayer.estimators.folder import save
     from fairlayer.records import to_plain
-    from fairlayer.tables.schema import FrameColumns, infer, target_values
+    from fairlayer.tables.schema import FrameColumns, infer
 
     interrupts.check()
     blind = serving == "blind"
@@ -187,8 +187,7 @@ def fit(
         serving=serving,
         classes=schema.classes,
     )
-    answers = target_values(frame[target], schema.task, schema.positive, schema.classes)
-    whole = Part(schema.inputs(frame), answers, schema.groups(frame))
+    whole = Part(schema.inputs(frame), inferred.answers, schema.groups(frame))
     train, held = split(whole, test, seed)
     if not len(held):
         raise InputError(f"--test: {test:g} of {len(whole)} rows leaves none for the report: raise it.")

@@ -128,6 +128,7 @@ class Inferred:
 
     schema: Schema
     frame: Any
+    answers: np.ndarray  # the targets of its rows, as `target_values` has them
     notes: tuple[str, ...]  # on rows and groups
     left_out: dict[str, str]  # columns that are no features, and why
     doubtful: dict[str, str]  # features that may not be what they seem, and why
@@ -171,7 +172,7 @@ def infer(
     left_out = dict.fromkeys(ignore, "as --ignore asks")
     if hide_protected:
         left_out |= dict.fromkeys(sorted(protected - set(keep) - set(ignore)), "as --hide-protected asks")
-    answer = target_values(frame[target], task, positive, classes)
+    answers = target_values(frame[target], task, positive, classes)
     kinds: dict[str, list[str]] = {"numbers": [], "categories": []}
     doubtful: dict[str, str] = {}
     for name in source.columns:
@@ -183,14 +184,14 @@ def infer(
             left_out[name] = why
             continue
         kinds["numbers" if is_number(column) else "categories"].append(name)
-        doubt = None if name in protected else danger(column, answer, target)
+        doubt = None if name in protected else danger(column, answers, target)
         if doubt is not None:
             doubtful[name] = f"{doubt}? --ignore {quote(name)} leaves it out."
     if not kinds["numbers"] and not kinds["categories"]:
         raise InputError(f"{source.path} has no column to predict {target!r} from.")
     features = (tuple(kinds["numbers"]), tuple(kinds["categories"]))
     schema = Schema(target, task, positive, negative, *features, tuple(labels), bool(source.decimal_commas), classes)
-    return Inferred(schema, frame, tuple(notes), left_out, doubtful)
+    return Inferred(schema, frame, answers, tuple(notes), left_out, doubtful)
 
 
 def target_values(column: Any, task: Task, positive: str | None, classes: Sequence[str] = ()) -> np.ndarray:

@@ -79,14 +79,8 @@ class ScoredTable:
         weight = scores.rows[codes].astype(np.float64)
         if targets is None and self.needs_target_sums:
             targets = np.zeros(len(codes))  # their sums are put in below
-        system = bind(
-            ConstraintSet(list(self.constraints)),
-            len(codes),
-            groups=groups,
-            features=features,
-            targets=targets,
-            weights=weight,
-        )
+        rules = ConstraintSet(list(self.constraints))
+        system = bind(rules, len(codes), groups=groups, features=features, targets=targets, weights=weight)
         self.cell_of_code = np.zeros(self.code.size, dtype=np.int32)
         self.cell_of_code[codes] = system.cell
         return system if target_sums is None else _with_targets(system, target_sums.limbs[OUTPUT, codes])
