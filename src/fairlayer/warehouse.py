@@ -27,6 +27,7 @@ from fairlayer.solve.files import Change, PassSums, project_passes
 __all__ = ["CellShifts", "project_sums"]
 
 COUNT, LOW, HIGH, TOTAL, FREE, ERROR = "n", "low", "high", "total", "free", "error"  # columns that have a meaning
+_COUNTS = {COUNT: "count(*)", LOW: "min(score)", HIGH: "max(score)"}  # what is known of each cell beforehand
 _SUMS = (TOTAL, FREE)
 Quote = Literal['"', "`"] | None
 _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")
@@ -147,9 +148,8 @@ class _QueryPasses:
         most = n * np.abs(ends).max(axis=0)  # of the sum of |y|
         # Sums of several rows are rounded once more each.
         error = found.get(ERROR, 1.01 * n * UNIT * most) + UNIT * len(n) * most
-        added = {name: self._by_cell(found[name]) for name in _SUMS}
-        change = Change(0, 0.0, 0.0)  # not asked for
-        return PassSums(added[TOTAL], self._by_cell(error), added[FREE], self._by_cell(most), change)
+        total, error, free, most = map(self._by_cell, (found[TOTAL], error, found[FREE], most))
+        return PassSums(total, error, free, most, Change(0, 0.0, 0.0))  # changes are not asked for
 
     def _by_cell(self, values: np.ndarray) -> np.ndarray:
         return np.bincount(self.cell, weights=values, minlength=self.cells)
@@ -175,16 +175,13 @@ class _QueryPasses:
 
 def _read_cells(cells: Any) -> tuple[dict[str, list[Any]], dict[str, np.ndarray]]:
     columns = _columns(cells, "cells")
-    for name in (COUNT, LOW, HIGH):
+    for name, sql in _COUNTS.items():
         if name not in columns:
-            raise InputError(f"cells needs a column {name!r}: select {_WANTED[name]} AS {name}.")
-    counts = {name: _numbers(columns.pop(name), name) for name in (COUNT, LOW, HIGH)}
+            raise InputError(f"cells needs a column {name!r}: select {sql} AS {name}.")
+    counts = {name: _numbers(columns.pop(name), name) for name in _COUNTS}
     if not columns or not len(counts[COUNT]):
         raise InputError("cells needs a column for each protected attribute, and a row for each combination of labels.")
     return {name: [_plain(value) for value in values] for name, values in columns.items()}, counts
-
-
-_WANTED = {COUNT: "count(*)", LOW: "min(score)", HIGH: "max(score)"}
 
 
 def _columns(table: Any, what: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from experiments import record, runner
-from fairlayer.cli import reproduce
+from fairlayer.cli.checkout import reproduce
 from fairlayer.errors import FairlayerError, InputError
 
 ROOT = Path(__file__).parents[2]
@@ -204,7 +204,7 @@ def test_mistakes_are_named(toy, tmp_path):
 
 
 def test_the_command_says_which_experiments_have_which_profiles():
-    text = Path(reproduce.__file__).read_text()
+    text = reproduce.__doc__
     for profile in ("large", "medium"):
         having = [name for name in runner.NAMES if profile in runner.experiment(name).profiles]
         listed = re.search(rf"`{profile}`: [^()]*\(([^)]*)\)", text)[1]

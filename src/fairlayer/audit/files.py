@@ -38,8 +38,8 @@ PARTS = 4096  # of a range in which one of more is looked for
 def code_cells(table: Table, roles: Roles, facts: FileProfile, rules: ConstraintSet) -> CellCode:
     """Everything that cells depend on, as the code of a row."""
     code = CellCode(table, rules.constraints, roles.target, every_class=facts.targets == "binary")
-    for name, (value, known) in code.labels(roles.groups).items():
-        code.add_labels(name, value, known, _whole_numbers(known))
+    for name, known in code.labels(roles.groups).items():
+        code.add_labels(name, known, _whole_numbers(known))
     return code
 
 

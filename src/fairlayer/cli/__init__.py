@@ -1,4 +1,4 @@
-"""The command `fairlayer`: one module per command, each of which imports what is slow only when it runs."""
+"""The command `fairlayer`: commands in modules of their own, each of which imports what is slow only when it runs."""
 
 import sys
 

@@ -5,26 +5,15 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import time
 import traceback
 from typing import Annotated, Any
 
 import typer
 
-from fairlayer.cli import (
-    EXIT_CODE,
-    audit,
-    bench,
-    datasets,
-    demo,
-    fit,
-    interrupts,
-    predict,
-    project,
-    reproduce,
-    stream,
-    warm_up,
-)
+from fairlayer.cli import EXIT_CODE, audit, checkout, datasets, demo, fit, interrupts, predict, project, stream
 from fairlayer.cli.commands import Command, Group, described
+from fairlayer.cli.terminal import say
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.nearest import nearest
 
@@ -135,9 +124,24 @@ def _common(
         raise typer.Exit(2)
 
 
+def warm_up() -> int:
+    """Compile everything that layers and streams run, so that the first batch is as quick as any other.
+
+    It is kept on disk and done once per installation: run this where an image is built.
+
+    `fairlayer warm-up`
+    """
+    from fairlayer.warm import warm_up as compile_everything
+
+    began = time.perf_counter()
+    compile_everything()
+    say(f"Everything is compiled ({time.perf_counter() - began:.0f} s).")
+    return 0
+
+
 for command in (
     *(fit.fit, predict.predict, audit.audit, project.project),
-    *(datasets.datasets, demo.demo, reproduce.reproduce, bench.bench, warm_up.warm_up),
+    *(datasets.datasets, demo.demo, checkout.reproduce, checkout.bench, warm_up),
 ):
     app.command(cls=Command)(described(command))
 app.add_typer(stream.commands, name="stream")  # groups of commands come last

@@ -103,28 +103,24 @@ def _choices(kind: Any) -> Any:
     return kind if literal is None else _choices(literal) | None
 
 
-def _without_types_of_flags(parameters: list[Any]) -> list[Any]:
-    """Parameters as help shows them: an option that takes no value needs no word for one."""
-    for parameter in parameters:
-        if getattr(parameter, "is_flag", False):
-            parameter.metavar = ""
-    return parameters
-
-
-class Command(TyperCommand):
-    """A command whose flags are shown as such."""
+class _PlainFlags:
+    """In help an option that takes no value has no word for one."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Arguments and options."""
-        return _without_types_of_flags(super().get_params(ctx))
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return parameters
 
 
-class Group(TyperGroup):
+class Command(_PlainFlags, TyperCommand):
+    """A command."""
+
+
+class Group(_PlainFlags, TyperGroup):
     """Commands under one name; a command that is not there is one line, with the nearest one that is."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Options of all commands together."""
-        return _without_types_of_flags(super().get_params(ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first word names."""

@@ -22,15 +22,15 @@ def datasets(name: str | None = None, fetch: bool = False, output: Path | None =
     --fetch: Download it where it is not there, and check it against its checksum.
     --output, -o FILE: Write it as a CSV or Parquet file: features, protected attributes and target.
     """
-    from fairlayer.datasets import available, data_folder
+    from fairlayer import datasets as library
 
-    listed = {entry.name: entry for entry in available()}
+    listed = {entry.name: entry for entry in library.available()}
     if name is None:
         if fetch or output is not None:
             raise InputError(f"--fetch and -o need the name of a dataset, one of {', '.join(listed)}.")
         rows = [[entry.name, _state(entry), entry.summary] for entry in listed.values()]
         show_table(["name", "state", "what it is"], rows)
-        note(f"Looked in {data_folder()}; FAIRLAYER_DATA names another folder.")
+        note(f"Looked in {library.data_folder()}; FAIRLAYER_DATA names another folder.")
         return 0
     if name not in listed:
         raise InputError(f"There is no dataset {name!r}; there are {', '.join(listed)}.")
@@ -40,9 +40,8 @@ def datasets(name: str | None = None, fetch: bool = False, output: Path | None =
     if not listed[name].present and not fetch:
         say(f"{name}: {listed[name].summary}")
         hint = f"`fairlayer datasets {name} --fetch` downloads it" if listed[name].fetchable else "get it by hand"
-        raise InputError(f"{name} is not in {data_folder() / name}: {hint}, or set FAIRLAYER_DATA to a folder with it.")
-    from fairlayer import datasets as library
-
+        place = library.data_folder() / name
+        raise InputError(f"{name} is not in {place}: {hint}, or set FAIRLAYER_DATA to a folder with it.")
     data = library.load(name) if name == "synthetic" else library.load(name, fetch=fetch)
     _describe(data)
     if output is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fairlayer.cli import interrupts, options
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import InputError
+from fairlayer.plural import plural
 from fairlayer.tables.table_io import check_parent, open_source, read_frame, replacing_folder
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 FEWEST_ROWS = 40
 PAGE, CARD = "report.html", "model-card.md"
 FILES = ("model.safetensors", "model.json", "estimator.skops", "groups.skops", PAGE, "report.json", CARD)
-
 
 UNKNOWN = {  # what constraints that need targets cannot look at in new rows, and what is done instead
     "residual": "Residuals are known only once targets are. New predictions are moved by the shift",
@@ -121,7 +121,7 @@ def fit(
     from fairlayer.cli.reporting import digest, in_words, read_facts, write_reports
     from fairlayer.estimators.folder import save
     from fairlayer.records import to_plain
-    from fairlayer.tables.schema import FrameColumns, infer, target_values
+    from fairlayer.tables.schema import FrameColumns, infer
 
     interrupts.check()
     blind = serving == "blind"
@@ -187,15 +187,15 @@ def fit(
         serving=serving,
         classes=schema.classes,
     )
-    answers = target_values(frame[target], schema.task, schema.positive, schema.classes)
-    whole = Part(schema.inputs(frame), answers, schema.groups(frame))
+    whole = Part(schema.inputs(frame), inferred.answers, schema.groups(frame))
     train, held = split(whole, test, seed)
     if not len(held):
         raise InputError(f"--test: {test:g} of {len(whole)} rows leaves none for the report: raise it.")
     _introduce(inferred, len(whole), constraints)
-    guess = "" if positive is not None else _guess(schema, constraints)
-    if guess:
+    notes = []
+    if positive is None and (guess := _guess(schema, constraints)):
         note(f"  {guess}")
+        notes.append(guess)
     choice = None
     if kind == "auto":
         choice = choose_model(setting, train, note)
@@ -203,17 +203,15 @@ def fit(
         tried = [list(row.values()) for row in choice.rows]
         show_table(list(choice.rows[0]), tried, "On the rows kept to choose a model")
         note(choice.text)
+        notes.append(choice.text)
     audit, fitted = _learn(replace(setting, model=kind), chosen, train, held, compare)
     if schema.positive is not None:
         audit = in_words(audit, target, schema.numbered)
-    if guess:
-        audit = replace(audit, notes=(*audit.notes, guess))
-    if choice is not None:
-        audit = replace(audit, notes=(*audit.notes, choice.text))
     if blind:
         stated = f"Served blind, so that the promise is about the population. {fitted.frozen_.certificate}"
-        audit = replace(audit, notes=(*audit.notes, stated))
         note(stated)
+        notes.append(stated)
+    audit = replace(audit, notes=(*audit.notes, *notes))
     with replacing_folder(output) as temporary:
         save(fitted, temporary, table={"schema": to_plain(schema), "data": data.name, "seed": seed, "test": test})
         write_reports(
@@ -296,8 +294,8 @@ def _introduce(inferred: Inferred, rows: int, constraints: Sequence[GroupConstra
     among = [name for name in schema.attributes if name in schema.features]
     if among:
         note(
-            f"  The features include {', '.join(among)}, which {'is' if len(among) == 1 else 'are'} protected: "
-            f"--hide-protected leaves {'it' if len(among) == 1 else 'them'} out."
+            f"  The features include {', '.join(among)}, which {plural(len(among), 'is', 'are')} protected: "
+            f"--hide-protected leaves {plural(len(among), 'it', 'them')} out."
         )
     for text in inferred.lines:
         note(f"  {text}")
@@ -408,6 +406,7 @@ def _facts(
 
     schema = inferred.schema
     how = "" if choice is None else f". {choice.text}"
+    left = "Missing numbers and categories are left to the trees."
     filled = "Missing numbers become the median and are marked; categories have a column each, missing ones too."
     return {
         "date": datetime.date.today().isoformat(),
@@ -415,10 +414,5 @@ def _facts(
         "training data": f"{train:,} rows of {data.name}, with {len(schema.features)} features",
         "evaluation data": f"{held:,} rows of {data.name} kept from training, drawn with seed {seed} in the shares of "
         "the groups",
-        "preprocessing": " ".join(
-            [
-                "Missing numbers and categories are left to the trees." if kind == "boosting" else filled,
-                *inferred.lines,
-            ]
-        ),
+        "preprocessing": " ".join([left if kind == "boosting" else filled, *inferred.lines]),
     }

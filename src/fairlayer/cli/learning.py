@@ -70,14 +70,14 @@ class Setting:
     serving: str = "batch"
     classes: tuple[str, ...] = ()  # their names, where there are three or more
 
-    def estimator(self, method: Any, X: Any) -> FairEstimator:
-        """An estimator for tables like X, not yet fitted."""
+    def fit(self, method: Any, part: Part) -> FairEstimator:
+        """A fitted estimator."""
         options: dict[str, Any] = {
             "method": method,
             "random_state": self.seed,
             "confidence": self.confidence if method in ("layer", "projection") else None,
             "serving": self.serving if method in ("layer", "projection") else "batch",
-            "estimator": make_estimator(self.model, X, self.classify, self.seed),
+            "estimator": make_estimator(self.model, part.X, self.classify, self.seed),
         }
         if self.model == "network":
             options |= {
@@ -87,13 +87,10 @@ class Setting:
                 "verbose": self.verbose,
             }
         if self.classify:
-            return FairClassifier(list(self.constraints), **options)
-        return FairRegressor(list(self.constraints), bounds=self.bounds, **options)
-
-    def fit(self, method: Any, part: Part) -> FairEstimator:
-        """A fitted estimator."""
-        y = part.y.astype(np.int64) if self.classify else part.y
-        return self.estimator(method, part.X).fit(part.X, y, sensitive_features=part.groups)
+            classifier = FairClassifier(list(self.constraints), **options)
+            return classifier.fit(part.X, part.y.astype(np.int64), sensitive_features=part.groups)
+        regressor = FairRegressor(list(self.constraints), bounds=self.bounds, **options)
+        return regressor.fit(part.X, part.y, sensitive_features=part.groups)
 
     @property
     def threshold(self) -> float:
@@ -103,12 +100,14 @@ class Setting:
     @property
     def methods(self) -> list[str]:
         """The methods that can make such a model fair, from the plainest on."""
-        afterwards = ("unconstrained", "projection")
-        priced = ("penalty", "lagrangian")  # of one output, and of means: decisions have no gradient
-        decided = any(constraint.quantity == "decision" for constraint in self.constraints)
-        possible = [name for name in TITLES if self.model == "network" or name in afterwards]
-        possible = [name for name in possible if not (self.classes or decided) or name not in priced]
-        return [name for name in possible if name not in ("layer", "projection") or not is_by_target(self.constraints)]
+        impossible: set[str] = set()
+        if self.model != "network":
+            impossible |= {"penalty", "lagrangian", "layer"}
+        if self.classes or any(constraint.quantity == "decision" for constraint in self.constraints):
+            impossible |= {"penalty", "lagrangian"}  # of one output, and of means: decisions have no gradient
+        if not all(constraint.serves_unknown_targets for constraint in self.constraints):
+            impossible |= {"projection", "layer"}  # rows of like target are compared, which is unknown when predicting
+        return [name for name in TITLES if name not in impossible]
 
     def measure(self, outputs: np.ndarray, part: Part) -> Gaps:
         """The rows of the constraints, in exact arithmetic."""
@@ -140,22 +139,19 @@ def outputs(model: FairEstimator, X: Any, groups: Any) -> Outputs:
         return model.outputs(X, sensitive_features=groups)
 
 
-def is_by_target(constraints: Sequence[GroupConstraint]) -> bool:
-    """Whether a constraint compares rows of like target, which is unknown when predicting."""
-    return not all(constraint.serves_unknown_targets for constraint in constraints)
-
-
 def scores(setting: Setting, predicted: np.ndarray, part: Part) -> dict[str, Any]:
     """How good, and how fair, outputs are."""
     gaps = setting.measure(predicted, part)
     told = np.eye(len(setting.classes))[part.y.astype(int)] if setting.classes else part.y
     error = float(np.sqrt(np.mean((predicted - told) ** 2)))
-    quality: dict[str, Any] = {"rmse": error}
+    quality = {"rmse": error, "gap": gaps.largest, "in these data": "satisfied" if gaps.satisfied else "violated"}
+    if not setting.classify:
+        return quality
     if setting.classes:
-        quality = {"accuracy": float((predicted.argmax(axis=1) == part.y).mean()), "rmse": error}
-    elif setting.classify:
-        quality = {"accuracy": float(((predicted >= setting.threshold) == (part.y > 0.5)).mean()), "rmse": error}
-    return {**quality, "gap": gaps.largest, "in these data": "satisfied" if gaps.satisfied else "violated"}
+        right = predicted.argmax(axis=1) == part.y
+    else:
+        right = (predicted >= setting.threshold) == (part.y > 0.5)
+    return {"accuracy": float(right.mean()), **quality}
 
 
 def fit_method(setting: Setting, method: str, train: Part) -> FairEstimator:
@@ -222,16 +218,7 @@ class Choice(NamedTuple):
 
     best: str
     rows: list[dict[str, Any]]
-    samples: int
-
-    @property
-    def text(self) -> str:
-        """What was chosen, and how."""
-        names = ", ".join(str(row["model"]) for row in self.rows)
-        return (
-            f"Chosen: {models.TITLES[self.best]}, of {names}: the least squared error of predictions under the "
-            f"constraints, on {self.samples:,} training rows that were kept back for this."
-        )
+    text: str  # what was chosen, and how
 
 
 def choose_model(setting: Setting, train: Part, tell: Callable[[str], None]) -> Choice:
@@ -245,4 +232,9 @@ def choose_model(setting: Setting, train: Part, tell: Callable[[str], None]) -> 
         errors[name] = found.row["rmse"]
         worth = {key: value for key, value in found.row.items() if key != "method"}
         rows.append({"model": models.TITLES[name], **worth})
-    return Choice(min(errors, key=errors.__getitem__), rows, len(held))
+    best = min(errors, key=errors.__getitem__)
+    text = (
+        f"Chosen: {models.TITLES[best]}, of {', '.join(row['model'] for row in rows)}: the least squared error of "
+        f"predictions under the constraints, on {len(held):,} training rows that were kept back for this."
+    )
+    return Choice(best, rows, text)

@@ -60,8 +60,9 @@ class ByShifts(_Bound):
         """The shifts as a list by code."""
         assert self.shifts is not None
         shift = self.shifts.shift[cells.cell_of_code].tolist()
-        known = {**cells.parameters, "shift": shift, "lo": self.shifts.lo, "hi": self.shifts.hi}
-        return cells.shifted_sql(keep_raw), known, {}
+        known = {**cells.code.parameters, "shift": shift, "lo": self.shifts.lo, "hi": self.shifts.hi}
+        moved = f"{cells.values['z']} - list_extract($shift, {cells.values['code']} + 1)"
+        return cells.copy_sql(f"least(greatest({moved}, $lo), $hi)", keep_raw), known, {}
 
     def certify(self, chunks: Chunks) -> Facts:
         """In one pass."""
@@ -102,7 +103,7 @@ class ByDecisions(_Bound):
         """The scores as a column beside the table, in the order of its rows."""
         with needs("Writing a table", "pandas"):
             import pandas as pd
-        return cells.beside_sql(keep_raw, "moved", "y"), {}, {"moved": pd.DataFrame({"y": self.value})}
+        return cells.copy_sql("moved.y", keep_raw, "moved"), {}, {"moved": pd.DataFrame({"y": self.value})}
 
     def certify(self, chunks: Chunks) -> Facts:
         """By counts."""

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 MOST_VALUES = 20  # of a column whose values are regions of their own
 
+MEANS = ("parity", "ratio", "odds", "residuals", "residual_mean", "conditional")  # options that compare means
+RATES = ("rate", "rate_ratio")  # those that compare rates of decisions
+
 Grouping = str | tuple[str, ...]  # an attribute, or several whose intersections are compared
 
 SHARED = """
@@ -42,18 +45,15 @@ STORE: The SQLite file or postgresql:// URL that the stream is kept in.
 
 def read_attributes(texts: Sequence[str], source: Source) -> list[Attribute]:
     """What --protected names."""
-    attributes = []
 
     def is_one(text: str) -> bool:
         column, _, cuts = text.rpartition("=")
         return text in source.columns or (column in source.columns and all(map(_is_number, cuts.split(","))))
 
+    attributes = []
     for part in split_list(texts, is_one):
-        if part in source.columns or "=" not in part:
-            attributes.append(Attribute(source.check(part, "--protected")))
-        else:
-            column, _, cuts = part.rpartition("=")
-            attributes.append(Attribute(source.check(column, "--protected"), read_cuts(cuts, "--protected")))
+        column, cuts = _split_column(part, source, "--protected")
+        attributes.append(Attribute(column, () if cuts is None else read_cuts(cuts, "--protected")))
     names = [attribute.column for attribute in attributes]
     for name in names:
         if names.count(name) > 1:
@@ -138,19 +138,21 @@ class Wanted:
     over: list[str] | None = None
 
     def __post_init__(self) -> None:
-        means = (self.parity, self.ratio, self.odds, self.residuals, self.residual_mean)
-        rates = (self.rate, self.rate_ratio)
-        if not any(text is not None for text in (*means, *rates)) and not self.conditional and not self.constraint:
+        if not self._given(*MEANS, *RATES) and not self.constraint:
             raise InputError(
                 "No constraint is given: add for instance --parity 0.05, or see --ratio, --rate, --rate-ratio, --odds, "
                 "--residuals, --residual-mean and --constraint."
             )
-        if self.given is not None and rates == (None, None):
+        if self.given is not None and not self._given(*RATES):
             raise InputError("--given is for rates of decisions: add --rate or --rate-ratio, or leave it out.")
         _ = self.written  # mistakes in it are told at once
         for text in self.conditional or ():
             if not text.partition(":")[2]:
                 raise InputError(f"--conditional: {text!r} names no column; write for instance 0.05:age=30,50.")
+
+    def _given(self, *names: str) -> list[str]:
+        """Those of the options that were given."""
+        return [f"--{name.replace('_', '-')}" for name in names if getattr(self, name) not in (None, [])]
 
     @cached_property
     def written(self) -> list[GroupConstraint]:
@@ -169,29 +171,17 @@ class Wanted:
 
     def check_target(self, target: str | None, what: str) -> None:
         """Refuse to do without targets where they are needed."""
-        needed = {
-            "--given": self.given,
-            "--odds": self.odds,
-            "--residuals": self.residuals,
-            "--residual-mean": self.residual_mean,
-        }
-        options = [option for option, text in needed.items() if text is not None]
+        options = self._given("given", "odds", "residuals", "residual_mean")
         options += [f"--constraint {type(c).__name__}" for c in self.written if c.needs_targets]
         if options and target is None:
             raise InputError(f"{options[0]} compares {what} with the actual outcomes: add --target COLUMN.")
 
     def check_kinds(self) -> None:
         """Refuse rates of decisions beside means, which cannot be kept together."""
-        given = {
-            **{"--parity": self.parity, "--ratio": self.ratio, "--odds": self.odds, "--residuals": self.residuals},
-            **{"--residual-mean": self.residual_mean, "--conditional": self.conditional or None},
-        }
-        means = [option for option, text in given.items() if text is not None]
-        means += [f"--constraint {type(c).__name__}" for c in self.written if c.quantity != "decision"]
-        rates = [
-            option for option, text in (("--rate", self.rate), ("--rate-ratio", self.rate_ratio)) if text is not None
-        ]
-        rates += [f"--constraint {type(c).__name__}" for c in self.written if c.quantity == "decision"]
+        means, rates = self._given(*MEANS), self._given(*RATES)
+        for constraint in self.written:
+            kind = rates if constraint.quantity == "decision" else means
+            kind.append(f"--constraint {type(constraint).__name__}")
         if means and rates:
             raise InputError(
                 f"{rates[0]} is about decisions and {means[0]} about means: what one moves changes what the other "
@@ -209,7 +199,7 @@ class Wanted:
 
     def check_threshold(self, required: str | None = None) -> None:
         """Refuse a threshold that nothing would be decided by. required: a target that holds numbers, if it does."""
-        decides = (self.rate, self.rate_ratio) != (None, None)
+        decides = self._given(*RATES)
         if self.threshold is not None and not decides:
             raise InputError("--threshold is for rates of decisions: add --rate or --rate-ratio, or leave it out.")
         if self.threshold is None and decides and required is not None:
@@ -226,15 +216,7 @@ class Wanted:
 
         classes: the numbers that stand for classes of the target, where it is not taken as it is.
         """
-        from fairlayer.constraints import (
-            ConditionalParity,
-            EqualizedOdds,
-            EqualizedResiduals,
-            MeanParity,
-            RateParity,
-            RatioParity,
-            ResidualMean,
-        )
+        from fairlayer import constraints as kinds
 
         names = [attribute.column for attribute in attributes]
         listed = split_list(self.over or (), lambda text: _is_group(text, names))
@@ -251,24 +233,24 @@ class Wanted:
         threshold = 0.5 if self.threshold is None else self.threshold
         decided = {"threshold": threshold, "given": _read_class(self.given, classes)}
 
-        add(MeanParity, self.parity, "--parity")
-        add(RatioParity, self.ratio, "--ratio")
+        add(kinds.MeanParity, self.parity, "--parity")
+        add(kinds.RatioParity, self.ratio, "--ratio")
         if any(number >= 1.0 for _, number in _tolerances(self.rate, names, "--rate")):
             raise InputError(f"--rate: rates never differ by more than 1; got {self.rate}. Write 0.02 for 2 percent.")
-        add(RateParity, self.rate, "--rate", **decided)
-        add(lambda r, **more: RateParity(ratio=r, **more), self.rate_ratio, "--rate-ratio", **decided)
+        add(kinds.RateParity, self.rate, "--rate", **decided)
+        add(lambda r, **more: kinds.RateParity(ratio=r, **more), self.rate_ratio, "--rate-ratio", **decided)
         if self.odds is not None:
             number, _, cuts = self.odds.partition(":")
             regions = intervals(read_cuts(cuts, "--odds")) if cuts else None
-            add(EqualizedOdds, number, "--odds", regions=regions)
-        add(EqualizedResiduals, self.residuals, "--residuals")
-        add(ResidualMean, self.residual_mean, "--residual-mean")
+            add(kinds.EqualizedOdds, number, "--odds", regions=regions)
+        add(kinds.EqualizedResiduals, self.residuals, "--residuals")
+        add(kinds.ResidualMean, self.residual_mean, "--residual-mean")
         for text in self.conditional or ():
             number, _, rest = text.partition(":")
             tolerances = _tolerances(number, names, "--conditional")  # before the column: its mistakes are told first
             column, regions = _regions(rest, table)
             for groups, tolerance in tolerances:
-                made.append(ConditionalParity(tolerance, over=groups or over, regions={column: regions}))
+                made.append(kinds.ConditionalParity(tolerance, over=groups or over, regions={column: regions}))
         for constraint in self.written:
             made.append(constraint if over is None or constraint.over is not None else replace(constraint, over=over))
             try:
@@ -279,7 +261,7 @@ class Wanted:
 
     def conditional_columns(self, source: Source) -> list[str]:
         """The columns within whose parts groups are compared."""
-        named = [_split_column(text.partition(":")[2], source)[0] for text in self.conditional or ()]
+        named = [_split_column(text.partition(":")[2], source, "--conditional")[0] for text in self.conditional or ()]
         conditions = [condition for constraint in self.written for condition in constraint.conditions]
         return named + [source.check(str(c.name), "--constraint") for c in conditions if c.source == "feature"]
 
@@ -357,17 +339,17 @@ def intervals(cuts: Sequence[float]) -> list[tuple[float | None, float | None]]:
     return list(zip((None, *cuts), (*cuts, None), strict=True))
 
 
-def _split_column(text: str, source: Source) -> tuple[str, str]:
+def _split_column(text: str, source: Source, option: str) -> tuple[str, str | None]:
     """COLUMN[=CUTS]; the name itself may hold an equals sign."""
     if text in source.columns or "=" not in text:
-        return source.check(text, "--conditional"), ""
+        return source.check(text, option), None
     column, _, cuts = text.rpartition("=")
-    return source.check(column, "--conditional"), cuts
+    return source.check(column, option), cuts
 
 
 def _regions(text: str, table: Any) -> tuple[str, list[Any]]:
     """A column and the regions of it."""
-    column, cuts = _split_column(text, table.source)
+    column, cuts = _split_column(text, table.source, "--conditional")
     if table.is_number(column):
         if not cuts:
             raise InputError(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fairlayer.cli import interrupts
 from fairlayer.cli.terminal import MOST_SHOWN, note, say, show_gaps, show_table
 from fairlayer.errors import InputError, StoreError
+from fairlayer.plural import plural
 from fairlayer.tables.table_io import (
     Source,
     check_format,
@@ -88,6 +89,7 @@ def predict(
         raise InputError(f"--state: {state} is the table itself: name another file.")
 
     from fairlayer.estimators import folder
+    from fairlayer.estimators.estimator import projection_of
     from fairlayer.records import from_plain
     from fairlayer.tables.schema import Schema
 
@@ -97,7 +99,7 @@ def predict(
         raise InputError(f"{model} was not written by `fairlayer fit`: it does not say what its columns mean.")
     schema = from_plain(Schema, kept["schema"])
     estimator = folder.load(model)
-    projection = _projection(estimator.layer_)
+    projection = projection_of(estimator.layer_)
     blind = estimator.serving == "blind"
     source, frame = _read(data, schema, not blind and (projection is not None or mode == "stream"))
     for name in [prefix + name for name in schema.added]:
@@ -132,7 +134,7 @@ def predict(
                 code = _by_stream(decisions, estimator.raw_outputs(rows.X), rows, batch_size, batch_id, write)
         else:
             code = _by_model(estimator, rows, chosen, projection, write, schema)
-    note(f"Wrote {len(frame):,} {'row' if len(frame) == 1 else 'rows'} to {output}.{points_for_commas(source)}")
+    note(f"Wrote {len(frame):,} {plural(len(frame), 'row')} to {output}.{points_for_commas(source)}")
     return code
 
 
@@ -182,16 +184,6 @@ def _check_mode(mode: Mode | None, state: str | None, batch_id: str | None, batc
         raise InputError("--state, --batch-id and --batch-size belong to --mode stream: add it.")
 
 
-def _projection(layer: Any) -> FairLayer | None:
-    """What outputs pass through when predicting, if anything."""
-    from fairlayer.layer import FairLayer
-    from fairlayer.training import Projection
-
-    if isinstance(layer, Projection):
-        return layer.projection
-    return layer if isinstance(layer, FairLayer) else None
-
-
 def _choose(mode: Mode | None, estimator: Any, projection: FairLayer | None, rows: Rows, data: Path) -> Mode:
     """The mode asked for, or batch; refused where it could promise nothing."""
     if estimator.serving == "blind":
@@ -203,7 +195,7 @@ def _choose(mode: Mode | None, estimator: Any, projection: FairLayer | None, row
         return "blind"
     if mode == "blind":
         raise InputError("--mode blind: the model looks at protected attributes: fit one with --serving blind.")
-    rules = projection.rules if projection is not None else estimator.layer_.rules
+    rules = estimator.layer_.rules
     if rules.needs_targets and (projection is not None or mode == "stream"):
         if mode not in (None, "frozen"):
             raise InputError(
@@ -273,21 +265,20 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
         if classes:  # whose numbers end the names of rows, class by class
             each = len(named) // len(classes)
             named = [f"{row.rpartition(', class ')[0]}, class {classes[k // each]}" for k, row in enumerate(named)]
-        _show_gaps(dict(zip(named, solution.gaps.tolist(), strict=True)))
+        gaps = dict(zip(named, solution.gaps.tolist(), strict=True))
+        show_table(["constraint", "gap"], sorted(gaps.items(), key=lambda entry: -abs(entry[1]))[:MOST_SHOWN])
         margin = "" if solution.margin is None else f" {solution.margin}"
         say(f"Mode: batch. {solution.status.value}{margin}")
         return 0 if solution.satisfied and solution.rows else 1
     if projection is None:
         aim = "without the constraints" if estimator.method == "unconstrained" else "towards the constraints"
         say(f"The model was trained {aim}. Its outputs are not moved, and nothing is promised for a single file.")
-        rules = estimator.layer_.rules
     elif mode == "blind":
         say(
             "Mode: blind. Each row was moved by how likely its groups are, as its features tell; no protected "
             "attribute was looked at. The promise is about the population, and nothing is promised for a single file. "
             f"{estimator.frozen_.certificate}"
         )
-        rules = projection.rules
     else:
         decided = "decided by the threshold" if projection.rules.about_decisions else "moved by the shift"
         say(
@@ -295,8 +286,7 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
             "Over many rows like the training data, gaps are near their tolerances; nothing is promised for a single "
             "file."
         )
-        rules = projection.rules
-    _show_left(fair, rules, rows, schema)
+    _show_left(fair, estimator.layer_.rules, rows, schema)
     return 0
 
 
@@ -378,8 +368,3 @@ def _by_stream(
     stream.close()
     say(str(certificate))
     return 1 if certificate.broken else 0  # the first decision has nothing to be compared with
-
-
-def _show_gaps(gaps: dict[str, float]) -> None:
-    worst = sorted(gaps.items(), key=lambda entry: -abs(entry[1]))[:MOST_SHOWN]
-    show_table(["constraint", "gap"], [[name, gap] for name, gap in worst])

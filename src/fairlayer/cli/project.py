@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -88,8 +89,8 @@ def project(
         columns.check_number(score, "--score")
         columns.check_groups(attributes)
         _check_numbers(columns, constraints, target, wanted)
+        cells = ScoredRows(columns, score, attributes, constraints, target)
     make = ByDecisions if any(one.quantity == "decision" for one in constraints) else ByShifts
-    cells = ScoredRows(source, score, attributes, constraints, target)
     with steps(4, "Reading") as progress:
         with tempfile.TemporaryDirectory(prefix=".fairlayer-", dir=output.absolute().parent) as folder:
             kept = _Kept(Path(folder))
@@ -143,11 +144,12 @@ class _Kept:
         from fairlayer.binding.block_sums import BlockSums
         from fairlayer.binding.bounds import read_bounds
 
-        bounds, still = read_bounds(box, 1, np.float64), np.zeros(cells.size)
-        scored = BlockSums(cells.size, absolute=True)
-        targets = BlockSums(cells.size) if cells.needs_target_sums else None
+        size = cells.code.size
+        bounds, still = read_bounds(box, 1, np.float64), np.zeros(size)
+        scored = BlockSums(size, absolute=True)
+        targets = BlockSums(size) if cells.needs_target_sums else None
         with self.scores.open("wb") as scores, self.codes.open("wb") as codes:
-            for frame in cells.parts(cells.source, vectors=VECTORS):
+            for frame in cells.parts(cells.table.source, vectors=VECTORS):
                 z = np.ascontiguousarray(frame["z"], dtype=np.float64)
                 code = np.ascontiguousarray(frame["code"], dtype=np.int32)
                 z.tofile(scores)
@@ -171,12 +173,10 @@ class _Kept:
         """The projection. scored: the sums of scores by code."""
         from fairlayer.solve.files import ChunkPasses
 
-        passes = 0
+        passes = itertools.count(1)
 
         def start() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            nonlocal passes
-            passes += 1
-            progress(detail=f"pass {passes}")
+            progress(detail=f"pass {next(passes)}")
             return self.chunks(cells)
 
         progress("Solving")
@@ -194,8 +194,9 @@ class _Kept:
 def _write(cells: ScoredRows, moves: Moves, path: Path, keep_raw: str | None) -> None:
     """Write the table with its scores moved."""
     sql, parameters, tables = moves.copy_sql(cells, keep_raw)
-    known = {**parameters, **cells.source.parameters, "target": str(path)}
-    with plain_errors(cells.source.path), connect() as connection:
+    source = cells.table.source
+    known = {**parameters, **source.parameters, "target": str(path)}
+    with plain_errors(source.path), connect() as connection:
         for name, table in tables.items():
             connection.register(name, table)
         connection.execute(f"COPY ({sql}) TO $target ({copy_options(path)})", known)
@@ -205,7 +206,7 @@ def _check_written(cells: ScoredRows, moves: Moves, path: Path, keep_raw: str | 
     """The rows of what is in the file."""
     import numpy as np
 
-    names = [*cells.source.columns, *([] if keep_raw is None else [keep_raw])]
+    names = [*cells.table.columns, *([] if keep_raw is None else [keep_raw])]
     written = Source(path, dict.fromkeys(names, "VARCHAR"))
 
     def chunks() -> Iterator[tuple[np.ndarray, np.ndarray]]:

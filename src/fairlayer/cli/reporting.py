@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,18 +23,12 @@ if TYPE_CHECKING:
 def in_words(audit: Audit, target: str, classes: Mapping[str, int]) -> Audit:
     """An audit of a target whose two classes are known to it as numbers, in the words of the user."""
     positive = next(name for name, code in classes.items() if code == 1)
-
-    def reworded(names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(words_for_classes(name, classes) for name in names)
-
-    findings = tuple(
-        replace(f, name=one, where=two) for f in audit.findings for one, two in [reworded((f.name, f.where))]
-    )
+    reworded = partial(words_for_classes, classes=classes)
     return replace(
         audit,
-        findings=findings,
-        not_compared=reworded(audit.not_compared),
-        empty=reworded(audit.empty),
+        findings=tuple(replace(f, name=reworded(f.name), where=reworded(f.where)) for f in audit.findings),
+        not_compared=tuple(map(reworded, audit.not_compared)),
+        empty=tuple(map(reworded, audit.empty)),
         settings=replace(audit.settings, positive=f"{target} = {positive}"),
     )
 

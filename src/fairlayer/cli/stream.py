@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,8 +162,7 @@ def _names(store: str) -> list[str]:
     return stream_names(store)
 
 
-@contextmanager
-def _opened(store: str, name: str | None) -> Iterator[Stream]:
+def _opened(store: str, name: str | None) -> closing[Stream]:
     """The stream of that name, or the only one there is, to be read."""
     from fairlayer.stream import Stream
 
@@ -174,11 +172,7 @@ def _opened(store: str, name: str | None) -> Iterator[Stream]:
             listed = f"several streams: add --name, one of {', '.join(names)}." if names else "no streams."
             raise StoreError(f"the store holds {listed}")
         name = names[0]
-    stream = Stream.open(store, name, read_only=True)
-    try:
-        yield stream
-    finally:
-        stream.close()
+    return closing(Stream.open(store, name, read_only=True))
 
 
 def _check_ending(output: Path, *endings: str) -> None:
@@ -195,32 +189,28 @@ def _verdict(certificate: Certificate) -> str:
 def _write(stream: Stream, drawn: Certificate, verification: Verification, text: str, output: Path) -> list[Path]:
     """The certificate as a page and as data, or as one of them, or as text."""
     ending = output.suffix.lower()
+    texts: dict[Path, str] = {}
     if ending == ".txt":
-        with replacing(output) as temporary:
-            temporary.write_text(text + "\n", "utf-8")
-        return [output]
-    steps = stream.timeline().condensed(MOST_STEPS) if verification else ()
-    written = []
-    if ending != ".json":
-        from fairlayer.report.stream_page import render_stream
+        texts[output] = text + "\n"
+    else:
+        steps = stream.timeline().condensed(MOST_STEPS) if verification else ()
+        if ending != ".json":
+            from fairlayer.report.stream_page import render_stream
 
-        facts = {"store": stream.place, **stream.settings.describe()}
-        with replacing(output) as temporary:
-            temporary.write_text(render_stream(drawn, steps, verification, facts), "utf-8")
-        written.append(output)
-    data = {
-        "certificate": drawn.to_dict(),
-        "settings": json.loads(stream.settings.to_text()),
-        "verification": {
-            "whole": bool(verification),
-            "entries": verification.entries,
-            "problems": verification.problems,
-        },
-        "timeline": [{**step._asdict(), "groups": [vars(group) for group in step.groups]} for step in steps],
-    }
-    with replacing(output.with_suffix(".json")) as temporary:
-        temporary.write_text(json.dumps(data, indent=2) + "\n", "utf-8")
-    return [*written, output.with_suffix(".json")]
+            facts = {"store": stream.place, **stream.settings.describe()}
+            texts[output] = render_stream(drawn, steps, verification, facts)
+        checked = {"entries": verification.entries, "problems": verification.problems}
+        data = {
+            "certificate": drawn.to_dict(),
+            "settings": json.loads(stream.settings.to_text()),
+            "verification": {"whole": bool(verification), **checked},
+            "timeline": [{**step._asdict(), "groups": [vars(group) for group in step.groups]} for step in steps],
+        }
+        texts[output.with_suffix(".json")] = json.dumps(data, indent=2) + "\n"
+    for path, content in texts.items():
+        with replacing(path) as temporary:
+            temporary.write_text(content, "utf-8")
+    return list(texts)
 
 
 def _write_entries(stream: Stream, path: Path) -> int:

@@ -45,8 +45,6 @@ def show_gaps(names: Sequence[str], gaps: Sequence[float], tolerances: Sequence[
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):

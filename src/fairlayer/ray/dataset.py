@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fairlayer.binding.block_sums import BlockSums
@@ -54,36 +55,37 @@ class DatasetTable(Table):
         names = [name for name in self.schema.names if quote(name) in sql] or self.schema.names[:1]
         return pa.schema([self.schema.field(name) for name in names])
 
-    def ask(self, function: Callable[..., pa.Table], name: str, sql: str, **known: Any) -> Iterator[pa.Table]:
-        """What the blocks answer, in whatever order they do. sql: that mentions the columns that are needed."""
-        schema = self.mentioned(sql)
-        yield from map_blocks(self.dataset.select_columns(schema.names), function, name, schema=schema, **known)
+    def row_values(self, values: Mapping[str, str], parameters: Mapping[str, Any]) -> blocks.RowValues:
+        """SQL expressions of every row, as blocks are asked for them."""
+        sql = blocks.select_sql(values)
+        return blocks.RowValues(dict(values), used(sql, parameters), self.mentioned(sql))
+
+    def only(self, schema: Any) -> Any:
+        """The dataset with these columns alone."""
+        return self.dataset.select_columns(schema.names)
 
     def totals(self, asked: Totals, parameters: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
         """Of the blocks, added up."""
         return self._merged(asked.sql, asked.merging, parameters or {}, "totals")
 
-    def distinct(
-        self, values: Mapping[str, str], most: int, parameters: Mapping[str, Any] | None = None
-    ) -> dict[str, list[Any]]:
+    def distinct(self, values: Mapping[str, str], most: int) -> dict[str, list[Any]]:
         """All of them in one pass."""
         listed = [
             f"(SELECT {j} AS which, entry FROM ({Totals(by={'entry': value}, most=most + 1).sql}))"
             for j, value in enumerate(values.values())
         ]
         merging = Totals(by={"which": "which", "entry": "entry"}).merging
-        found = self._merged(" UNION ALL ".join(listed), merging, parameters or {}, "labels")
+        found = self._merged(" UNION ALL ".join(listed), merging, {}, "labels")
         return {name: sorted(found["entry"][found["which"] == j].tolist())[: most + 1] for j, name in enumerate(values)}
 
     def sample(
         self, values: Mapping[str, str], rows: int, of: int, seed: int, parameters: Mapping[str, Any]
     ) -> dict[str, np.ndarray]:
         """All rows, or about as many as are asked for: every row is drawn by itself."""
-        sql, share = blocks.select_sql(values), min(1.0, rows / of)
-        known = {"values": dict(values), "parameters": used(sql, parameters), "seed": seed, "share": share}
-        found = pa.concat_tables(self.ask(blocks.sample, "sample", sql, **known))
+        asked, share = self.row_values(values, parameters), min(1.0, rows / of)
+        drawn = map_blocks(self.only(asked.schema), blocks.sample, "sample", asked=asked, seed=seed, share=share)
         with connect() as connection:
-            connection.register("parts", found)
+            connection.register("parts", pa.concat_tables(drawn))
             return connection.execute("SELECT * FROM parts").fetchnumpy()
 
     def _merged(self, sql: str, merging: str, parameters: Mapping[str, Any], name: str) -> dict[str, np.ndarray]:
@@ -94,8 +96,9 @@ class DatasetTable(Table):
                 connection.register("parts", pa.concat_tables(parts))
                 return connection.sql(merging)
 
-            known = used(sql, parameters)
-            for part in self.ask(blocks.ask, name, sql, query=sql, parameters=known):
+            schema = self.mentioned(sql)
+            known = {"query": sql, "parameters": used(sql, parameters), "schema": schema}
+            for part in map_blocks(self.only(schema), blocks.ask, name, **known):
                 parts.append(part)
                 if len(parts) > 1 and sum(map(len, parts)) > max(_MOST_PARTS, 2 * len(parts[0])):
                     parts = [merge().to_arrow_table().cast(part.schema)]  # the types that the blocks answer in
@@ -128,19 +131,19 @@ def add_up(
                 total.merge(sums)
 
 
-class own_errors:  # noqa: N801  # used like a function
+@contextmanager
+def own_errors() -> Iterator[None]:
     """Stand around what workers do: an error of ours that one of them met is raised as it is."""
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    try:
+        yield
+    except Exception as error:
         met: Any = error
         for _ in range(8):
             if met is None:
-                return
+                break
             if type(met).__module__ == FairlayerError.__module__ and isinstance(met, FairlayerError):
-                if met is not error:
-                    raise met from None
-                return
+                if met is error:
+                    break
+                raise met from None
             met = getattr(met, "cause", None) or met.__cause__
+        raise

@@ -106,7 +106,7 @@ def _moments(problem: Problem, bound: Bound, shift: np.ndarray, residual: bool, 
     """Means and variances of the outputs, or of what is left of them less the targets, of one part of the rows."""
     plan, box = bound.system.view.plan, problem.box
     known = {"shift": shift, "lo": box.lowest, "hi": box.highest, "residual": residual, "part": part}
-    total = [BlockSums(problem.cells.size), BlockSums(problem.cells.size)]
+    total = [BlockSums(problem.cells.code.size), BlockSums(problem.cells.code.size)]
     name = "moments to certify with" if part == CERTIFY else "moments of the fit"
     add_up(total, problem.kept, blocks.moments, name, **known)
     first, second = (sums.regrouped(bound.cell_of_code, len(bound.system.weight)) for sums in total)
@@ -120,6 +120,6 @@ def _moments(problem: Problem, bound: Bound, shift: np.ndarray, residual: bool, 
 
 def _shift_of_codes(problem: Problem, frozen: Frozen) -> np.ndarray:
     """The frozen shift of every code."""
-    groups, features, _ = problem.cells.code.meanings(np.arange(problem.cells.size))
+    groups, features, _ = problem.cells.code.meanings(np.arange(problem.cells.code.size))
     codes = frozen.encode({name: groups[str(name)] for name in frozen.labels}, features, "unshifted")
     return (frozen.membership(codes) @ frozen.shifts).numpy()

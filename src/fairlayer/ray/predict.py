@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from fairlayer.frozen.frozen import Frozen
 from fairlayer.ray.dataset import DatasetTable, mapped_blocks
 from fairlayer.ray.project import Protected, read_protected
 from fairlayer.tables import blocks
-from fairlayer.tables.duckdb_table import MISSING, label, number
+from fairlayer.tables.duckdb_table import group_label, number
 from fairlayer.tables.sql_cells import CellCode
 
 with needs("fairlayer.ray", "ray", "pyarrow"):
@@ -74,28 +75,18 @@ def _by_shifts(table: DatasetTable, frozen: Frozen, score: str | None, protected
             code.add_cuts(name, attributes[name].cuts, attributes[name].groups)
             values[f"g{j}"] = f"list_extract({code.parameter(code.groups[name].meaning)}, {code.groups[name].sql} + 1)"
         else:
-            values[f"g{j}"] = f"coalesce({label(name, table.columns[name])}, '{MISSING}')"
+            values[f"g{j}"] = group_label(name, table.columns[name])
     features = list(code.features)
     values |= {f"f{j}": code.features[name].value for j, name in enumerate(features)}
-    known = {"values": values, "parameters": code.parameters}
-    schema = table.mentioned(blocks.select_sql(values))
-    return mapped_blocks(
-        table.dataset, _shifted, **known, schema=schema, frozen=frozen, features=features, score=score, output=output
-    )
+    known = {"asked": table.row_values(values, code.parameters), "frozen": frozen, "features": features}
+    return mapped_blocks(table.dataset, _shifted, **known, score=score, output=output)
 
 
 def _shifted(
-    block: pa.Table,
-    values: dict[str, str],
-    parameters: dict[str, Any],
-    schema: Any,
-    frozen: Frozen,
-    features: list[str],
-    score: str,
-    output: str,
+    block: pa.Table, asked: blocks.RowValues, frozen: Frozen, features: list[str], score: str, output: str
 ) -> pa.Table:
     """A block with one column more: what the frozen shifts make of its scores."""
-    found = blocks.ask_rows(block, values, parameters, schema)
+    found = blocks.ask_rows(block, asked)
     if found.column("z").null_count:
         raise InputError(
             f"score: column {score!r} has {found.column('z').null_count:,} entries in one block that are not numbers: "
@@ -117,18 +108,9 @@ def _text(one: Any) -> str:
     return str(int(one)) if isinstance(one, float) and one.is_integer() else str(one)
 
 
-_MODELS: dict[str, tuple[Any, Any]] = {}  # by folder: a worker reads each once
-
-
+@cache  # a worker reads each folder once
 def _served(folder: str) -> tuple[Any, Any]:
     """The model of a folder, to predict each row by itself, and what the columns of its table mean."""
-    if folder not in _MODELS:
-        _MODELS[folder] = _load(folder)
-    return _MODELS[folder]
-
-
-def _load(folder: str) -> tuple[Any, Any]:
-    """The same, read."""
     from fairlayer.estimators import folder as folders
     from fairlayer.records import from_plain
     from fairlayer.tables.schema import Schema

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,9 +105,8 @@ def project(
     bound = problem.bind()
     shifts = problem.solve(bound)
     shift = shifts.shift[bound.cell_of_code]
-    moved = mapped_blocks(
-        dataset, blocks.moved, **problem.asked, shift=shift, lo=shifts.lo, hi=shifts.hi, output=output
-    )
+    known = {"shift": shift, "lo": shifts.lo, "hi": shifts.hi, "output": output}
+    moved = mapped_blocks(dataset, blocks.moved, asked=problem.asked, **known)
     return Projected(moved, shifts, int(bound.system.weight.sum()))
 
 
@@ -136,25 +134,24 @@ class Problem:
         _check(table, self.rules, score, attributes, target)
         self.rules.check_bounds(self.box.lowest)
         self.cells = ScoredTable(table, score, attributes, self.rules.constraints, target, "protected")
-        values, parameters = self.cells.values, self.cells.parameters
-        schema = table.mentioned(blocks.select_sql(values))
-        self.asked = {"values": values, "parameters": parameters, "schema": schema}
-        drawn = {"codes": self.cells.size, "seed": seed, "share": share}
-        kept = mapped_blocks(table.dataset.select_columns(schema.names), blocks.scores, **self.asked, **drawn)
+        self.asked = table.row_values(self.cells.values, self.cells.code.parameters)
+        drawn = {"codes": self.cells.code.size, "seed": seed, "share": share}
+        kept = mapped_blocks(table.only(self.asked.schema), blocks.scores, asked=self.asked, **drawn)
         kept.set_name("fairlayer scores")
         with own_errors():
             self.kept = kept.materialize()
 
     def bind(self, part: int | None = None) -> Bound:
         """Bind the constraints to the rows, or to a part of them, and take the sums of the scores as they are."""
-        size = self.cells.size
-        take = partial(total_of, self.kept, np.arange(size, dtype=np.int32), np.zeros(size), part=part)
-        scored = take(self.box.lowest, self.box.highest, absolute=True, name="sums by cell")
+        size = self.cells.code.size
+        by_code: dict[str, Any] = {"number": np.arange(size, dtype=np.int32), "shift": np.zeros(size), "part": part}
+        lo, hi = self.box.lowest, self.box.highest
+        scored = self.total("sums by cell", column="z", **by_code, lo=lo, hi=hi, absolute=True)
         if not scored.rows.any():
             raise InputError("The dataset has no rows: there is nothing to compare.")
         targets = None
         if self.cells.needs_target_sums:
-            targets = take(-np.inf, np.inf, absolute=False, name="sums of targets", column="t")
+            targets = self.total("sums of targets", column="t", **by_code, lo=-np.inf, hi=np.inf, absolute=False)
         system = self.cells.bind(scored, targets)
         if not system.view.names:
             raise InputError("The dataset has nothing to compare: for every comparison, all rows are in one group.")
@@ -162,7 +159,13 @@ class Problem:
 
     def solve(self, bound: Bound) -> Shifts:
         """The projection."""
-        return project_passes(DatasetPasses(self.kept, bound), bound.system, self.bounds)
+        return project_passes(DatasetPasses(self, bound), bound.system, self.bounds)
+
+    def total(self, name: str, *, shift: np.ndarray, absolute: bool, **known: Any) -> BlockSums:
+        """Exact sums of all blocks, added up as they come. known: what else `blocks.sums` takes."""
+        total = BlockSums(len(shift), absolute)
+        add_up([total], self.kept, blocks.sums, name, shift=shift, absolute=absolute, **known)
+        return total
 
 
 class Bound(NamedTuple):
@@ -177,36 +180,17 @@ class Bound(NamedTuple):
 class DatasetPasses(BlockPasses):
     """Passes over the blocks that workers hold."""
 
-    def __init__(self, kept: Any, bound: Bound):
+    def __init__(self, problem: Problem, bound: Bound):
         cells = len(bound.system.weight)
         super().__init__(cells, bound.scored.regrouped(bound.cell_of_code, cells))
-        self.kept, self.bound = kept, bound
+        self.problem, self.bound = problem, bound
         self.passes = 0
 
     def total(self, shift: np.ndarray, lo: float, hi: float, absolute: bool) -> BlockSums:
         """The sums of all blocks."""
         self.passes += 1
-        name, bound = f"pass {self.passes}", self.bound
-        return total_of(self.kept, bound.cell_of_code, shift, lo, hi, absolute=absolute, part=bound.part, name=name)
-
-
-def total_of(
-    kept: Any,
-    number_of_code: np.ndarray,
-    shift: np.ndarray,
-    lo: float,
-    hi: float,
-    *,
-    absolute: bool,
-    part: int | None,
-    name: str,
-    column: str = "z",
-) -> BlockSums:
-    """Exact sums of all blocks, added up as they come."""
-    total = BlockSums(len(shift), absolute)
-    known = {"column": column, "number": number_of_code, "shift": shift, "lo": lo, "hi": hi}
-    add_up([total], kept, blocks.sums, name, **known, absolute=absolute, part=part)
-    return total
+        known = {"column": "z", "number": self.bound.cell_of_code, "part": self.bound.part, "lo": lo, "hi": hi}
+        return self.problem.total(f"pass {self.passes}", shift=shift, absolute=absolute, **known)
 
 
 def read_protected(table: DatasetTable, protected: Protected) -> list[Attribute]:

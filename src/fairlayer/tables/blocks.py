@@ -9,14 +9,14 @@ from __future__ import annotations
 import pickle
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fairlayer.binding.block_sums import BlockSums
 from fairlayer.errors import InputError
 from fairlayer.extras import needs
-from fairlayer.tables.duckdb_table import named, quote, used
+from fairlayer.tables.duckdb_table import quote, select_list, used
 from fairlayer.tables.table_io import connect
 
 with needs("fairlayer.ray", "ray", "pyarrow"):
@@ -31,17 +31,25 @@ def ask(block: pa.Table, query: str, parameters: Parameters, schema: Any) -> pa.
     return _asked(_typed(block, schema), query, parameters)
 
 
-def ask_rows(block: pa.Table, values: Mapping[str, str], parameters: Parameters, schema: Any) -> pa.Table:
-    """SQL expressions of every row, in the order of the block, which the answer to a query need not keep."""
-    rows = _typed(block, schema).append_column(_ROW, pa.array(np.arange(len(block))))
-    found = _asked(rows, select_sql({**values, _ROW: quote(_ROW)}), parameters)
+class RowValues(NamedTuple):
+    """SQL expressions of every row, by name, with their parameters. schema: of the columns that they mention."""
+
+    values: Mapping[str, str]
+    parameters: Parameters
+    schema: Any
+
+
+def ask_rows(block: pa.Table, asked: RowValues) -> pa.Table:
+    """The values of every row, in the order of the block, which the answer to a query need not keep."""
+    rows = _typed(block, asked.schema).append_column(_ROW, pa.array(np.arange(len(block))))
+    found = _asked(rows, select_sql({**asked.values, _ROW: quote(_ROW)}), asked.parameters)
     row = found.column(_ROW).to_numpy()
     return (found if (np.diff(row) > 0).all() else found.take(np.argsort(row))).drop_columns([_ROW])
 
 
 def select_sql(values: Mapping[str, str]) -> str:
     """A query for expressions of every row."""
-    return f"SELECT {', '.join(f'{sql} AS {named(name)}' for name, sql in values.items())} FROM data"
+    return f"SELECT {select_list(values)} FROM data"
 
 
 def _asked(rows: pa.Table, sql: str, parameters: Parameters) -> pa.Table:
@@ -67,11 +75,9 @@ def _typed(block: pa.Table, schema: Any) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def sample(
-    block: pa.Table, values: Mapping[str, str], parameters: Parameters, schema: Any, seed: int, share: float
-) -> pa.Table:
-    """SQL expressions of the rows, or of a share of them that is drawn at random; the first is a number."""
-    found = ask_rows(block, values, parameters, schema)
+def sample(block: pa.Table, asked: RowValues, seed: int, share: float) -> pa.Table:
+    """The values of the rows, or of a share of them that is drawn at random; the first is a number."""
+    found = ask_rows(block, asked)
     return found if share >= 1.0 else found.filter(_drawn(found, seed) < share)
 
 
@@ -81,21 +87,12 @@ def _drawn(block: pa.Table, seed: int) -> np.ndarray:
     return np.random.default_rng([seed, digest, len(block)]).random(len(block))
 
 
-def scores(
-    block: pa.Table,
-    values: Mapping[str, str],
-    parameters: Parameters,
-    schema: Any,
-    codes: int,
-    seed: int | None,
-    share: float,
-) -> pa.Table:
+def scores(block: pa.Table, asked: RowValues, codes: int, seed: int | None, share: float) -> pa.Table:
     """Score z and code of each row, and t where it is asked for: all that later passes look at.
 
     seed: where rows are dealt into two parts, at random: then `part` is 1 for a share of them, 0 for the others.
     """
-    found = ask_rows(block, values, parameters, schema)
-    _refuse_changed(found)
+    found = _ask_scores(block, asked)
     code = found.column("code").to_numpy().astype(np.min_scalar_type(max(codes - 1, 0)))
     columns = {**{name: found.column(name) for name in found.column_names}, "code": pa.array(code)}
     if seed is not None:
@@ -103,13 +100,15 @@ def scores(
     return pa.table(columns)
 
 
-def _refuse_changed(found: pa.Table) -> None:
-    """Refuse rows that were not there when the table was looked at first."""
+def _ask_scores(block: pa.Table, asked: RowValues) -> pa.Table:
+    """The values of every row; refused where one was not there when the table was looked at first."""
+    found = ask_rows(block, asked)
     if any(found.column(name).null_count for name in ("z", "code")):
         raise InputError(
             "The dataset gave other rows than when it was read before: a pass met a score or a label that it had not. "
             "Call dataset.materialize() first, and pass what that returns."
         )
+    return found
 
 
 def sums(
@@ -153,18 +152,8 @@ def _arrays(block: pa.Table, names: Sequence[str], part: int | None) -> list[np.
     return [block.column(name).to_numpy()[kept] for name in names]
 
 
-def moved(
-    block: pa.Table,
-    values: Mapping[str, str],
-    parameters: Parameters,
-    schema: Any,
-    shift: np.ndarray,
-    lo: float,
-    hi: float,
-    output: str,
-) -> pa.Table:
+def moved(block: pa.Table, asked: RowValues, shift: np.ndarray, lo: float, hi: float, output: str) -> pa.Table:
     """The block with one column more: the score less the shift of its code, within the bounds."""
-    found = ask_rows(block, values, parameters, schema)
-    _refuse_changed(found)
+    found = _ask_scores(block, asked)
     y = np.clip(found.column("z").to_numpy() - shift[found.column("code").to_numpy()], lo, hi)
     return block.append_column(output, pa.array(y))

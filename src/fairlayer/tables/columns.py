@@ -8,7 +8,7 @@ from typing import Any
 from fairlayer.errors import InputError
 from fairlayer.plural import plural
 from fairlayer.tables.attribute import Attribute
-from fairlayer.tables.duckdb_table import MISSING, label, number, number_text, spells_number
+from fairlayer.tables.duckdb_table import group_label, number, number_text, spells_number
 from fairlayer.tables.table_io import TableFile
 
 
@@ -29,7 +29,8 @@ class FileColumns(TableFile):
     def values(self, column: str, most: int | None) -> list[str]:
         """The different values as text, sorted, a missing one among them; one more than `most` where there are more."""
         limit = "" if most is None else f" LIMIT {most + 1}"
-        found = self.query(f"SELECT DISTINCT {self._label(column)} AS entry FROM data ORDER BY 1{limit}")
+        label = group_label(column, self.columns[column])
+        found = self.query(f"SELECT DISTINCT {label} AS entry FROM data ORDER BY 1{limit}")
         return [str(entry) for entry in found["entry"].tolist()]
 
     def check_number(self, column: str, option: str) -> None:
@@ -42,9 +43,7 @@ class FileColumns(TableFile):
             )
             entry = "no entry" if wrong["entry"] is None else repr(str(wrong["entry"]))
             count = int(found["n"] - found["known"])
-            what = (
-                "1 entry that is not a number," if count == 1 else f"{count:,} entries that are not numbers, the first"
-            )
+            what = plural(count, "1 entry that is not a number,", f"{count:,} entries that are not numbers, the first")
             raise InputError(
                 f"{option}: column {column!r} has {what} in row {int(wrong['place']):,} ({entry}): leave "
                 f"{plural(count, 'this row', 'these rows')} out, or name another column."
@@ -56,7 +55,7 @@ class FileColumns(TableFile):
             if attribute.cuts:
                 self._check_cuts(attribute.column)
                 continue
-            entry = self._label(attribute.column)
+            entry = group_label(attribute.column, self.columns[attribute.column])
             found = self._one(f"SELECT min({entry}) AS low, max({entry}) AS high FROM data")
             if found["low"] == found["high"]:
                 raise InputError(
@@ -75,10 +74,6 @@ class FileColumns(TableFile):
                 f"{plural(found['n'], 'is not a number', 'are not numbers')}, "
                 f"such as {found['entry']!r}: correct them, or leave them empty."
             )
-
-    def _label(self, column: str) -> str:
-        """A column as labels, `missing` where there is no entry."""
-        return f"coalesce({label(column, self.source.columns[column])}, '{MISSING}')"
 
     def _one(self, sql: str) -> dict[str, Any]:
         """The first row of a result; None for missing entries."""

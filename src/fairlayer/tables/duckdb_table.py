@@ -99,6 +99,11 @@ def named(column: str) -> str:
     return '"' + column.replace('"', '""') + '"'
 
 
+def select_list(values: Mapping[str, str]) -> str:
+    """What stands after SELECT: SQL expressions, each under its name."""
+    return ", ".join(f"{sql} AS {named(name)}" for name, sql in values.items())
+
+
 def label(name: str, kind: str) -> str:
     """SQL of a column as labels of groups, which are text; NULL where one is missing.
 
@@ -111,6 +116,11 @@ def label(name: str, kind: str) -> str:
         whole = f"isfinite({value}) AND {value} = trunc({value}) AND abs({value}) < 1e18"
         return f"CASE WHEN {whole} THEN CAST(CAST({value} AS BIGINT) AS VARCHAR) ELSE {entry} END"
     return f"CASE WHEN {entry} IN ('True', 'TRUE', 'False', 'FALSE') THEN lower({entry}) ELSE {entry} END"
+
+
+def group_label(name: str, kind: str) -> str:
+    """The same, with a label of their own for those whose label is missing."""
+    return f"coalesce({label(name, kind)}, '{MISSING}')"
 
 
 @contextmanager

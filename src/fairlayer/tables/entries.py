@@ -37,12 +37,10 @@ def is_number(column: Any) -> bool:
 
     if column.dtype.kind in "iuf":
         return True
-    if column.dtype.kind == "b":  # a truth value is a category, as it is in a CSV file
+    if column.dtype.kind in "bmM":  # a truth value is a category, as it is in a CSV file
         return False
     present = _number_text(column).dropna()
-    if not len(present) or column.dtype.kind in "mM":
-        return False
-    if any(isinstance(value, bool) for value in present):
+    if not len(present) or any(isinstance(value, bool) for value in present):
         return False
     return bool(pd.to_numeric(present, errors="coerce").notna().all())
 

@@ -77,7 +77,8 @@ class Schema:
         import pandas as pd
 
         columns = {name: numbers(frame[name], name) for name in self.numbers}
-        columns |= {name: _categories(frame[name]) for name in self.categories}
+        for name in self.categories:
+            columns[name] = pd.Series(text_labels(frame[name]), index=frame.index, dtype=object)
         return pd.DataFrame(columns, index=frame.index)
 
     def groups(self, frame: Any) -> dict[str, np.ndarray]:
@@ -121,18 +122,13 @@ def _known_labels(frame: Any, entry: Labels) -> np.ndarray:
     return np.where(np.isin(found, np.array(entry.known, dtype=object)), found, OTHER)
 
 
-def _categories(column: Any) -> Any:
-    import pandas as pd
-
-    return pd.Series(text_labels(column), index=column.index, dtype=object)
-
-
 @dataclass(frozen=True)
 class Inferred:
     """A schema, the rows of the table that have a target, and what a user should know of how columns were read."""
 
     schema: Schema
     frame: Any
+    answers: np.ndarray  # the targets of its rows, as `target_values` has them
     notes: tuple[str, ...]  # on rows and groups
     left_out: dict[str, str]  # columns that are no features, and why
     doubtful: dict[str, str]  # features that may not be what they seem, and why
@@ -176,7 +172,7 @@ def infer(
     left_out = dict.fromkeys(ignore, "as --ignore asks")
     if hide_protected:
         left_out |= dict.fromkeys(sorted(protected - set(keep) - set(ignore)), "as --hide-protected asks")
-    answer = target_values(frame[target], task, positive, classes)
+    answers = target_values(frame[target], task, positive, classes)
     kinds: dict[str, list[str]] = {"numbers": [], "categories": []}
     doubtful: dict[str, str] = {}
     for name in source.columns:
@@ -188,14 +184,14 @@ def infer(
             left_out[name] = why
             continue
         kinds["numbers" if is_number(column) else "categories"].append(name)
-        doubt = None if name in protected else danger(column, answer, target)
+        doubt = None if name in protected else danger(column, answers, target)
         if doubt is not None:
             doubtful[name] = f"{doubt}? --ignore {quote(name)} leaves it out."
     if not kinds["numbers"] and not kinds["categories"]:
         raise InputError(f"{source.path} has no column to predict {target!r} from.")
     features = (tuple(kinds["numbers"]), tuple(kinds["categories"]))
     schema = Schema(target, task, positive, negative, *features, tuple(labels), bool(source.decimal_commas), classes)
-    return Inferred(schema, frame, tuple(notes), left_out, doubtful)
+    return Inferred(schema, frame, answers, tuple(notes), left_out, doubtful)
 
 
 def target_values(column: Any, task: Task, positive: str | None, classes: Sequence[str] = ()) -> np.ndarray:
@@ -249,8 +245,7 @@ def _labels(frame: Any, attribute: Attribute, merge_rare: int, notes: list[str])
         if len(rare):
             listed = ", ".join(map(repr, rare[:5].tolist()))
             notes.append(f"{name}: {listed} have fewer than {merge_rare} rows and become {OTHER!r}.")
-        kept = [label for label in found.tolist() if label not in set(rare.tolist())]
-        found = np.array([*kept, OTHER] if len(rare) else kept)
+            found = np.array([*found[counts >= merge_rare].tolist(), OTHER])
     elif len(small := found[counts < 10]):
         notes.append(
             f"{name}: few rows of {', '.join(map(repr, small[:5].tolist()))}; their means say little. --merge-rare 10 "

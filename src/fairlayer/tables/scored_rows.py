@@ -14,7 +14,7 @@ from fairlayer.binding.system import System, bind, less_targets
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
 from fairlayer.tables.attribute import Attribute
-from fairlayer.tables.duckdb_table import named, number, quote
+from fairlayer.tables.duckdb_table import named, number, quote, select_list
 from fairlayer.tables.sql_cells import MOST_LABELS, CellCode
 from fairlayer.tables.table import Table
 from fairlayer.tables.table_io import Source, TableFile, connect, plain_errors
@@ -33,6 +33,7 @@ class ScoredTable:
         option: str = "--protected",
     ):
         """option: what errors call that which names the attributes."""
+        self.table = table
         self.score = score
         self.constraints = constraints
         self.target = target
@@ -43,7 +44,7 @@ class ScoredTable:
             if attribute.cuts:
                 self.code.add_cuts(name, attribute.cuts, attribute.groups)
                 continue
-            value, labels = known[name]
+            labels = known[name]
             if len(labels) > MOST_LABELS:
                 cuts = f"{option} {name}=30,50" if option.startswith("-") else f"{option}={{{name!r}: (30, 50)}}"
                 raise InputError(
@@ -54,23 +55,13 @@ class ScoredTable:
                 raise InputError(
                     f"{option}: column {name!r} has only one group, {labels[0]!r}: there is nothing to compare it with."
                 )
-            self.code.add_labels(name, value, labels)
+            self.code.add_labels(name, labels)
         self.cell_of_code = np.zeros(0, dtype=np.int32)
-
-    @property
-    def size(self) -> int:
-        """Number of codes."""
-        return self.code.size
 
     @property
     def needs_target_sums(self) -> bool:
         """Whether means of residuals are compared."""
         return any(constraint.quantity == "residual" for constraint in self.constraints)
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Of the SQL of the codes."""
-        return self.code.parameters
 
     @property
     def values(self) -> dict[str, str]:
@@ -88,15 +79,9 @@ class ScoredTable:
         weight = scores.rows[codes].astype(np.float64)
         if targets is None and self.needs_target_sums:
             targets = np.zeros(len(codes))  # their sums are put in below
-        system = bind(
-            ConstraintSet(list(self.constraints)),
-            len(codes),
-            groups=groups,
-            features=features,
-            targets=targets,
-            weights=weight,
-        )
-        self.cell_of_code = np.zeros(self.size, dtype=np.int32)
+        rules = ConstraintSet(list(self.constraints))
+        system = bind(rules, len(codes), groups=groups, features=features, targets=targets, weights=weight)
+        self.cell_of_code = np.zeros(self.code.size, dtype=np.int32)
         self.cell_of_code[codes] = system.cell
         return system if target_sums is None else _with_targets(system, target_sums.limbs[OUTPUT, codes])
 
@@ -104,40 +89,23 @@ class ScoredTable:
 class ScoredRows(ScoredTable):
     """The same of a file, which is read in parts and written again."""
 
-    def __init__(
-        self,
-        source: Source,
-        score: str,
-        attributes: Sequence[Attribute],
-        constraints: Sequence[Constraint],
-        target: str | None,
-    ):
-        self.source = source
-        with TableFile(source) as file:
-            super().__init__(file, score, attributes, constraints, target)
+    table: TableFile  # which need not stay open
 
     def parts(self, source: Source, *, vectors: int, only: Sequence[str] | None = None) -> Any:
         """Frames with the columns of `values`, or only some of them, in the order of a file."""
         values = {name: sql for name, sql in self.values.items() if only is None or name in only}
-        asked = ", ".join(f"{sql} AS {name}" for name, sql in values.items())
         with plain_errors(source.path), connect() as connection:
-            sql = f"SELECT {asked} FROM {source.relation}"
-            result = connection.execute(sql, {**self.parameters, **source.parameters})
+            sql = f"SELECT {select_list(values)} FROM {source.relation}"
+            result = connection.execute(sql, {**self.code.parameters, **source.parameters})
             while len(frame := result.fetch_df_chunk(vectors)):
                 yield frame
 
-    def shifted_sql(self, keep_raw: str | None) -> str:
-        """The table with the score moved by $shift, a list by code, and kept between $lo and $hi."""
-        moved = f"{number(self.score)} - list_extract($shift, {self.code.sql} + 1)"
-        return self._copy_sql(f"least(greatest({moved}, $lo), $hi)", keep_raw, self.source.relation)
-
-    def beside_sql(self, keep_raw: str | None, table: str, column: str) -> str:
-        """The table with the score replaced by a column of another table, row by row."""
-        beside = f"(SELECT * FROM {self.source.relation}) AS data POSITIONAL JOIN {table}"
-        return self._copy_sql(f"{table}.{column}", keep_raw, beside)
-
-    def _copy_sql(self, score: str, keep_raw: str | None, relation: str) -> str:
+    def copy_sql(self, score: str, keep_raw: str | None, beside: str | None = None) -> str:
+        """The table with SQL in place of the score. beside: a table whose rows stand beside those of the file."""
         raw = "" if keep_raw is None else f", {quote(self.score)} AS {named(keep_raw)}"
+        relation = self.table.source.relation
+        if beside is not None:
+            relation = f"(SELECT * FROM {relation}) AS data POSITIONAL JOIN {beside}"
         return f"SELECT data.* REPLACE ({score} AS {named(self.score)}){raw} FROM {relation}"
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from fairlayer.binding.conditions import MOST_CLASSES
 from fairlayer.constraints import Constraint, Region
 from fairlayer.errors import InputError
-from fairlayer.tables.duckdb_table import MISSING, label, number
+from fairlayer.tables.duckdb_table import MISSING, group_label, label, number
 from fairlayer.tables.table import Table, Totals
 
 MOST_LABELS = 1000
@@ -41,12 +41,7 @@ class CellCode:
     """
 
     def __init__(
-        self,
-        table: Table,
-        constraints: Sequence[Constraint],
-        target: str | None,
-        *,
-        every_class: bool = False,
+        self, table: Table, constraints: Sequence[Constraint], target: str | None, *, every_class: bool = False
     ):
         self.table = table
         self.parameters: dict[str, Any] = {}
@@ -114,14 +109,14 @@ class CellCode:
         self.parameters[name] = value
         return f"${name}"
 
-    def labels(self, names: Sequence[str]) -> dict[str, tuple[str, list[Any]]]:
-        """SQL of the labels of columns, `missing` where there is none, and those that occur; one too many at most."""
-        values = {name: f"coalesce({label(name, self.table.columns[name])}, '{MISSING}')" for name in names}
-        known = self.table.distinct(values, MOST_LABELS) if values else {}
-        return {name: (values[name], known[name]) for name in names}
+    def labels(self, names: Sequence[str]) -> dict[str, list[Any]]:
+        """The labels that occur in columns, `missing` where there is none; one too many at most."""
+        values = {name: group_label(name, self.table.columns[name]) for name in names}
+        return self.table.distinct(values, MOST_LABELS) if values else {}
 
-    def add_labels(self, name: str, value: str, known: Sequence[Any], meaning: Sequence[Any] | None = None) -> None:
+    def add_labels(self, name: str, known: Sequence[Any], meaning: Sequence[Any] | None = None) -> None:
         """Take the labels of a column for groups. meaning: what they are called, where not as they are in the file."""
+        value = group_label(name, self.table.columns[name])
         place = f"(list_position({self.parameter(list(known))}, {value}) - 1)"
         self.groups[name] = Digit(place, list(known if meaning is None else meaning), value)
 
@@ -141,13 +136,14 @@ class CellCode:
                     f"regions of column {name!r} mix intervals with sets of text: use one constraint for each."
                 )
             known = {str(entry): entry for entry in sorted(listed, key=str)}
-            value = f"coalesce({label(name, self.table.columns[name])}, '{MISSING}')"
+            value = group_label(name, self.table.columns[name])
             place = f"coalesce(list_position({self.parameter(list(known))}, {value}), 0)"
             return Digit(place, [_NOWHERE, *known.values()], value)
         ends = [end for region in regions if not isinstance(region, set | frozenset) for end in region]
         try:
             values = [float(entry) for entry in listed]
-            cuts = sorted({*(float(end) for end in ends if end is not None), *values, *map(_after, values)})
+            after = np.nextafter(values, np.inf).tolist()
+            cuts = sorted({*(float(end) for end in ends if end is not None), *values, *after})
         except (TypeError, ValueError) as error:
             raise InputError(f"regions of column {name!r}: {error}.") from error
         value = number(name)
@@ -186,10 +182,6 @@ def refuse_missing(what: str, missing: int, n: int) -> None:
             f"{what} has {missing:,} of {n:,} entries that are missing or not finite numbers: leave these rows out, or "
             "fill them in."
         )
-
-
-def _after(value: float) -> float:
-    return float(np.nextafter(value, np.inf))
 
 
 def _array(values: list[Any]) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairlayer.errors import InputError
 from fairlayer.nearest import nearest
-from fairlayer.tables.duckdb_table import named
+from fairlayer.tables.duckdb_table import named, select_list
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,16 +42,15 @@ class Totals:
     @property
     def sql(self) -> str:
         """Of a table, or of a part of it, which is called `data`."""
-        asked = ", ".join(f"{sql} AS {named(name)}" for name, sql in {**self.by, **self.totals}.items())
         where = f" WHERE {self.where}" if self.where else ""
-        return f"SELECT {asked} FROM {self.rows}{where}{self._end}"
+        return f"SELECT {select_list({**self.by, **self.totals})} FROM {self.rows}{where}{self._end}"
 
     @property
     def merging(self) -> str:
         """Of what parts answered, which is called `parts`."""
         merged = {name: _MERGED[sql.partition("(")[0]].format(named(name)) for name, sql in self.totals.items()}
-        asked = [*map(named, self.by), *(f"{sql} AS {named(name)}" for name, sql in merged.items())]
-        return f"SELECT {', '.join(asked)} FROM parts{self._end}"
+        by = {name: named(name) for name in self.by}
+        return f"SELECT {select_list({**by, **merged})} FROM parts{self._end}"
 
     @property
     def _end(self) -> str:
@@ -69,9 +68,7 @@ class Table(ABC):
         """The answer, a column each; missing entries are masked."""
 
     @abstractmethod
-    def distinct(
-        self, values: Mapping[str, str], most: int, parameters: Mapping[str, Any] | None = None
-    ) -> dict[str, list[Any]]:
+    def distinct(self, values: Mapping[str, str], most: int) -> dict[str, list[Any]]:
         """The different values of each of several SQL expressions, sorted; one too many where more than `most`."""
 
     @abstractmethod

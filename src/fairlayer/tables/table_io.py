@@ -26,8 +26,8 @@ from fairlayer.tables.duckdb_table import (
     driver,
     label,
     literal,
-    named,
     number,
+    select_list,
     separator,
     used,
     with_point,
@@ -57,15 +57,13 @@ class Source:
     @property
     def relation(self) -> str:
         """What stands after FROM, under the name `data`; takes `parameters`."""
-        csv_file = (
-            f"read_csv($path, {_dialect(self.path)}, auto_detect=false, columns=$columns)" if is_csv(self.path) else ""
-        )
-        relation = f"{csv_file or _PARQUET} AS data"
+        relation = f"{_PARQUET} AS data"
+        if is_csv(self.path):
+            relation = f"read_csv($path, {_dialect(self.path)}, auto_detect=false, columns=$columns) AS data"
         points = {name: f"CAST({with_point(name)} AS {self.columns[name]})" for name in self.decimal_commas}
         for replaced in (points, self.replaced):
             if replaced:
-                listed = ", ".join(f"{sql} AS {named(name)}" for name, sql in replaced.items())
-                relation = f"(SELECT * REPLACE ({listed}) FROM {relation}) AS data"
+                relation = f"(SELECT * REPLACE ({select_list(replaced)}) FROM {relation}) AS data"
         return relation
 
     @property
@@ -171,12 +169,10 @@ class TableFile(ExitStack, Table):
         """In one query."""
         return self.query(asked.sql, parameters)
 
-    def distinct(
-        self, values: Mapping[str, str], most: int, parameters: Mapping[str, Any] | None = None
-    ) -> dict[str, list[Any]]:
+    def distinct(self, values: Mapping[str, str], most: int) -> dict[str, list[Any]]:
         """In a query each."""
         asked = {name: Totals(by={"entry": value}, most=most + 1) for name, value in values.items()}
-        return {name: sorted(self.totals(one, parameters)["entry"].tolist()) for name, one in asked.items()}
+        return {name: sorted(self.totals(one)["entry"].tolist()) for name, one in asked.items()}
 
     def sample(
         self, values: Mapping[str, str], rows: int, of: int, seed: int, parameters: Mapping[str, Any]
@@ -184,8 +180,7 @@ class TableFile(ExitStack, Table):
         """All of them in their order, or a random sample."""
         # The seed and the number are integers of ours: DuckDB takes no parameters here.
         some = f" USING SAMPLE reservoir({int(rows)} ROWS) REPEATABLE ({int(seed)})" if of > rows else ""
-        listed = ", ".join(f"{sql} AS {named(name)}" for name, sql in values.items())
-        return self.query(f"SELECT {listed} FROM data{some}", parameters)
+        return self.query(f"SELECT {select_list(values)} FROM data{some}", parameters)
 
     def query(self, sql: str, parameters: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
         """The result of a query, a column each; missing entries are masked."""
@@ -248,19 +243,20 @@ def _columns(
     path: Path, as_text: bool, connection: Any, may_repeat: Callable[[str], bool]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Names and types of the columns, and which of them are repeated."""
+    relation = _PARQUET
     repeated: dict[str, str] = {}
     if is_csv(path):
         names, repeated = _told_apart(_header(path), may_repeat)
         _check_names(path, names)
         if as_text:
             return dict.fromkeys(names, "VARCHAR"), repeated
-    relation = _PARQUET
-    if is_csv(path):  # types are those of all rows, and words such as "yes" and "no" stay what they are
+        # Types are those of all rows, and words such as "yes" and "no" stay what they are.
         kinds = "['BIGINT', 'DOUBLE', 'DATE', 'TIMESTAMP', 'VARCHAR']"
         relation = f"read_csv($path, {_dialect(path)}, sample_size=-1, auto_type_candidates={kinds})"
     described = connection.execute(f"DESCRIBE SELECT * FROM {relation}", {"path": literal(path)}).fetchall()
-    names = names if is_csv(path) else [row[0] for row in described]
-    _check_names(path, names)
+    if not is_csv(path):
+        names = [row[0] for row in described]
+        _check_names(path, names)
     return dict(zip(names, [row[1] for row in described], strict=True)), repeated
 
 
