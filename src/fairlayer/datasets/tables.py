@@ -15,29 +15,6 @@ ADULT_COLUMNS = [
     "age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship",
     "race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country", "outcome",
 ]
-# fmt: on
-ADULT = {
-    "train": (
-        File("adult", "adult.data.csv", "8207249b44b94e01e961b0d064eecf95ef2e0f5dc5994e83352dbfe0119eb201"),
-        File(
-            "adult",
-            "adult.data",
-            "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-            f"{UCI}/adult/adult.data",
-        ),
-    ),
-    "test": (
-        File("adult", "adult.test.csv", "6c33ef695950e1e8212b1388b81e82bbcb071b5f0cc8235a60c9fb5f1fd91d7d"),
-        File(
-            "adult",
-            "adult.test",
-            "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
-            f"{UCI}/adult/adult.test",
-        ),
-    ),
-}
-
-# fmt: off
 GERMAN_COLUMNS = [
     "checking_status", "duration", "credit_history", "purpose", "credit_amount", "savings", "employment",
     "installment_rate", "personal_status", "other_debtors", "residence_since", "property", "age",
@@ -45,44 +22,42 @@ GERMAN_COLUMNS = [
     "foreign_worker", "outcome",
 ]
 # fmt: on
-GERMAN = (
-    File(
-        "german",
-        "german.data",
-        "b21f3d81db8071257d5ff1deaeba1fd4303b62712e6fcc9715c7a86202cb5871",
-        f"{UCI}/statlog/german/german.data",
-    ),
-)
+SHA256 = {
+    "adult.data.csv": "8207249b44b94e01e961b0d064eecf95ef2e0f5dc5994e83352dbfe0119eb201",
+    "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+    "adult.test.csv": "6c33ef695950e1e8212b1388b81e82bbcb071b5f0cc8235a60c9fb5f1fd91d7d",
+    "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+    "german.data": "b21f3d81db8071257d5ff1deaeba1fd4303b62712e6fcc9715c7a86202cb5871",
+    "credit-card-clients.csv": "7cfc3bb35b6986be40cccb5d490806f082b46f93afafdce27fd7f409eb5abb02",
+    "default of credit card clients.xls": "30c6be3abd8dcfd3e6096c828bad8c2f011238620f5369220bd60cfc82700933",
+    "ma2019.csv": "e86a53f7bd88dc7c54e1776c82e4e623941139dcd7c789373dc5ec66a2ce8e13",
+    "SBAcase.11.13.17.csv": "9c6ba3e04189457d084f168a78b47eb8ed20d3fcb24ec540e3ec54ced79ce89f",
+    "Employee_Performance.xls": "594ca71b688b264175fee7fa1ba0e996200fb0c275a4f26b8244828914682492",
+}
+
+
+def _file(folder: str, name: str, url: str | None = None, member: str | None = None) -> File:
+    return File(folder, name, SHA256[name], url, member)
+
+
+ADULT = {
+    "train": (_file("adult", "adult.data.csv"), _file("adult", "adult.data", f"{UCI}/adult/adult.data")),
+    "test": (_file("adult", "adult.test.csv"), _file("adult", "adult.test", f"{UCI}/adult/adult.test")),
+}
+GERMAN = (_file("german", "german.data", f"{UCI}/statlog/german/german.data"),)
 CREDIT_CARD = (
-    File("credit_card", "credit-card-clients.csv", "7cfc3bb35b6986be40cccb5d490806f082b46f93afafdce27fd7f409eb5abb02"),
-    File(
-        "credit_card",
-        "default of credit card clients.xls",
-        "30c6be3abd8dcfd3e6096c828bad8c2f011238620f5369220bd60cfc82700933",
-        f"{UCI}/00350/default%20of%20credit%20card%20clients.xls",
+    _file("credit_card", "credit-card-clients.csv"),
+    _file(
+        "credit_card", "default of credit card clients.xls", f"{UCI}/00350/default%20of%20credit%20card%20clients.xls"
     ),
 )
-ACS = (
-    File(
-        "acs",
-        "ma2019.csv",
-        "e86a53f7bd88dc7c54e1776c82e4e623941139dcd7c789373dc5ec66a2ce8e13",
-        "https://media.githubusercontent.com/media/usnistgov/SDNist/main/"
-        "nist%20diverse%20communities%20data%20excerpts/massachusetts/ma2019.csv",
-    ),
+SDNIST = (
+    "https://media.githubusercontent.com/media/usnistgov/SDNist/main/nist%20diverse%20communities%20data%20excerpts"
 )
-SBA = (
-    File(
-        "sba",
-        "SBAcase.11.13.17.csv",
-        "9c6ba3e04189457d084f168a78b47eb8ed20d3fcb24ec540e3ec54ced79ce89f",
-        "https://www.tandfonline.com/doi/suppl/10.1080/10691898.2018.1434342/suppl_file/ujse_a_1434342_sm1547.zip",
-        "SBAcase.11.13.17.csv",
-    ),
-)
-EMPLOYEE = (
-    File("employee", "Employee_Performance.xls", "594ca71b688b264175fee7fa1ba0e996200fb0c275a4f26b8244828914682492"),
-)
+ACS = (_file("acs", "ma2019.csv", f"{SDNIST}/massachusetts/ma2019.csv"),)
+SBA_ZIP = "https://www.tandfonline.com/doi/suppl/10.1080/10691898.2018.1434342/suppl_file/ujse_a_1434342_sm1547.zip"
+SBA = (_file("sba", "SBAcase.11.13.17.csv", SBA_ZIP, "SBAcase.11.13.17.csv"),)
+EMPLOYEE = (_file("employee", "Employee_Performance.xls"),)
 FILES = (ACS, *ADULT.values(), CREDIT_CARD, EMPLOYEE, GERMAN, SBA)  # each with alternatives that serve equally
 
 

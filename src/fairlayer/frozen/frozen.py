@@ -53,12 +53,7 @@ class Frozen(nn.Module):
     limits: Tensor
     limits_single: Tensor
 
-    def __init__(
-        self,
-        layer: FairLayer,
-        labels: Mapping[Name, Sequence[Label]],
-        backbone: nn.Module | None = None,
-    ):
+    def __init__(self, layer: FairLayer, labels: Mapping[Name, Sequence[Label]], backbone: nn.Module | None = None):
         super().__init__()
         self.backbone = backbone
         self.labels = {name: tuple(known) for name, known in labels.items()}
@@ -71,10 +66,10 @@ class Frozen(nn.Module):
         count = self._lay_out(layer.rules)
         self.register_buffer("shifts", torch.zeros(count, dtype=torch.float64))
         self.register_buffer("seen", torch.ones(count, dtype=torch.bool))  # whether the fit had samples of the group
+        own = {np.float64: torch.float64, np.float32: torch.float32}
         for name, dtype in (("limits", np.float64), ("limits_single", np.float32)):
-            own = torch.from_numpy(np.zeros(0, dtype)).dtype
-            box = read_bounds(layer.bounds, 1, dtype).within(*inner_limits(self.discrepancy, own))
-            self.register_buffer(name, torch.tensor([box.lo[0], box.hi[0]], dtype=torch.from_numpy(box.lo).dtype))
+            box = read_bounds(layer.bounds, 1, dtype).within(*inner_limits(self.discrepancy, own[dtype]))
+            self.register_buffer(name, torch.tensor([box.lo[0], box.hi[0]], dtype=own[dtype]))
 
     def _lay_out(self, rules: ConstraintSet) -> int:
         """Number the shifts in the order in which the constraints state their groups."""

@@ -24,7 +24,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.training import checkpoint as checkpoints
 from fairlayer.training.batches import as_batch, move
-from fairlayer.training.evaluation import Loss, Tally, find_rules, mean_loss, penalty_of, run_all, run_batch
+from fairlayer.training.evaluation import Loss, Tally, find_rules, gaps_of, mean_loss, penalty_of, run_all, run_batch
 from fairlayer.training.methods import Method
 
 Record = dict[str, float]
@@ -257,7 +257,7 @@ class _Run:
 
 def _record(tally: Tally, model: nn.Module, prefix: str) -> Record:
     """Loss, objective and largest gap of one pass, over all its samples."""
-    gaps = tally.gaps(find_rules(model))
+    gaps = gaps_of(*tally.pooled(), find_rules(model))
     return {
         f"{prefix}_loss": tally.mean_loss(),
         f"{prefix}_objective": tally.mean_objective(),
