@@ -282,15 +282,15 @@ class FairEstimator(BaseEstimator, ABC):
             raise InputError(f"method must be one of {list(METHODS)} or a callable; got {self.method!r}.")
         rules = ConstraintSet([MeanParity(0.05)] if self.constraints is None else self.constraints)
         layer = make(rules.constraints, self._limits())
+        projection = projection_of(layer)
         by_target = next((c for c in rules.constraints if c.needs_groups and not c.serves_unknown_targets), None)  # type: ignore[attr-defined]
-        if by_target is not None and projection_of(layer) is not None:
+        if by_target is not None and projection is not None:
             raise InputError(
                 f"{type(by_target).__name__} compares samples with the same target, which are unknown when predicting: "
                 "outputs cannot be projected onto it. Use the network (estimator=None) with method='lagrangian', which "
                 "is trained towards it."
             )
         if self.confidence is not None:
-            projection = projection_of(layer)
             if projection is None:
                 raise InputError("confidence is about projected outputs: use method='layer' or 'projection'.")
             projection.confidence = self.confidence if self.serving != "blind" else None

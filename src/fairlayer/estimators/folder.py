@@ -173,7 +173,6 @@ def _describe(estimator: FairEstimator) -> dict[str, Any]:
     layer: Any = estimator.layer_
     frozen = estimator.frozen_
     projection = layer if isinstance(layer, FairLayer) else getattr(layer, "projection", None)
-    settings = {name: getattr(estimator, name) for name in _SETTINGS}
     seed, named = estimator.random_state, estimator.sensitive_columns
     content: dict[str, Any] = {
         "format": FORMAT,
@@ -184,7 +183,7 @@ def _describe(estimator: FairEstimator) -> dict[str, Any]:
         },
         "estimator": type(estimator).__name__,
         "settings": {
-            **settings,
+            **{name: getattr(estimator, name) for name in _SETTINGS},
             "hidden": list(estimator.hidden),
             "random_state": None if hasattr(seed, "randint") else to_plain(seed),
         },
@@ -255,8 +254,7 @@ def _rebuild(content: dict[str, Any], tensors: dict[str, Any], inner: Any) -> An
     if inner is None:
         _rebuild_network(estimator, content, tensors)
     else:
-        estimator._scores = EstimatorScores(inner, content["column"])
-        estimator.estimator_ = inner
+        estimator._know_estimator(EstimatorScores(inner, content["column"]))
     estimator.unfrozen_ = content.get("unfrozen", "")
     estimator.frozen_ = None if content["frozen"] is None else _frozen(content["frozen"], estimator.layer_, tensors)
     return estimator
