@@ -1,7 +1,7 @@
 """What `FairClassifier` and `FairRegressor` have in common.
 
 Two questions, kept apart: where raw outputs come from (a network of our own in network.py, any other estimator in
-wrapped.py), and how they are made fair when predicting (serving.py).
+wrapped.py), and how they are made fair when predicting (together in serving.py, or each by itself, as frozen).
 """
 
 from __future__ import annotations
