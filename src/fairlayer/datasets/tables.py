@@ -68,15 +68,9 @@ def adult(fetch: bool = True, verify: bool = True) -> Dataset:
     source = "https://archive.ics.uci.edu/dataset/2/adult"
     for split, choices in ADULT.items():
         file = locate(*choices, source=source, fetch=fetch, verify=verify)
-        raw = not file.name.endswith(".csv")
-        frame = pd.read_csv(
-            file.path,
-            skipinitialspace=True,
-            na_values="?",
-            header=None if raw else 0,
-            names=ADULT_COLUMNS if raw else None,
-            comment="|" if raw else None,
-        )
+        as_published: dict[str, Any] = {"header": None, "names": ADULT_COLUMNS, "comment": "|"}
+        options = {} if file.name.endswith(".csv") else as_published
+        frame = pd.read_csv(file.path, skipinitialspace=True, na_values="?", **options)
         parts.append(frame.assign(split=split))
     table = pd.concat(parts, ignore_index=True)
     split = table.pop("split")
@@ -102,19 +96,14 @@ def german(fetch: bool = True, verify: bool = True) -> Dataset:
     source = "https://archive.ics.uci.edu/dataset/144/statlog+german+credit+data"
     file = locate(*GERMAN, source=source, fetch=fetch, verify=verify)
     table = pd.read_csv(file.path, sep=" ", header=None, names=GERMAN_COLUMNS)
-    women = table["personal_status"].isin(["A92", "A95"])
-    protected = pd.DataFrame(
-        {
-            "sex": women.map({True: "female", False: "male"}),
-            "age": (table["age"] > 25).map({True: "over 25", False: "25 or younger"}),
-        }
-    )
+    sex = table["personal_status"].isin(["A92", "A95"]).map({True: "female", False: "male"})
+    age = (table["age"] > 25).map({True: "over 25", False: "25 or younger"})
     return Dataset(
         name="german",
         task="classification",
         features=table.drop(columns="outcome"),
         target=(table["outcome"] == 1).astype("int64").rename("good_credit"),
-        protected=protected,
+        protected=pd.DataFrame({"sex": sex, "age": age}),
         table=table,
         description="Loan applicants of a German bank, 1994; target: good credit (700 of 1,000). Sex is read from "
         "the code of personal status.",
@@ -133,18 +122,14 @@ def credit_card(fetch: bool = True, verify: bool = True) -> Dataset:
     else:
         table = read_workbook(file, header=1).drop(columns="ID")
         table = table.rename(columns={"default payment next month": "default payment"})
-    protected = pd.DataFrame(
-        {
-            "sex": table["SEX"].map({1: "male", 2: "female"}),
-            "marriage": table["MARRIAGE"].map({1: "married", 2: "single"}).fillna("other"),
-        }
-    )
+    sex = table["SEX"].map({1: "male", 2: "female"})
+    marriage = table["MARRIAGE"].map({1: "married", 2: "single"}).fillna("other")
     return Dataset(
         name="credit_card",
         task="classification",
         features=table.drop(columns="default payment"),
         target=table["default payment"].astype("int64").rename("default"),
-        protected=protected,
+        protected=pd.DataFrame({"sex": sex, "marriage": marriage}),
         table=table,
         description="Credit-card clients in Taiwan, 2005; target: default on the next payment (22 %).",
         licence="CC BY 4.0",
@@ -160,19 +145,15 @@ def acs(fetch: bool = True, verify: bool = True) -> Dataset:
     everyone = pd.read_csv(file.path, na_values="N")
     table = everyone[everyone["PINCP"].notna()].reset_index(drop=True)  # income is asked from the age of 15 on
     races = {1: "White", 2: "Black", 6: "Asian", 8: "some other race", 9: "two or more races"}
-    protected = pd.DataFrame(
-        {
-            "sex": table["SEX"].map({1: "male", 2: "female"}),
-            "race": table["RAC1P"].map(races).fillna("American Indian, Alaska or Pacific native"),
-        }
-    )
+    race = table["RAC1P"].map(races).fillna("American Indian, Alaska or Pacific native")
+    sex = table["SEX"].map({1: "male", 2: "female"})
     derived = ["PINCP", "PINCP_DECILE", "POVPIP", "PWGTP", "WGTP"]  # from income, or sampling weights
     return Dataset(
         name="acs",
         task="classification",
         features=table.drop(columns=derived),
         target=(table["PINCP"] > 50_000).astype("int64").rename("over_50k"),
-        protected=protected,
+        protected=pd.DataFrame({"sex": sex, "race": race}),
         weights=table["PWGTP"],
         table=table,
         description="American Community Survey 2019, five areas of Massachusetts, persons asked for their income; "
@@ -191,18 +172,14 @@ def sba(fetch: bool = True, verify: bool = True) -> Dataset:
     status = table["MIS_Status"].str.upper().str.replace(" ", "")
     identity = ["Selected", "LoanNr_ChkDgt", "Name", "City", "State", "Zip", "ApprovalDate", "DisbursementDate"]
     after_the_fact = ["ChgOffDate", "BalanceGross", "MIS_Status", "ChgOffPrinGr", "Default", "xx"]
-    protected = pd.DataFrame(
-        {
-            "new": (table["NewExist"] == 2).map({True: "new", False: "existing"}),
-            "urban": (table["UrbanRural"] == 1).map({True: "urban", False: "rural or undefined"}),
-        }
-    )
+    new = (table["NewExist"] == 2).map({True: "new", False: "existing"})
+    urban = (table["UrbanRural"] == 1).map({True: "urban", False: "rural or undefined"})
     return Dataset(
         name="sba",
         task="classification",
         features=table.drop(columns=[*identity, *after_the_fact, "UrbanRural"]),
         target=(status == "CHGOFF").astype("int64").rename("default"),
-        protected=protected,
+        protected=pd.DataFrame({"new": new, "urban": urban}),
         table=table,
         description="Loans backed by the US Small Business Administration; target: charged off (686 of 2,102). What "
         "is known only after the loan ended is left out of the features.",

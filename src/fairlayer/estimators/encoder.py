@@ -63,11 +63,10 @@ class Encoder:
         numbers = tuple(Number(*entry) for entry in zip(numeric, fills, marked, strict=True))
         table = _filled(values, numbers)
         varies = (table != table[:1]).any(axis=0)
-        scales = np.where(varies, table.std(axis=0), 1.0)
+        spread = table.std(axis=0)
+        scales = np.where(varies & (spread > 0), spread, 1.0)
         categories = tuple(_category(name, column) for name, column in columns.items() if name not in numeric)
-        return cls(
-            numbers, tuple(table.mean(axis=0).tolist()), tuple(np.where(scales > 0, scales, 1.0).tolist()), categories
-        )
+        return cls(numbers, tuple(table.mean(axis=0).tolist()), tuple(scales.tolist()), categories)
 
     @property
     def width(self) -> int:

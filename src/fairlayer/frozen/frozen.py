@@ -168,10 +168,9 @@ class Frozen(nn.Module):
 
     def _refuse_unseen(self, codes: Tensor) -> None:
         """Refuse combinations that a constraint compares by themselves and that have no shift."""
-        met = self.membership(codes)[..., ~self.seen].sum(dim=0) > 0
+        met = (self.membership(codes).sum(dim=0) > 0) & ~self.seen
         if bool(met.any()):
-            names = [name for name, seen in zip(self.group_names(), self.seen.tolist(), strict=True) if not seen]
-            missing = [name for name, found in zip(names, met.tolist(), strict=True) if found]
+            missing = [name for name, found in zip(self.group_names(), met.tolist(), strict=True) if found]
             raise InputError(
                 f"groups has samples of {missing[:5]}, of which the shifts were fitted without a sample. Freeze again "
                 "with such samples, or pass unseen='unshifted' to leave them as they are."
@@ -234,13 +233,10 @@ class Frozen(nn.Module):
             self.export(x, soft=soft), input_names=["x", "groups"], output_names=["y"], verbose=False
         )
         assert program is not None
-        program.model.metadata_props.update(
-            {
-                "fairlayer.version": metadata.version("fairlayer"),
-                "fairlayer.groups": json.dumps(self.describe_groups(), ensure_ascii=False),
-                "fairlayer.form": "probabilities" if soft else "codes",
-            }
-        )
+        told = program.model.metadata_props
+        told["fairlayer.version"] = metadata.version("fairlayer")
+        told["fairlayer.groups"] = json.dumps(self.describe_groups(), ensure_ascii=False)
+        told["fairlayer.form"] = "probabilities" if soft else "codes"
         program.save(str(path))
 
     def describe_groups(self) -> list[dict[str, Any]]:
