@@ -12,7 +12,9 @@ serving="blind" predictions look at X alone, and the statistical promise is abou
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial, update_wrapper
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -23,13 +25,12 @@ from fairlayer.classes import KINDS, check_class_rules
 from fairlayer.errors import InputError
 from fairlayer.estimators.estimator import FairEstimator, projection_of
 from fairlayer.estimators.network import Probability, Rescaled
-from fairlayer.estimators.scorer import fair_scorer
-from fairlayer.estimators.wrapped import EstimatorScores, fit_classifier, fit_regressor
 from fairlayer.extras import needs
 
 with needs("fairlayer.sklearn", "scikit-learn"):
     from sklearn.base import ClassifierMixin, RegressorMixin  # type: ignore[import-untyped]
-    from sklearn.metrics import accuracy_score, r2_score  # type: ignore[import-untyped]
+    from sklearn.metrics import accuracy_score, get_scorer, r2_score  # type: ignore[import-untyped]
+    from sklearn.utils.metadata_routing import MetadataRequest  # type: ignore[import-untyped]
     from sklearn.utils.multiclass import check_classification_targets, type_of_target  # type: ignore[import-untyped]
 
 __all__ = ["FairClassifier", "FairRegressor", "fair_scorer"]
@@ -66,17 +67,15 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y has only one class, {self.classes_.tolist()}: a classifier needs samples of two.")
-        several = len(self.classes_) > 2
-        if several and self.threshold is not None:
-            raise InputError(
-                f"threshold={self.threshold} is of two classes, and y has {len(self.classes_)}: leave it out."
-            )
-        if several and self.confidence is not None:
-            raise InputError(f"confidence is of two classes, and y has {len(self.classes_)}: leave it out.")
-        if several and self.serving == "blind":
-            raise InputError(f"serving='blind' is of two classes, and y has {len(self.classes_)}: use 'frozen'.")
-        if several and self.method in ("penalty", "lagrangian"):
-            raise InputError(f"method={self.method!r} is of two classes, and y has {len(self.classes_)}: use 'layer'.")
+        of_two = (
+            (f"threshold={self.threshold}", self.threshold is not None, "leave it out"),
+            ("confidence", self.confidence is not None, "leave it out"),
+            ("serving='blind'", self.serving == "blind", "use 'frozen'"),
+            (f"method={self.method!r}", self.method in ("penalty", "lagrangian"), "use 'layer'"),
+        )
+        for what, asked, remedy in of_two if len(self.classes_) > 2 else ():
+            if asked:
+                raise InputError(f"{what} is of two classes, and y has {len(self.classes_)}: {remedy}.")
         return codes.astype(np.float64)
 
     def _limits(self) -> Any:
@@ -126,9 +125,6 @@ class FairClassifier(ClassifierMixin, FairEstimator):
             return nn.functional.binary_cross_entropy(output, target, reduction="none")
         return (output - target) ** 2
 
-    def _fit_estimator(self, X: Any, y: Any, weights: Any, options: dict[str, Any]) -> EstimatorScores:
-        return fit_classifier(self.estimator, X, y, self.classes_, weights, options)
-
     def _targets(self, y: Any) -> np.ndarray:
         if len(self.classes_) > 2:
             return np.searchsorted(self.classes_, np.asarray(y)).astype(np.float64)
@@ -137,9 +133,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):
     def predict_proba(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
         """(n, d): probabilities of the classes."""
         p = self.outputs(X, sensitive_features=sensitive_features).fair
-        if p.ndim == 2:
-            return p
-        return np.stack([1.0 - p, p], axis=1)
+        return p if p.ndim == 2 else np.stack([1.0 - p, p], axis=1)
 
     def decision_function(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
         """(n,): above 0 where the second class is predicted; the probability less the threshold, but for rounding.
@@ -189,9 +183,6 @@ class FairRegressor(RegressorMixin, FairEstimator):
     def _loss(self, output: Tensor, target: Tensor) -> Tensor:
         return ((output - target) / self.scale_) ** 2
 
-    def _fit_estimator(self, X: Any, y: Any, weights: Any, options: dict[str, Any]) -> EstimatorScores:
-        return fit_regressor(self.estimator, X, y, weights, options)
-
     def predict(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
         """(n,): predictions in the units of the target."""
         return self.outputs(X, sensitive_features=sensitive_features).fair
@@ -200,3 +191,50 @@ class FairRegressor(RegressorMixin, FairEstimator):
         """Share of the variance explained, R^2."""
         predicted = self.predict(X, sensitive_features=sensitive_features)
         return float(r2_score(y, predicted, sample_weight=sample_weight))
+
+
+def fair_scorer(scoring: str | Callable[..., float]) -> FairScorer:
+    """A scorer for cross-validation and searches, where sensitive features are not columns of X.
+
+        cross_val_score(model, X, y, scoring=fair_scorer("roc_auc"), params={"sensitive_features": A})
+
+    scikit-learn's own scorers pass what is routed to them to the metric, and call the model with X alone. This one
+    asks for `sensitive_features` and passes them to the model's predictions. scoring: the name of a scorer, or one.
+    """
+    return FairScorer(scoring)
+
+
+class FairScorer:
+    """A scorer that passes sensitive features to the model. Made by `fair_scorer`."""
+
+    def __init__(self, scoring: str | Callable[..., float]):
+        self.scoring = scoring
+        self.scorer = get_scorer(scoring)
+
+    def __call__(self, estimator: Any, X: Any, y: Any, *, sensitive_features: Any = None, **options: Any) -> float:
+        """The score of a fitted model."""
+        model = estimator if sensitive_features is None else _Informed(estimator, sensitive_features)
+        return self.scorer(model, X, y, **options)
+
+    def __repr__(self) -> str:
+        return f"fair_scorer({self.scoring!r})"
+
+    def get_metadata_routing(self) -> MetadataRequest:
+        """Asks for the sensitive features."""
+        request = MetadataRequest(owner=self)
+        request.score.add_request(param="sensitive_features", alias=True)
+        return request
+
+
+class _Informed:
+    """A fitted model that knows the sensitive features of the rows it is asked about."""
+
+    def __init__(self, model: Any, sensitive_features: Any):
+        self._model = model
+        self._sensitive_features = sensitive_features
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._model, name)
+        if name not in ("predict", "predict_proba", "decision_function"):
+            return found
+        return update_wrapper(partial(found, sensitive_features=self._sensitive_features), found)

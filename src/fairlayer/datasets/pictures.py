@@ -143,6 +143,4 @@ def _celeba_list(pd: Any, folder: Path, name: str, skip: int) -> Any:
     path = _first(folder, f"{name}.*", CELEBA_SOURCE)
     if path.suffix == ".csv":
         return pd.read_csv(path, index_col=0)
-    if skip:
-        return pd.read_csv(path, sep=r"\s+", skiprows=skip, index_col=0)
-    return pd.read_csv(path, sep=r"\s+", header=None, index_col=0)
+    return pd.read_csv(path, sep=r"\s+", skiprows=skip, header="infer" if skip else None, index_col=0)

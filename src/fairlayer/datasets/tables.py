@@ -15,29 +15,6 @@ ADULT_COLUMNS = [
     "age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship",
     "race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country", "outcome",
 ]
-# fmt: on
-ADULT = {
-    "train": (
-        File("adult", "adult.data.csv", "8207249b44b94e01e961b0d064eecf95ef2e0f5dc5994e83352dbfe0119eb201"),
-        File(
-            "adult",
-            "adult.data",
-            "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-            f"{UCI}/adult/adult.data",
-        ),
-    ),
-    "test": (
-        File("adult", "adult.test.csv", "6c33ef695950e1e8212b1388b81e82bbcb071b5f0cc8235a60c9fb5f1fd91d7d"),
-        File(
-            "adult",
-            "adult.test",
-            "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
-            f"{UCI}/adult/adult.test",
-        ),
-    ),
-}
-
-# fmt: off
 GERMAN_COLUMNS = [
     "checking_status", "duration", "credit_history", "purpose", "credit_amount", "savings", "employment",
     "installment_rate", "personal_status", "other_debtors", "residence_since", "property", "age",
@@ -45,44 +22,42 @@ GERMAN_COLUMNS = [
     "foreign_worker", "outcome",
 ]
 # fmt: on
-GERMAN = (
-    File(
-        "german",
-        "german.data",
-        "b21f3d81db8071257d5ff1deaeba1fd4303b62712e6fcc9715c7a86202cb5871",
-        f"{UCI}/statlog/german/german.data",
-    ),
-)
+SHA256 = {
+    "adult.data.csv": "8207249b44b94e01e961b0d064eecf95ef2e0f5dc5994e83352dbfe0119eb201",
+    "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+    "adult.test.csv": "6c33ef695950e1e8212b1388b81e82bbcb071b5f0cc8235a60c9fb5f1fd91d7d",
+    "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+    "german.data": "b21f3d81db8071257d5ff1deaeba1fd4303b62712e6fcc9715c7a86202cb5871",
+    "credit-card-clients.csv": "7cfc3bb35b6986be40cccb5d490806f082b46f93afafdce27fd7f409eb5abb02",
+    "default of credit card clients.xls": "30c6be3abd8dcfd3e6096c828bad8c2f011238620f5369220bd60cfc82700933",
+    "ma2019.csv": "e86a53f7bd88dc7c54e1776c82e4e623941139dcd7c789373dc5ec66a2ce8e13",
+    "SBAcase.11.13.17.csv": "9c6ba3e04189457d084f168a78b47eb8ed20d3fcb24ec540e3ec54ced79ce89f",
+    "Employee_Performance.xls": "594ca71b688b264175fee7fa1ba0e996200fb0c275a4f26b8244828914682492",
+}
+
+
+def _file(folder: str, name: str, url: str | None = None, member: str | None = None) -> File:
+    return File(folder, name, SHA256[name], url, member)
+
+
+ADULT = {
+    "train": (_file("adult", "adult.data.csv"), _file("adult", "adult.data", f"{UCI}/adult/adult.data")),
+    "test": (_file("adult", "adult.test.csv"), _file("adult", "adult.test", f"{UCI}/adult/adult.test")),
+}
+GERMAN = (_file("german", "german.data", f"{UCI}/statlog/german/german.data"),)
 CREDIT_CARD = (
-    File("credit_card", "credit-card-clients.csv", "7cfc3bb35b6986be40cccb5d490806f082b46f93afafdce27fd7f409eb5abb02"),
-    File(
-        "credit_card",
-        "default of credit card clients.xls",
-        "30c6be3abd8dcfd3e6096c828bad8c2f011238620f5369220bd60cfc82700933",
-        f"{UCI}/00350/default%20of%20credit%20card%20clients.xls",
+    _file("credit_card", "credit-card-clients.csv"),
+    _file(
+        "credit_card", "default of credit card clients.xls", f"{UCI}/00350/default%20of%20credit%20card%20clients.xls"
     ),
 )
-ACS = (
-    File(
-        "acs",
-        "ma2019.csv",
-        "e86a53f7bd88dc7c54e1776c82e4e623941139dcd7c789373dc5ec66a2ce8e13",
-        "https://media.githubusercontent.com/media/usnistgov/SDNist/main/"
-        "nist%20diverse%20communities%20data%20excerpts/massachusetts/ma2019.csv",
-    ),
+SDNIST = (
+    "https://media.githubusercontent.com/media/usnistgov/SDNist/main/nist%20diverse%20communities%20data%20excerpts"
 )
-SBA = (
-    File(
-        "sba",
-        "SBAcase.11.13.17.csv",
-        "9c6ba3e04189457d084f168a78b47eb8ed20d3fcb24ec540e3ec54ced79ce89f",
-        "https://www.tandfonline.com/doi/suppl/10.1080/10691898.2018.1434342/suppl_file/ujse_a_1434342_sm1547.zip",
-        "SBAcase.11.13.17.csv",
-    ),
-)
-EMPLOYEE = (
-    File("employee", "Employee_Performance.xls", "594ca71b688b264175fee7fa1ba0e996200fb0c275a4f26b8244828914682492"),
-)
+ACS = (_file("acs", "ma2019.csv", f"{SDNIST}/massachusetts/ma2019.csv"),)
+SBA_ZIP = "https://www.tandfonline.com/doi/suppl/10.1080/10691898.2018.1434342/suppl_file/ujse_a_1434342_sm1547.zip"
+SBA = (_file("sba", "SBAcase.11.13.17.csv", SBA_ZIP, "SBAcase.11.13.17.csv"),)
+EMPLOYEE = (_file("employee", "Employee_Performance.xls"),)
 FILES = (ACS, *ADULT.values(), CREDIT_CARD, EMPLOYEE, GERMAN, SBA)  # each with alternatives that serve equally
 
 
@@ -93,15 +68,9 @@ def adult(fetch: bool = True, verify: bool = True) -> Dataset:
     source = "https://archive.ics.uci.edu/dataset/2/adult"
     for split, choices in ADULT.items():
         file = locate(*choices, source=source, fetch=fetch, verify=verify)
-        raw = not file.name.endswith(".csv")
-        frame = pd.read_csv(
-            file.path,
-            skipinitialspace=True,
-            na_values="?",
-            header=None if raw else 0,
-            names=ADULT_COLUMNS if raw else None,
-            comment="|" if raw else None,
-        )
+        as_published: dict[str, Any] = {"header": None, "names": ADULT_COLUMNS, "comment": "|"}
+        options = {} if file.name.endswith(".csv") else as_published
+        frame = pd.read_csv(file.path, skipinitialspace=True, na_values="?", **options)
         parts.append(frame.assign(split=split))
     table = pd.concat(parts, ignore_index=True)
     split = table.pop("split")
@@ -127,19 +96,14 @@ def german(fetch: bool = True, verify: bool = True) -> Dataset:
     source = "https://archive.ics.uci.edu/dataset/144/statlog+german+credit+data"
     file = locate(*GERMAN, source=source, fetch=fetch, verify=verify)
     table = pd.read_csv(file.path, sep=" ", header=None, names=GERMAN_COLUMNS)
-    women = table["personal_status"].isin(["A92", "A95"])
-    protected = pd.DataFrame(
-        {
-            "sex": women.map({True: "female", False: "male"}),
-            "age": (table["age"] > 25).map({True: "over 25", False: "25 or younger"}),
-        }
-    )
+    sex = table["personal_status"].isin(["A92", "A95"]).map({True: "female", False: "male"})
+    age = (table["age"] > 25).map({True: "over 25", False: "25 or younger"})
     return Dataset(
         name="german",
         task="classification",
         features=table.drop(columns="outcome"),
         target=(table["outcome"] == 1).astype("int64").rename("good_credit"),
-        protected=protected,
+        protected=pd.DataFrame({"sex": sex, "age": age}),
         table=table,
         description="Loan applicants of a German bank, 1994; target: good credit (700 of 1,000). Sex is read from "
         "the code of personal status.",
@@ -158,18 +122,14 @@ def credit_card(fetch: bool = True, verify: bool = True) -> Dataset:
     else:
         table = read_workbook(file, header=1).drop(columns="ID")
         table = table.rename(columns={"default payment next month": "default payment"})
-    protected = pd.DataFrame(
-        {
-            "sex": table["SEX"].map({1: "male", 2: "female"}),
-            "marriage": table["MARRIAGE"].map({1: "married", 2: "single"}).fillna("other"),
-        }
-    )
+    sex = table["SEX"].map({1: "male", 2: "female"})
+    marriage = table["MARRIAGE"].map({1: "married", 2: "single"}).fillna("other")
     return Dataset(
         name="credit_card",
         task="classification",
         features=table.drop(columns="default payment"),
         target=table["default payment"].astype("int64").rename("default"),
-        protected=protected,
+        protected=pd.DataFrame({"sex": sex, "marriage": marriage}),
         table=table,
         description="Credit-card clients in Taiwan, 2005; target: default on the next payment (22 %).",
         licence="CC BY 4.0",
@@ -185,19 +145,15 @@ def acs(fetch: bool = True, verify: bool = True) -> Dataset:
     everyone = pd.read_csv(file.path, na_values="N")
     table = everyone[everyone["PINCP"].notna()].reset_index(drop=True)  # income is asked from the age of 15 on
     races = {1: "White", 2: "Black", 6: "Asian", 8: "some other race", 9: "two or more races"}
-    protected = pd.DataFrame(
-        {
-            "sex": table["SEX"].map({1: "male", 2: "female"}),
-            "race": table["RAC1P"].map(races).fillna("American Indian, Alaska or Pacific native"),
-        }
-    )
+    race = table["RAC1P"].map(races).fillna("American Indian, Alaska or Pacific native")
+    sex = table["SEX"].map({1: "male", 2: "female"})
     derived = ["PINCP", "PINCP_DECILE", "POVPIP", "PWGTP", "WGTP"]  # from income, or sampling weights
     return Dataset(
         name="acs",
         task="classification",
         features=table.drop(columns=derived),
         target=(table["PINCP"] > 50_000).astype("int64").rename("over_50k"),
-        protected=protected,
+        protected=pd.DataFrame({"sex": sex, "race": race}),
         weights=table["PWGTP"],
         table=table,
         description="American Community Survey 2019, five areas of Massachusetts, persons asked for their income; "
@@ -216,18 +172,14 @@ def sba(fetch: bool = True, verify: bool = True) -> Dataset:
     status = table["MIS_Status"].str.upper().str.replace(" ", "")
     identity = ["Selected", "LoanNr_ChkDgt", "Name", "City", "State", "Zip", "ApprovalDate", "DisbursementDate"]
     after_the_fact = ["ChgOffDate", "BalanceGross", "MIS_Status", "ChgOffPrinGr", "Default", "xx"]
-    protected = pd.DataFrame(
-        {
-            "new": (table["NewExist"] == 2).map({True: "new", False: "existing"}),
-            "urban": (table["UrbanRural"] == 1).map({True: "urban", False: "rural or undefined"}),
-        }
-    )
+    new = (table["NewExist"] == 2).map({True: "new", False: "existing"})
+    urban = (table["UrbanRural"] == 1).map({True: "urban", False: "rural or undefined"})
     return Dataset(
         name="sba",
         task="classification",
         features=table.drop(columns=[*identity, *after_the_fact, "UrbanRural"]),
         target=(status == "CHGOFF").astype("int64").rename("default"),
-        protected=protected,
+        protected=pd.DataFrame({"new": new, "urban": urban}),
         table=table,
         description="Loans backed by the US Small Business Administration; target: charged off (686 of 2,102). What "
         "is known only after the loan ended is left out of the features.",

@@ -59,15 +59,14 @@ class Encoder:
         values = _numbers(columns, numeric)
         missing = np.isnan(values)
         fills = [float(np.median(v[~m])) if not m.all() else 0.0 for v, m in zip(values.T, missing.T, strict=True)]
-        marks = missing.any(axis=0)
-        numbers = tuple(Number(n, f, bool(m)) for n, f, m in zip(numeric, fills, marks, strict=True))
-        table = np.hstack([np.where(missing, fills, values), missing[:, marks]]) if numeric else values
+        marked = missing.any(axis=0).tolist()
+        numbers = tuple(Number(*entry) for entry in zip(numeric, fills, marked, strict=True))
+        table = _filled(values, numbers)
         varies = (table != table[:1]).any(axis=0)
-        scales = np.where(varies, table.std(axis=0), 1.0)
+        spread = table.std(axis=0)
+        scales = np.where(varies & (spread > 0), spread, 1.0)
         categories = tuple(_category(name, column) for name, column in columns.items() if name not in numeric)
-        return cls(
-            numbers, tuple(table.mean(axis=0).tolist()), tuple(np.where(scales > 0, scales, 1.0).tolist()), categories
-        )
+        return cls(numbers, tuple(table.mean(axis=0).tolist()), tuple(scales.tolist()), categories)
 
     @property
     def width(self) -> int:
@@ -77,8 +76,9 @@ class Encoder:
     def transform(self, X: Any) -> np.ndarray:
         """(n, width): numbers scaled, categories as one column each."""
         columns = columns_of(X)
-        parts = [self._scaled(columns)] if self.numbers else []
-        return np.hstack([*parts, *(_one_hot(columns, entry) for entry in self.categories)])
+        values = _numbers(columns, [number.column for number in self.numbers])
+        scaled = (_filled(values, self.numbers) - self.means) / self.scales
+        return np.hstack([scaled, *(_one_hot(columns, entry) for entry in self.categories)])
 
     def codes(self, X: Any) -> np.ndarray:
         """(n, columns): numbers as they are, nan where one is missing, then a code for each category, for trees.
@@ -89,13 +89,6 @@ class Encoder:
         numbers = _numbers(columns, [number.column for number in self.numbers])
         codes = [_codes(columns, entry).astype(np.float64) for entry in self.categories]
         return np.column_stack([numbers, *(np.where(code < 0, np.nan, code) for code in codes)])
-
-    def _scaled(self, columns: Mapping[Any, Any]) -> np.ndarray:
-        values = _numbers(columns, [number.column for number in self.numbers])
-        missing = np.isnan(values)
-        marks = [j for j, number in enumerate(self.numbers) if number.marked]
-        filled = np.where(missing, [number.fill for number in self.numbers], values)
-        return (np.hstack([filled, missing[:, marks]]) - self.means) / self.scales
 
     def to_data(self) -> dict[str, Any]:
         """For JSON."""
@@ -136,6 +129,13 @@ def _numbers(columns: Mapping[Any, Any], names: list[Any]) -> np.ndarray:
         if np.isinf(table[:, j]).any():
             raise InputError(f"Column {name!r} of X contains infinity: leave these rows out, or mark them missing.")
     return table
+
+
+def _filled(values: np.ndarray, numbers: tuple[Number, ...]) -> np.ndarray:
+    """Numbers with missing ones filled in, and after them the columns that mark these."""
+    missing = np.isnan(values)
+    marks = [j for j, number in enumerate(numbers) if number.marked]
+    return np.hstack([np.where(missing, [number.fill for number in numbers], values), missing[:, marks]])
 
 
 def _texts(column: Any) -> list[str]:

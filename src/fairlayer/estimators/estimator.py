@@ -1,7 +1,7 @@
 """What `FairClassifier` and `FairRegressor` have in common.
 
 Two questions, kept apart: where raw outputs come from (a network of our own in network.py, any other estimator in
-wrapped.py), and how they are made fair when predicting (serving.py).
+wrapped.py), and how they are made fair when predicting (together in serving.py, or each by itself, as frozen).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from fairlayer.errors import InputError
 from fairlayer.estimators.blind import STATED, GroupModel, check_blind, part_rows, rows_of
 from fairlayer.estimators.inputs import are_columns, columns_of, groups_within, named_groups
 from fairlayer.estimators.network import NetworkScores, train
-from fairlayer.estimators.serving import SERVINGS
-from fairlayer.estimators.wrapped import EstimatorScores, check_kind
+from fairlayer.estimators.serving import serve_batch
+from fairlayer.estimators.wrapped import EstimatorScores, check_kind, fit_estimator
 from fairlayer.extras import needs
 from fairlayer.frames import is_frame
 from fairlayer.frozen.freeze import freeze
@@ -46,6 +46,7 @@ METHODS: dict[str, Callable[..., nn.Module]] = {
     "lagrangian": AugmentedLagrangian,
     "unconstrained": Unconstrained,
 }
+SERVINGS = ("batch", "frozen", "blind")
 AFTERWARDS = ("layer", "projection", "unconstrained")  # methods that leave the training of an estimator alone
 OF_THE_NETWORK = (
     *("hidden", "module", "learning_rate", "batch_size", "max_epochs", "patience", "max_minutes"),
@@ -139,10 +140,6 @@ class FairEstimator(BaseEstimator, ABC):
     def _limits(self) -> Any:
         """(lo, hi) that outputs are kept within; None for none."""
 
-    @abstractmethod
-    def _fit_estimator(self, X: Any, y: Any, weights: Any, options: dict[str, Any]) -> EstimatorScores:
-        """Fit a copy of the estimator."""
-
     def _targets(self, y: Any) -> np.ndarray:
         return np.asarray(y, dtype=np.float64)
 
@@ -162,8 +159,7 @@ class FairEstimator(BaseEstimator, ABC):
         """Check what `fit` got."""
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        if self.serving not in SERVINGS:
-            raise InputError(f"serving must be one of {list(SERVINGS)}; got {self.serving!r}.")
+        self._check_serving()
         if self.estimator is not None:
             self._check_estimator()
         if self.sensitive_columns is not None and sensitive_features is not None:
@@ -180,6 +176,10 @@ class FairEstimator(BaseEstimator, ABC):
                 stacklevel=3,
             )
         return X, y, groups
+
+    def _check_serving(self) -> None:
+        if self.serving not in SERVINGS:
+            raise InputError(f"serving must be one of {list(SERVINGS)}; got {self.serving!r}.")
 
     def _check_estimator(self) -> None:
         """Refuse what says nothing about an estimator, rather than ignore it."""
@@ -203,8 +203,7 @@ class FairEstimator(BaseEstimator, ABC):
         self.bounds_ = self._limits()
         self.groups_ = None if groups is None else list(groups)
         self.layer_ = self._layer(groups)
-        features = columns_of(X) if _needs_features(self.layer_) else None
-        sample = calibration = Batch(X, targets, groups, features, weights)
+        sample = calibration = Batch(X, targets, groups, self._features(X), weights)
         self.group_model_: Any = None
         if self.serving == "blind":
             told = options if weights is None else {**options, "sample_weight": weights}
@@ -217,7 +216,8 @@ class FairEstimator(BaseEstimator, ABC):
                 raise InputError(f"fit got {list(options)}, which are for an estimator: the network takes none.")
             self._train(sample)
         else:
-            self._know_estimator(self._fit_estimator(sample.x, y, weights, options))
+            classes = getattr(self, "classes_", None)
+            self._know_estimator(fit_estimator(self.estimator, sample.x, y, classes, weights, options))
         if self.serving == "blind":
             _, compared = self.layer_.rules.groupings(tuple(sample.groups))
             self.group_model_ = GroupModel.fit(sample.x, sample.groups, compared, self._seed())
@@ -282,15 +282,15 @@ class FairEstimator(BaseEstimator, ABC):
             raise InputError(f"method must be one of {list(METHODS)} or a callable; got {self.method!r}.")
         rules = ConstraintSet([MeanParity(0.05)] if self.constraints is None else self.constraints)
         layer = make(rules.constraints, self._limits())
+        projection = projection_of(layer)
         by_target = next((c for c in rules.constraints if c.needs_groups and not c.serves_unknown_targets), None)  # type: ignore[attr-defined]
-        if by_target is not None and projection_of(layer) is not None:
+        if by_target is not None and projection is not None:
             raise InputError(
                 f"{type(by_target).__name__} compares samples with the same target, which are unknown when predicting: "
                 "outputs cannot be projected onto it. Use the network (estimator=None) with method='lagrangian', which "
                 "is trained towards it."
             )
         if self.confidence is not None:
-            projection = projection_of(layer)
             if projection is None:
                 raise InputError("confidence is about projected outputs: use method='layer' or 'projection'.")
             projection.confidence = self.confidence if self.serving != "blind" else None
@@ -310,9 +310,9 @@ class FairEstimator(BaseEstimator, ABC):
         X, groups = self._read(X, sensitive_features)
         if groups is None:
             groups = self._groups_in(X)
-        features = columns_of(X) if _needs_features(layer) else None
         self._is_blind()  # or refused
-        sample = Batch(X, None if y is None else self._targets(y), groups, features, options.pop("weights", None))
+        targets = None if y is None else self._targets(y)
+        sample = Batch(X, targets, groups, self._features(X), options.pop("weights", None))
         self.frozen_ = self._frozen(layer, sample, {"confidence": confidence, **options})
         return self
 
@@ -332,9 +332,13 @@ class FairEstimator(BaseEstimator, ABC):
         if projection is None:  # the network itself was trained towards the constraints, or there are none
             free = self.layer_ is None or self.bounds_ is None
             return Outputs(raw, raw if free else np.clip(raw, *self.bounds_))
-        features = columns_of(X) if projection.rules.needs_features else None
-        frozen = self.frozen_ if self.frozen_ is not None else self.unfrozen_
-        return Outputs(raw, SERVINGS[serving](projection, frozen, raw, groups, features))
+        features = self._features(X)
+        # Constraints that look at targets, which nobody has yet, are kept by shifts, too.
+        if serving == "batch" and not projection.rules.needs_targets:
+            return Outputs(raw, serve_batch(projection, self.frozen_, raw, groups, features))
+        if self.frozen_ is None:
+            raise InputError(self.unfrozen_)
+        return Outputs(raw, self.frozen_.predict(raw, groups, features))
 
     def raw_outputs(self, X: Any) -> np.ndarray:
         """What the model itself says, before anything makes it fair: probabilities for a classifier."""
@@ -363,6 +367,7 @@ class FairEstimator(BaseEstimator, ABC):
 
     def _is_blind(self) -> bool:
         """Whether predictions look at X alone. `fit` decides that: the shifts for one are not those for the other."""
+        self._check_serving()
         blind = self.serving == "blind"
         if blind != (getattr(self, "group_model_", None) is not None):
             raise InputError(
@@ -370,6 +375,10 @@ class FairEstimator(BaseEstimator, ABC):
                 "nothing else. Fit again."
             )
         return blind
+
+    def _features(self, X: Any) -> dict[Any, Any] | None:
+        """The columns of X by name, where a constraint looks at regions of features."""
+        return columns_of(X) if self.layer_ is not None and self.layer_.rules.needs_features else None
 
     def _groups_in(self, X: Any) -> dict[Any, Any]:
         """The protected attributes, where they are columns of X."""
@@ -423,8 +432,3 @@ def projection_of(layer: Any) -> FairLayer | None:
     """The projection that outputs pass through when predicting, if any."""
     projection = layer.projection if isinstance(layer, Projection) else layer
     return projection if isinstance(projection, FairLayer) else None
-
-
-def _needs_features(layer: Any) -> bool:
-    """Whether a constraint looks at regions of features."""
-    return layer is not None and layer.rules.needs_features

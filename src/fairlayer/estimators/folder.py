@@ -26,8 +26,8 @@ from fairlayer.constraints.plain_data import from_plain, to_plain
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.estimators.blind import GroupModel
 from fairlayer.estimators.encoder import Encoder
-from fairlayer.estimators.estimator import METHODS, FairEstimator
-from fairlayer.estimators.network import NetworkScores, Rescaled, network
+from fairlayer.estimators.estimator import METHODS, OF_THE_NETWORK, FairEstimator
+from fairlayer.estimators.network import NetworkScores, network
 from fairlayer.estimators.safe import pack, unpack
 from fairlayer.estimators.wrapped import EstimatorScores
 from fairlayer.extras import MissingExtraError, needs
@@ -42,10 +42,7 @@ from fairlayer.solve.discrepancy import known_name
 FORMAT = 1  # of the folder; raised when an older release could not read it
 TENSORS, FACTS, INNER, GROUPS = "model.safetensors", "model.json", "estimator.skops", "groups.skops"
 _ESTIMATORS: dict[str, type[FairEstimator]] = {"FairClassifier": FairClassifier, "FairRegressor": FairRegressor}
-_SETTINGS = (
-    *("serving", "confidence", "hidden", "learning_rate", "batch_size", "max_epochs", "patience", "max_minutes"),
-    "validation_fraction",
-)
+_SETTINGS = ("serving", "confidence", *(name for name in OF_THE_NETWORK if name != "module"))
 
 
 class FolderError(FairlayerError):
@@ -103,16 +100,16 @@ def _as_json_has_it(table: Mapping[str, Any] | None) -> Any:
 def load(folder: Any) -> FairClassifier | FairRegressor:
     """The estimator that was saved."""
     content = read(folder)
-    packed = _read_part(folder, TENSORS, content["sha256"])
-    inner = content.get("estimator_sha256")
-    other = None if inner is None else _read_part(folder, INNER, inner)
     told = content.get("group_model")
-    apart = None if told is None else _read_part(folder, GROUPS, told["sha256"])
+    sums = {TENSORS: content["sha256"], INNER: content.get("estimator_sha256"), GROUPS: told and told["sha256"]}
+    packed = {name: _read_part(folder, name, expected) for name, expected in sums.items() if expected is not None}
     reader = _safetensors()
     try:
-        estimator = _rebuild(content, reader.load(packed), None if other is None else unpack(other))
-        if told is not None and apart is not None:
-            estimator.group_model_ = GroupModel(dict(zip(from_plain(told["attributes"]), unpack(apart), strict=True)))
+        inner = unpack(packed[INNER]) if INNER in packed else None
+        estimator = _rebuild(content, reader.load(packed[TENSORS]), inner)
+        if told is not None:
+            models = unpack(packed[GROUPS])
+            estimator.group_model_ = GroupModel(dict(zip(from_plain(told["attributes"]), models, strict=True)))
         return estimator
     except MissingExtraError:
         raise
@@ -168,7 +165,7 @@ def _refuse(constant: str) -> None:
 def _digest(content: Mapping[str, Any]) -> str:
     """Of everything but itself."""
     rest = {key: value for key, value in content.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True, allow_nan=False).encode()).hexdigest()
+    return _sum(json.dumps(rest, sort_keys=True, allow_nan=False).encode())
 
 
 def _describe(estimator: FairEstimator) -> dict[str, Any]:
@@ -176,7 +173,6 @@ def _describe(estimator: FairEstimator) -> dict[str, Any]:
     layer: Any = estimator.layer_
     frozen = estimator.frozen_
     projection = layer if isinstance(layer, FairLayer) else getattr(layer, "projection", None)
-    settings = {name: getattr(estimator, name) for name in _SETTINGS}
     seed, named = estimator.random_state, estimator.sensitive_columns
     content: dict[str, Any] = {
         "format": FORMAT,
@@ -187,7 +183,7 @@ def _describe(estimator: FairEstimator) -> dict[str, Any]:
         },
         "estimator": type(estimator).__name__,
         "settings": {
-            **settings,
+            **{name: getattr(estimator, name) for name in _SETTINGS},
             "hidden": list(estimator.hidden),
             "random_state": None if hasattr(seed, "randint") else to_plain(seed),
         },
@@ -258,8 +254,7 @@ def _rebuild(content: dict[str, Any], tensors: dict[str, Any], inner: Any) -> An
     if inner is None:
         _rebuild_network(estimator, content, tensors)
     else:
-        estimator._scores = EstimatorScores(inner, content["column"])
-        estimator.estimator_ = inner
+        estimator._know_estimator(EstimatorScores(inner, content["column"]))
     estimator.unfrozen_ = content.get("unfrozen", "")
     estimator.frozen_ = None if content["frozen"] is None else _frozen(content["frozen"], estimator.layer_, tensors)
     return estimator
@@ -267,16 +262,14 @@ def _rebuild(content: dict[str, Any], tensors: dict[str, Any], inner: Any) -> An
 
 def _rebuild_network(estimator: Any, content: dict[str, Any], tensors: dict[str, Any]) -> None:
     encoder = Encoder.from_data(content["encoder"])
-    inner = network(encoder.width, estimator.hidden, None, estimator._outputs())
-    backbone = estimator._wrap(inner) if isinstance(estimator, FairClassifier) else Rescaled(inner, 0.0, 1.0)
+    state = {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
+    if isinstance(estimator, FairRegressor):
+        estimator.mean_, estimator.scale_ = float(state["mean"]), float(state["scale"])
+    backbone = estimator._wrap(network(encoder.width, estimator.hidden, None, estimator._outputs()))
     estimator._scores = NetworkScores(encoder, FairModel(backbone, estimator.layer_).eval())
-    backbone.load_state_dict(
-        {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
-    )
+    backbone.load_state_dict(state)
     estimator.model_, estimator.preprocessing_ = estimator._scores.model, encoder
     estimator.n_iter_ = content["epochs"]
-    if isinstance(backbone, Rescaled):
-        estimator.mean_, estimator.scale_ = float(backbone.mean), float(backbone.scale)
 
 
 # Each part, to data and back

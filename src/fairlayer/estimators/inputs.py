@@ -51,6 +51,7 @@ def are_columns(groups: Mapping[Any, Any], X: Any) -> bool:
     if not is_frame(X):
         return False
     known = frame_names(X)
-    return all(name in known for name in groups) and all(
-        (np.asarray(frame_column(X, name)) == np.asarray(labels)).all() for name, labels in groups.items()
+    return all(
+        name in known and (np.asarray(frame_column(X, name)) == np.asarray(labels)).all()
+        for name, labels in groups.items()
     )

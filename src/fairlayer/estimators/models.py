@@ -63,10 +63,9 @@ def make_estimator(name: str, X: Any, classify: bool, seed: int) -> Any:
         raise InputError(f"model must be one of {list(known)} to predict {what}; got {name!r}.")
     if name == "network":
         return None
-    if name == "logistic":
-        return Pipeline([("numbers", TableNumbers()), ("model", LogisticRegression(max_iter=1000))])
-    if name == "linear":
-        return Pipeline([("numbers", TableNumbers()), ("model", RidgeCV(PENALTIES))])
+    if name in ("logistic", "linear"):
+        model = LogisticRegression(max_iter=1000) if name == "logistic" else RidgeCV(PENALTIES)
+        return Pipeline([("numbers", TableNumbers()), ("model", model)])
     learned = Encoder.fit(X)
     codes = list(range(len(learned.numbers), len(learned.numbers) + len(learned.categories)))
     kind = HistGradientBoostingClassifier if classify else HistGradientBoostingRegressor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
@@ -27,7 +27,7 @@ def network(inputs: int, hidden: Sequence[int], module: Any, outputs: int = 1) -
     if isinstance(module, nn.Module):
         return deepcopy(module)
     if module is not None:
-        if not isinstance(module, Callable):  # type: ignore[arg-type]
+        if not callable(module):
             raise InputError(f"module must be a torch module or a callable that makes one; got {module!r}.")
         return module(inputs)
     layers: list[nn.Module] = []

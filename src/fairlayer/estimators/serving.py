@@ -1,37 +1,23 @@
-"""How raw outputs are made fair when an estimator predicts. SERVINGS lists the ways by name.
-
-Each takes what was learned in `fit`, the projection and its shifts per group (or the sentence that says why there are
-none), and rows that are predicted together: raw outputs, protected attributes, and the columns that a constraint looks
-at. It returns the outputs.
-"""
+"""How the raw outputs of a batch are made fair when an estimator predicts, and warnings about its groups."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
 from fairlayer.arrays import as_numpy
-from fairlayer.errors import InputError
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
 from fairlayer.solution import Status
 
-
-def serve_each(layer: FairLayer, frozen: Frozen | str, raw: np.ndarray, groups: Any, features: Any) -> np.ndarray:
-    """Each row by itself, moved by the shift of its groups; by probabilities of them where it is served blind."""
-    if isinstance(frozen, str):
-        raise InputError(frozen)
-    return frozen.predict(raw, groups, features)
+NEW_LABELS = "The model was not fitted with "
 
 
-def serve_batch(layer: FairLayer, frozen: Frozen | str, raw: np.ndarray, groups: Any, features: Any) -> np.ndarray:
-    """All rows together, projected; by shifts where the constraints look at targets, which nobody has yet."""
-    if layer.rules.needs_targets:
-        return serve_each(layer, frozen, raw, groups, features)
+def serve_batch(layer: FairLayer, frozen: Frozen | None, raw: np.ndarray, groups: Any, features: Any) -> np.ndarray:
+    """All rows together, projected. frozen: what `fit` knows of the groups, if anything."""
     value = layer.eval()(torch.from_numpy(raw), groups, features=features).numpy()
     solution = layer.solution
     if solution is not None and solution.status is Status.VACUOUS:
@@ -41,7 +27,7 @@ def serve_batch(layer: FairLayer, frozen: Frozen | str, raw: np.ndarray, groups:
             UserWarning,
             stacklevel=4,
         )
-    if isinstance(frozen, Frozen):
+    if frozen is not None:
         _warn_of_new_labels(frozen, groups)
     return value
 
@@ -57,7 +43,3 @@ def _warn_of_new_labels(frozen: Frozen, groups: Any) -> None:
                 UserWarning,
                 stacklevel=5,
             )
-
-
-NEW_LABELS = "The model was not fitted with "
-SERVINGS: dict[str, Callable[..., np.ndarray]] = {"batch": serve_batch, "frozen": serve_each, "blind": serve_each}

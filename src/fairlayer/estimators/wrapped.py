@@ -52,22 +52,19 @@ def check_kind(estimator: Any, classify: bool) -> None:
         )
 
 
-def fit_regressor(estimator: Any, X: Any, y: Any, weights: Any, options: dict[str, Any]) -> EstimatorScores:
-    """Fit a copy; one that is frozen (`FrozenEstimator`) stays as it is."""
-    fitted = clone(estimator)
-    fitted.fit(X, y, **options, **_weights(fitted, weights))
-    return EstimatorScores(fitted, None)
-
-
-def fit_classifier(
-    estimator: Any, X: Any, y: np.ndarray, classes: np.ndarray, weights: Any, options: dict[str, Any]
+def fit_estimator(
+    estimator: Any, X: Any, y: np.ndarray, classes: np.ndarray | None, weights: Any, options: dict[str, Any]
 ) -> EstimatorScores:
-    """Fit a copy; one that is frozen (`FrozenEstimator`) stays as it is.
+    """Fit a copy; one that is frozen (`FrozenEstimator`) stays as it is. classes: those of y; None for a regressor.
 
-    It gets the labels as they are, so that class weights by label mean what they say. Where it refuses them, as XGBoost
-    does with words, it gets 0, 1 and so on. Of two classes the scores are those of the second, otherwise of all.
+    A classifier gets the labels as they are, so that class weights by label mean what they say. Where it refuses them,
+    as XGBoost does with words, it gets 0, 1 and so on. Of two classes the scores are those of the second, otherwise of
+    all.
     """
     fitted, given = clone(estimator), {**options, **_weights(estimator, weights)}
+    if classes is None:
+        fitted.fit(X, y, **given)
+        return EstimatorScores(fitted, None)
     codes, numbers = np.searchsorted(classes, y).astype(np.int64), list(range(len(classes)))
     try:
         fitted.fit(X, y, **given)

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from fairlayer.errors import InputError
-from fairlayer.frozen.confidence import Compared
+from fairlayer.frozen.confidence import Compared, relative_gap
 
 MOST_ROWS = 1000  # comparisons of two groups, which the quadratic programs list one by one
 CRUMB = 1e-5  # of the spread of the outputs: how much closer than the tolerance is aimed at, and missed at most
@@ -88,8 +88,7 @@ class TrueGaps:
         _, plus, minus, relative, _ = self.rows
         means = self.means(self.outputs(nu))
         first, second = float(means[plus[row]]), float(means[minus[row]]) if minus[row] >= 0 else 0.0
-        gap = abs(first - second)
-        return row, gap / max(first, second) if relative[row] and max(first, second) > 0 else gap
+        return row, relative_gap(first, second) if relative[row] else abs(first - second)
 
     def change(self, nu: np.ndarray) -> float:
         """Mean squared change; 1 is that of one output for everybody, the mean."""

@@ -47,13 +47,7 @@ class Split(NamedTuple):
 
 
 def read_calibration(
-    layer: FairLayer,
-    backbone: nn.Module | None,
-    inputs: Any,
-    groups: Any,
-    targets: Any,
-    features: Any,
-    weights: Any,
+    layer: FairLayer, backbone: nn.Module | None, inputs: Any, groups: Any, targets: Any, features: Any, weights: Any
 ) -> Calibration:
     """The sample that `freeze` was given."""
     z = _raw(backbone, inputs)

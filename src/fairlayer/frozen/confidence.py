@@ -80,14 +80,11 @@ class Certificate:
         worst = max(self.rows, key=lambda row: row.bound - row.tolerance, default=None)
         if worst is None:
             return "Nothing is compared, so nothing is stated."
-        head = f"With confidence {self.confidence:g}, "
-        if self.satisfied:
-            head += f"every one of {len(self.rows)} gaps is within its tolerance"
-        else:
-            head += f"every one of {len(self.rows)} gaps is at most its tolerance plus {self.excess:.4g}"
+        size = "within its tolerance" if self.satisfied else f"at most its tolerance plus {self.excess:.4g}"
         return (
-            f"{head} ({self.samples} samples, {self.fitted_on} others to fit). Widest: {worst.row}, measured "
-            f"{worst.measured:.4g}, at most {worst.bound:.4g}, tolerance {worst.tolerance:g}."
+            f"With confidence {self.confidence:g}, every one of {len(self.rows)} gaps is {size} ({self.samples} "
+            f"samples, {self.fitted_on} others to fit). Widest: {worst.row}, measured {worst.measured:.4g}, at most "
+            f"{worst.bound:.4g}, tolerance {worst.tolerance:g}."
         )
 
 

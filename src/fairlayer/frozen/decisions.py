@@ -53,7 +53,7 @@ class FrozenDecisions(Frozen):
 
     def _lay_out(self, rules: ConstraintSet) -> int:
         """One threshold for every combination of labels."""
-        self.families = [Family(tuple(range(len(self.labels))), -1, 0, False)]
+        self.families = [Family(tuple(self.labels), -1, 0, False)]
         return math.prod(map(len, self.labels.values()))
 
     def respond(self, z: Tensor, shift: Tensor) -> Tensor:
@@ -125,13 +125,9 @@ class ThresholdSample:
         of_cell = fit_thresholds(z, system, rules, box)
         cell = torch.from_numpy(as_numpy(system.cell).astype(np.int64))
         place = self.frozen.membership(self.codes[torch.from_numpy(rows)]).argmax(dim=1)
-        shifts = torch.zeros_like(self.frozen.shifts)
         moved = np.clip(of_cell - self.frozen.threshold, -_FAR, _FAR)
-        shifts[place] = torch.from_numpy(moved)[cell]
-        self.frozen.shifts.copy_(shifts)
-        seen = torch.zeros_like(self.frozen.seen)
-        seen[place] = True
-        self.frozen.seen.copy_(seen)
+        self.frozen.shifts.zero_()[place] = torch.from_numpy(moved)[cell]
+        self.frozen.seen.zero_()[place] = True
 
     def state(self, split: Split, share: float) -> Certificate:
         """What can be said of the population from samples that had no part in the fit."""

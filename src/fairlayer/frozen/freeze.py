@@ -21,10 +21,9 @@ from torch import Tensor, nn
 from fairlayer.errors import InputError
 from fairlayer.frozen.blind import OutOfReachError
 from fairlayer.frozen.calibration import Split, read_calibration
-from fairlayer.frozen.classes import FrozenClasses
 from fairlayer.frozen.confidence import Certificate
 from fairlayer.frozen.decisions import FrozenDecisions, ThresholdSample, check_decisions
-from fairlayer.frozen.frozen import Frozen
+from fairlayer.frozen.frozen import Frozen, FrozenClasses
 from fairlayer.frozen.shifts import ShiftSample, output_range
 from fairlayer.layer import FairLayer
 from fairlayer.model import FairModel

@@ -1,4 +1,7 @@
-"""`Frozen`: a projection that was solved once, as a plain function of one sample. Made by `freeze`."""
+"""`Frozen`: a projection that was solved once, as a plain function of one sample; `FrozenClasses`, of probabilities.
+
+Made by `freeze`.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +20,22 @@ from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.conditions import read_feature
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import SoftGroup
+from fairlayer.binding.groups import SoftGroup, group_columns
 from fairlayer.binding.row_plan import RowPlan
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.constraints.regions import Condition, Region, inside, region_text
 from fairlayer.errors import InputError
 from fairlayer.extras import needs
-from fairlayer.frames import frame_columns, is_frame
+from fairlayer.frames import is_frame
 from fairlayer.frozen.confidence import Certificate
 from fairlayer.layer import FairLayer
 from fairlayer.solve.discrepancy import find_discrepancy, inner_limits
 
 
 class Family(NamedTuple):
-    """Groups that one constraint compares: all combinations of labels of the attributes at `columns`."""
+    """Groups that one constraint compares: all combinations of labels of some attributes."""
 
-    columns: tuple[int, ...]
+    attributes: tuple[Name, ...]
     condition: int  # position of the condition within which they are compared, or -1
     start: int  # position of the first of its shifts
     residual: bool  # means of y - t rather than of y
@@ -50,12 +53,7 @@ class Frozen(nn.Module):
     limits: Tensor
     limits_single: Tensor
 
-    def __init__(
-        self,
-        layer: FairLayer,
-        labels: Mapping[Name, Sequence[Label]],
-        backbone: nn.Module | None = None,
-    ):
+    def __init__(self, layer: FairLayer, labels: Mapping[Name, Sequence[Label]], backbone: nn.Module | None = None):
         super().__init__()
         self.backbone = backbone
         self.labels = {name: tuple(known) for name, known in labels.items()}
@@ -68,23 +66,21 @@ class Frozen(nn.Module):
         count = self._lay_out(layer.rules)
         self.register_buffer("shifts", torch.zeros(count, dtype=torch.float64))
         self.register_buffer("seen", torch.ones(count, dtype=torch.bool))  # whether the fit had samples of the group
+        own = {np.float64: torch.float64, np.float32: torch.float32}
         for name, dtype in (("limits", np.float64), ("limits_single", np.float32)):
-            own = torch.from_numpy(np.zeros(0, dtype)).dtype
-            box = read_bounds(layer.bounds, 1, dtype).within(*inner_limits(self.discrepancy, own))
-            self.register_buffer(name, torch.tensor([box.lo[0], box.hi[0]], dtype=torch.from_numpy(box.lo).dtype))
+            box = read_bounds(layer.bounds, 1, dtype).within(*inner_limits(self.discrepancy, own[dtype]))
+            self.register_buffer(name, torch.tensor([box.lo[0], box.hi[0]], dtype=own[dtype]))
 
     def _lay_out(self, rules: ConstraintSet) -> int:
         """Number the shifts in the order in which the constraints state their groups."""
-        names = list(self.labels)
         start = 0
-        groupings, _ = rules.groupings(tuple(names))
+        groupings, _ = rules.groupings(tuple(self.labels))
         for constraint, compared in zip(self.constraints, groupings, strict=True):
             parts = [(condition, region) for condition in constraint.conditions for region in condition.regions or ()]
             where = range(len(self.conditions), len(self.conditions) + len(parts)) if parts else [-1]
             self.conditions += parts
             for condition, grouping in product(where, compared):
-                columns = tuple(names.index(name) for name in grouping)
-                self.families.append(Family(columns, condition, start, constraint.quantity == "residual"))
+                self.families.append(Family(grouping, condition, start, constraint.quantity == "residual"))
                 start += math.prod(len(self.labels[name]) for name in grouping)
         return start
 
@@ -130,25 +126,25 @@ class Frozen(nn.Module):
         members, conditions = self._split(groups)
         parts = []
         for family in self.families:
-            part = members[family.columns[0]]
-            for column in family.columns[1:]:
-                part = (part.unsqueeze(-1) * members[column].unsqueeze(-2)).flatten(-2)
+            part, *others = (members[name] for name in family.attributes)
+            for other in others:
+                part = (part.unsqueeze(-1) * other.unsqueeze(-2)).flatten(-2)
             if family.condition >= 0:
                 part = part * conditions[..., family.condition : family.condition + 1]
             parts.append(part)
         return torch.cat(parts, dim=-1)
 
-    def _split(self, groups: Tensor) -> tuple[list[Tensor], Tensor]:
+    def _split(self, groups: Tensor) -> tuple[dict[Name, Tensor], Tensor]:
         """Memberships of each attribute's labels, and of the conditions."""
-        sizes = [len(known) for known in self.labels.values()]
         if groups.is_floating_point():
-            parts = groups.double().split([*sizes, len(self.conditions)], dim=-1)
-            return list(parts[:-1]), parts[-1]
-        members = [
-            (groups[..., j : j + 1] == torch.arange(size, device=groups.device)).double()
-            for j, size in enumerate(sizes)
-        ]
-        return members, groups[..., len(sizes) :].double()
+            sizes = [len(known) for known in self.labels.values()]
+            *members, conditions = groups.double().split([*sizes, len(self.conditions)], dim=-1)
+            return dict(zip(self.labels, members, strict=True)), conditions
+        belongs = {
+            name: (groups[..., j : j + 1] == torch.arange(len(known), device=groups.device)).double()
+            for j, (name, known) in enumerate(self.labels.items())
+        }
+        return belongs, groups[..., len(belongs) :].double()
 
     def encode(self, groups: Any, features: Any = None, unseen: Literal["raise", "unshifted"] = "raise") -> Tensor:
         """Turn labels, in any form that `project` takes, into what the module takes.
@@ -172,10 +168,9 @@ class Frozen(nn.Module):
 
     def _refuse_unseen(self, codes: Tensor) -> None:
         """Refuse combinations that a constraint compares by themselves and that have no shift."""
-        met = self.membership(codes)[..., ~self.seen].sum(dim=0) > 0
+        met = (self.membership(codes).sum(dim=0) > 0) & ~self.seen
         if bool(met.any()):
-            names = [name for name, seen in zip(self.group_names(), self.seen.tolist(), strict=True) if not seen]
-            missing = [name for name, found in zip(names, met.tolist(), strict=True) if found]
+            missing = [name for name, found in zip(self.group_names(), met.tolist(), strict=True) if found]
             raise InputError(
                 f"groups has samples of {missing[:5]}, of which the shifts were fitted without a sample. Freeze again "
                 "with such samples, or pass unseen='unshifted' to leave them as they are."
@@ -238,13 +233,10 @@ class Frozen(nn.Module):
             self.export(x, soft=soft), input_names=["x", "groups"], output_names=["y"], verbose=False
         )
         assert program is not None
-        program.model.metadata_props.update(
-            {
-                "fairlayer.version": metadata.version("fairlayer"),
-                "fairlayer.groups": json.dumps(self.describe_groups(), ensure_ascii=False),
-                "fairlayer.form": "probabilities" if soft else "codes",
-            }
-        )
+        told = program.model.metadata_props
+        told["fairlayer.version"] = metadata.version("fairlayer")
+        told["fairlayer.groups"] = json.dumps(self.describe_groups(), ensure_ascii=False)
+        told["fairlayer.form"] = "probabilities" if soft else "codes"
         program.save(str(path))
 
     def describe_groups(self) -> list[dict[str, Any]]:
@@ -265,10 +257,9 @@ class Frozen(nn.Module):
 
     def places(self, plan: RowPlan) -> np.ndarray:
         """(K,) where the shift of each statistic of a plan is kept; the plan is one of the same constraints."""
-        names = list(self.labels)
         places: list[int] = []
         for layout, family in zip(self.families, plan.families, strict=True):
-            known = [self.labels[names[column]] for column in layout.columns]
+            known = [self.labels[name] for name in layout.attributes]
             sizes = [len(labels) for labels in known]
             digits = [[labels.index(label) for labels, label in zip(known, one, strict=True)] for one in family.groups]
             places += [layout.start + int(np.ravel_multi_index(one, sizes)) for one in digits]
@@ -276,15 +267,14 @@ class Frozen(nn.Module):
 
     def group_names(self) -> list[str]:
         """What each of the shifts belongs to."""
-        names = list(self.labels)
         listed = []
         for family in self.families:
             where = ""
             if family.condition >= 0:
                 condition, region = self.conditions[family.condition]
                 where = f" within {condition.name} {region_text(region)}"
-            for combination in product(*(self.labels[names[column]] for column in family.columns)):
-                parts = [f"{names[c]} {label}" for c, label in zip(family.columns, combination, strict=True)]
+            for combination in product(*(self.labels[name] for name in family.attributes)):
+                parts = [f"{name} {label}" for name, label in zip(family.attributes, combination, strict=True)]
                 listed.append(" & ".join(parts) + where)
         return listed
 
@@ -293,16 +283,40 @@ class Frozen(nn.Module):
         return f"labels={self.labels}, bounds={self.bounds}"
 
 
+class FrozenClasses(Frozen):
+    """Class probabilities (n, d) and groups of any number of samples -> fair ones, each a function of its own sample.
+
+    Made by `freeze` of a layer with simplex=True. `shifts` has a column for every class.
+    """
+
+    def __init__(self, layer: FairLayer, labels: Any, backbone: nn.Module | None = None, classes: int = 2):
+        super().__init__(layer, labels, backbone)
+        self.shifts = torch.zeros(len(self.shifts), classes, dtype=torch.float64)
+
+    def respond(self, z: Tensor, shift: Tensor) -> Tensor:
+        """Probabilities (n, d) moved by shifts, in float64, and as many."""
+        if z.shape[-1] != self.shifts.shape[1]:
+            raise InputError(
+                f"z has shape {tuple(z.shape)}: {self.shifts.shape[1]} probabilities per sample are needed."
+            )
+        raw = z.double()
+        if self.discrepancy.name == "entropy":
+            weights = raw * torch.exp(shift.amin(-1, keepdim=True) - shift)
+            return (weights / weights.sum(-1, keepdim=True)).to(z.dtype).clamp(min=torch.finfo(z.dtype).tiny)
+        # The point of the simplex nearest to z - s: all less a threshold, which those above it share.
+        moved = raw - shift
+        ordered = torch.sort(moved, dim=-1, descending=True).values
+        rank = torch.arange(1, moved.shape[-1] + 1, dtype=moved.dtype, device=moved.device)
+        threshold = (torch.cumsum(ordered, -1) - 1.0) / rank
+        above = (ordered > threshold).sum(-1, keepdim=True)
+        return (moved - threshold.gather(-1, above - 1)).clamp(min=0.0).to(z.dtype)
+
+
 def _named(groups: Any, names: list[Name]) -> dict[Name, Any]:
     """Columns of labels by name, in any form that `read_groups` takes, but with the labels as they are."""
-    if isinstance(groups, Mapping) or is_frame(groups):
-        columns = frame_columns(groups)
-    elif isinstance(groups, SoftGroup):
-        columns = {names[0]: groups}
-    else:
-        table = as_numpy(groups)
-        table = table.reshape(-1, 1) if table.ndim == 1 else table
-        columns = dict(zip(names, table.T, strict=False))
+    columns = group_columns(groups)
+    if not isinstance(groups, Mapping) and not is_frame(groups):  # these have no names of their own
+        columns = dict(zip(names, columns.values(), strict=False))
     absent = [name for name in names if name not in columns]
     if absent:
         raise InputError(f"groups has no {absent}: pass every attribute of the calibration sample, {names}.")

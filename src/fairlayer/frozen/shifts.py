@@ -59,7 +59,8 @@ class ShiftSample:
         self.layer = layer
         self.given = given
         self.rows = np.arange(len(given.z))
-        self.levels = {m: known for m, known in given.labels.items() if not isinstance(given.columns[m], SoftGroup)}
+        hard = {m: known for m, known in given.labels.items() if not isinstance(given.columns[m], SoftGroup)}
+        self.levels = hard or None
         codes = frozen.encode(given.columns, given.features)
         self.member = frozen.membership(codes).numpy()
         self.soft = codes.is_floating_point()
@@ -99,20 +100,11 @@ class ShiftSample:
         if self.blind:
             self.frozen.shifts.copy_(torch.from_numpy(self._fit_blind(rows, some, rules)))
             return
-        facts: Any = project(
-            some.z,
-            some.columns,
-            rules,
-            self.layer.bounds,
-            some.targets,
-            some.features,
-            some.weights,
-            self.layer.discrepancy,
-            levels=self.levels or None,
-            infeasible=self.layer.infeasible,
-            simplex=self.layer.simplex,
-        ).facts
-        parts = facts.parts if self.layer.simplex else [facts]
+        layer, data = self.layer, (some.targets, some.features, some.weights)
+        options: dict[str, Any] = {"infeasible": layer.infeasible, "simplex": layer.simplex, "levels": self.levels}
+        solution = project(some.z, some.columns, rules, layer.bounds, *data, layer.discrepancy, **options)
+        facts: Any = solution.facts
+        parts = facts.parts if layer.simplex else [facts]
         shifts = np.zeros((len(total), len(parts)))
         shifts[self.frozen.places(parts[0].view.plan)] = np.stack([part.nu for part in parts], axis=1)
         shifts[total > 0] /= total[total > 0, None]
@@ -134,7 +126,7 @@ class ShiftSample:
         """Which groups the constraints compare, of the whole sample."""
         given = self.given
         data: dict[str, Any] = {"groups": given.columns, "targets": given.targets, "features": given.features}
-        whole = bind(rules, len(self.rows), **data, levels=self.levels or None).view
+        whole = bind(rules, len(self.rows), **data, levels=self.levels).view
         return Compared.of(whole, rules, self.frozen.places(whole.plan))
 
     # Stating

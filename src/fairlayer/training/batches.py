@@ -133,12 +133,10 @@ class PlainBatches(Sampler[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         epoch, self.epoch = self.epoch, self.epoch + 1
-        starts = range(0, self.n, self.batch_size)
-        if not self.shuffle:
-            yield from (slice(start, start + self.batch_size) for start in starts)
-            return
-        order = np.random.default_rng((self.seed, epoch)).permutation(self.n)
-        yield from (order[start : start + self.batch_size] for start in starts)
+        order = np.random.default_rng((self.seed, epoch)).permutation(self.n) if self.shuffle else None
+        for start in range(0, self.n, self.batch_size):
+            rows = slice(start, start + self.batch_size)
+            yield rows if order is None else order[rows]
 
 
 def _as_they_are(batch: Any) -> Any:

@@ -46,11 +46,8 @@ def set_random_state(state: dict[str, Any], loader: Any) -> None:
 
 def _generators(loader: Any) -> list[torch.Generator]:
     """Generators of a loader's own."""
-    owners = (
-        loader,
-        getattr(loader, "sampler", None),
-        getattr(getattr(loader, "batch_sampler", None), "sampler", None),
-    )
+    inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+    owners = (loader, getattr(loader, "sampler", None), inner)
     found = (getattr(owner, "generator", None) for owner in owners)
     return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
 

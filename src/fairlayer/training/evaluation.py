@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import nan
 from typing import Any
 
 import torch
@@ -17,8 +18,6 @@ from fairlayer.training.batches import Batch, as_batch, join, move
 from fairlayer.training.methods import Method
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-
-_NOT_A_NUMBER = float("nan")
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,15 +82,15 @@ def penalty_of(model: nn.Module) -> Tensor | float:
     return sum((part.penalty for part in model.modules() if isinstance(part, Method)), 0.0)
 
 
+@dataclass
 class Tally:
     """Outputs and losses of the batches of one pass."""
 
-    def __init__(self) -> None:
-        self.outputs: list[Tensor] = []
-        self.batches: list[Batch] = []
-        self.loss = 0.0
-        self.objective = 0.0
-        self.weight = 0.0
+    outputs: list[Tensor] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
+    loss: float = 0.0
+    objective: float = 0.0
+    weight: float = 0.0
 
     def add(self, outputs: Tensor, batch: Batch, loss: float, penalty: float, weight: float) -> None:
         """One batch; weight is what its mean loss counts."""
@@ -103,11 +102,11 @@ class Tally:
 
     def mean_loss(self) -> float:
         """Over all samples."""
-        return self.loss / self.weight if self.weight else _NOT_A_NUMBER
+        return self.loss / self.weight if self.weight else nan
 
     def mean_objective(self) -> float:
         """Over all samples, the penalty of each batch included."""
-        return self.objective / self.weight if self.weight else _NOT_A_NUMBER
+        return self.objective / self.weight if self.weight else nan
 
     def pooled(self) -> tuple[Tensor, Batch]:
         """All samples as one batch."""
@@ -116,17 +115,14 @@ class Tally:
         columns = [join([batch[i] for batch in self.batches]) for i in range(1, len(Batch._fields))]
         return torch.cat(self.outputs), Batch(None, *columns)
 
-    def gaps(self, rules: ConstraintSet | None) -> Gaps | None:
-        """Of all samples together."""
-        outputs, batch = self.pooled()
-        return _gaps(outputs, batch, rules)
 
-
-def _gaps(outputs: Tensor, batch: Batch, rules: ConstraintSet | None) -> Gaps | None:
+def gaps_of(outputs: Tensor, batch: Batch, rules: ConstraintSet | None) -> Gaps | None:
     """Gaps, where the batch brings what the constraints look at."""
-    if rules is None or (rules.needs_groups and batch.groups is None):
-        return None
-    if rules.needs_targets and batch.targets is None:
+    if (
+        rules is None
+        or (rules.needs_groups and batch.groups is None)
+        or (rules.needs_targets and batch.targets is None)
+    ):
         return None
     return measure(outputs, rules, batch.groups, batch.targets, batch.features, batch.weights)
 
@@ -165,11 +161,10 @@ def evaluate(
     rules = find_rules(model, constraints)
     tally = run_all(model, data, loss, None if device is None else torch.device(device))
     outputs, whole = tally.pooled()
-    pooled = _gaps(outputs, whole, rules)
-    each = [_gaps(outputs, batch, rules) for outputs, batch in zip(tally.outputs, tally.batches, strict=True)]
+    pooled = gaps_of(outputs, whole, rules)
+    each = [gaps_of(part, batch, rules) for part, batch in zip(tally.outputs, tally.batches, strict=True)]
     stated = [(gaps, len(part)) for gaps, part in zip(each, tally.outputs, strict=True) if gaps and len(gaps.values)]
     samples = sum(count for _, count in stated)
-    nan = _NOT_A_NUMBER
     return Evaluation(
         outputs=outputs,
         batch=whole,

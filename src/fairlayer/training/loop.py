@@ -24,7 +24,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.training import checkpoint as checkpoints
 from fairlayer.training.batches import as_batch, move
-from fairlayer.training.evaluation import Loss, Tally, find_rules, mean_loss, penalty_of, run_all, run_batch
+from fairlayer.training.evaluation import Loss, Tally, find_rules, gaps_of, mean_loss, penalty_of, run_all, run_batch
 from fairlayer.training.methods import Method
 
 Record = dict[str, float]
@@ -54,24 +54,22 @@ class Fitted:
     @property
     def best(self) -> Record:
         """The history's entries of the best epoch."""
-        return (
-            {} if self.best_epoch is None else {name: column[self.best_epoch] for name, column in self.history.items()}
-        )
+        epoch = self.best_epoch
+        return {} if epoch is None else {name: column[epoch] for name, column in self.history.items()}
 
 
 @dataclass
 class _Best:
     """The best epoch so far, its weights, and how long ago it was."""
 
-    min_delta: float
     value: float = math.inf
     epoch: int | None = None
     weights: dict[str, Any] | None = None
     waited: int = 0
 
-    def see(self, value: float, epoch: int, model: nn.Module, keep: bool) -> None:
+    def see(self, value: float, epoch: int, model: nn.Module, min_delta: float, keep: bool) -> None:
         """An epoch and its monitored value; lower is better, by more than min_delta."""
-        if value < self.value - self.min_delta or (self.epoch is None and not math.isnan(value)):
+        if value < self.value - min_delta or (self.epoch is None and not math.isnan(value)):
             self.value, self.epoch, self.waited = value, epoch, 0
             self.weights = checkpoints.copy_state(model) if keep else None
         else:
@@ -139,7 +137,7 @@ def fit(
     optimiser = _read_optimizer(optimizer, model, learning_rate)
     schedule = _read_scheduler(scheduler, optimiser)
     watched = _read_monitor(monitor, validation is not None)
-    fitted, best = Fitted(), _Best(min_delta)
+    fitted, best = Fitted(), _Best()
     run = _Run(model, train, validation, loss, optimiser, schedule, clip_norm, place, fitted, best)
     if resume and checkpoint is not None and Path(checkpoint).exists():
         run.resume(checkpoints.load(checkpoint))
@@ -155,7 +153,7 @@ def fit(
             value = watched(record)
             for name, number in record.items():
                 fitted.history.setdefault(name, []).append(number)
-            best.see(value, epoch, model, keep=restore == "best")
+            best.see(value, epoch, model, min_delta, keep=restore == "best")
             if schedule is not None:
                 schedule.step(value) if isinstance(schedule, ReduceLROnPlateau) else schedule.step()
             if bar is not None:
@@ -231,13 +229,12 @@ class _Run:
 
     def contents(self) -> dict[str, Any]:
         """All of its state, for a checkpoint."""
-        best = {name: getattr(self.best, name) for name in ("value", "epoch", "weights", "waited")}
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimiser.state_dict(),
             "scheduler": None if self.schedule is None else self.schedule.state_dict(),
             "history": self.fitted.history,
-            "best": best,
+            "best": dict(vars(self.best)),
             "random": checkpoints.random_state(self.train),
         }
 
@@ -250,14 +247,13 @@ class _Run:
         if self.schedule is not None:
             self.schedule.load_state_dict(contents["scheduler"])
         self.fitted.history = copy.deepcopy(contents["history"])
-        for name, value in contents["best"].items():
-            setattr(self.best, name, value)
+        vars(self.best).update(contents["best"])
         checkpoints.set_random_state(contents["random"], self.train)
 
 
 def _record(tally: Tally, model: nn.Module, prefix: str) -> Record:
     """Loss, objective and largest gap of one pass, over all its samples."""
-    gaps = tally.gaps(find_rules(model))
+    gaps = gaps_of(*tally.pooled(), find_rules(model))
     return {
         f"{prefix}_loss": tally.mean_loss(),
         f"{prefix}_objective": tally.mean_objective(),

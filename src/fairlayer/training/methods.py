@@ -47,17 +47,17 @@ class Method(nn.Module):
         self, z: Tensor, groups: Any = None, targets: Any = None, features: Any = None, weights: Any = None
     ) -> Tensor:
         """Outputs for one batch, z of shape (n,) or (n, 1)."""
-        return z if self.training else self._within_bounds(z)
+        bounds = self.projection.bounds
+        if self.training or bounds is None:
+            return z
+        lo, hi = (None if side is None else torch.as_tensor(side, dtype=z.dtype, device=z.device) for side in bounds)
+        return torch.clamp(z, lo, hi)
 
     def start_epoch(self) -> None:
         """To be called before every epoch of training."""
 
     def after_step(self) -> None:
         """To be called after every step of the optimiser."""
-
-    def _within_bounds(self, z: Tensor) -> Tensor:
-        bounds = self.projection.bounds
-        return z if bounds is None else torch.clamp(z, *(_side(side, z) for side in bounds))
 
     def _bind(self, z: Tensor, groups: Any, targets: Any, features: Any, weights: Any) -> System:
         if self.rules.about_decisions:
@@ -69,10 +69,6 @@ class Method(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "penalty": 0.0}  # it holds a graph
-
-
-def _side(side: Any, z: Tensor) -> Any:
-    return side if side is None else torch.as_tensor(side, dtype=z.dtype, device=z.device)
 
 
 class Unconstrained(Method):
