@@ -8,6 +8,7 @@ import torch
 
 import fairlayer
 from fairlayer import MeanParity, Solution, Status, project
+from fairlayer.errors import InputError
 
 N = 30
 GROUPS = np.arange(N) % 2
