@@ -51,7 +51,8 @@ def render_card(audit: Audit, facts: Mapping[str, Any] | None = None) -> str:
     unknown = sorted(set(told) - set(FACTS))
     if unknown:
         raise InputError(f"facts has {', '.join(map(repr, unknown))}; a card has room for {', '.join(FACTS)}.")
-    groups, intersections = audit.groups[:MOST_LINES], _largest(audit.intersections)
+    groups, selections = audit.groups[:MOST_LINES], audit.selections[:MOST_LINES]
+    intersections = sorted(audit.intersections, key=lambda report: -report.count)[:MOST_LINES]
     return render_markdown(
         "card.md.jinja",
         audit=audit,
@@ -70,10 +71,7 @@ def render_card(audit: Audit, facts: Mapping[str, Any] | None = None) -> str:
             [label_of(report) for report in intersections],
             intersections,
         ),
-        selection=selection_table(
-            _caption("groups", min(len(audit.selections), MOST_LINES), len(audit.selections)),
-            audit.selections[:MOST_LINES],
-        ),
+        selection=selection_table(_caption("groups", len(selections), len(audit.selections)), selections),
         changes=changes_table(audit.changes[: MOST_LINES + 1]),
         epochs=max(map(len, audit.history.values()), default=0),
         confidence=confidence,
@@ -86,10 +84,6 @@ def render_card(audit: Audit, facts: Mapping[str, Any] | None = None) -> str:
 def write_card(audit: Audit, path: str | Path, facts: Mapping[str, Any] | None = None) -> Path:
     """Write the card that `render_card` makes, and return its path."""
     return write_text(path, render_card(audit, facts))
-
-
-def _largest(reports: Any) -> tuple[Any, ...]:
-    return tuple(sorted(reports, key=lambda report: -report.count)[:MOST_LINES])
 
 
 def _caption(what: str, shown: int, there_are: int) -> str:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fairlayer.audit.numerals import number
+from fairlayer.audit.numerals import fixed, number
 
 Places = tuple[tuple[float, float], ...]  # (x, y) in percent
 Legend = Sequence[tuple[str, Sequence["Mark"]]]  # what marks mean; each has a small box of its own
@@ -48,7 +48,7 @@ class Scale:
         if not 1e-4 <= self.step < 1e6:
             return number(tick)
         decimals = max(-math.floor(math.log10(self.step) + 1e-9), 0)
-        return f"{round(tick, decimals) + 0.0:,.{decimals}f}".replace("-", "\N{MINUS SIGN}")
+        return fixed(tick, decimals)
 
 
 def scale(values: Iterable[float], include: Iterable[float] = (), ticks: int = 5, margin: float = 0.0) -> Scale:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
+from typing import Any
 
 from fairlayer.audit.numerals import aligned, count, number, percent, stated
 from fairlayer.audit.result import Verdict
@@ -37,16 +37,6 @@ LIMITS = (
 )
 
 
-@dataclass(frozen=True)
-class StreamSummary:
-    """What a person who must sign reads first."""
-
-    headline: str
-    questions: tuple[tuple[str, Answer], ...]
-    promises: tuple[str, ...]
-    limits: tuple[str, ...] = LIMITS
-
-
 def render_stream(
     certificate: Certificate, steps: Sequence[Step], verification: Verification, facts: Mapping[str, str]
 ) -> str:
@@ -68,23 +58,20 @@ def render_stream(
     )
 
 
-def _summary(certificate: Certificate, verification: Verification) -> StreamSummary:
-    whole = "" if certificate.satisfied else " and half a decision of each group, as decisions are whole"
-    verdict = Verdict.SATISFIED if certificate.kept else Verdict.UNDECIDED
-    verdict = Verdict.VIOLATED if certificate.broken else verdict
-    words = {
-        Verdict.VIOLATED: "The promise is broken",
-        Verdict.UNDECIDED: "Not known yet",
-        Verdict.SATISFIED: "The promise is kept",
-    }[verdict]
+def _summary(certificate: Certificate, verification: Verification) -> dict[str, Any]:
+    """What a person who must sign reads first."""
     decisions = f"{count(certificate.samples)} {plural(certificate.samples, 'decision')}"
-    made = f"all {decisions}" if certificate.samples != 1 else "one decision"
-    together = " together" if certificate.samples != 1 else ""
-    text = {
-        Verdict.VIOLATED: f"Over {made}, some pooled gap exceeds its tolerance.",
-        Verdict.UNDECIDED: f"After {decisions} there is not enough to compare.",
-        Verdict.SATISFIED: f"Over {made}{together}, every pooled gap is within its tolerance{whole}.",
-    }[verdict]
+    made, together = ("one decision", "") if certificate.samples == 1 else (f"all {decisions}", " together")
+    if certificate.broken:
+        verdict, words = Verdict.VIOLATED, "The promise is broken"
+        text = f"Over {made}, some pooled gap exceeds its tolerance."
+    elif certificate.kept:
+        verdict, words = Verdict.SATISFIED, "The promise is kept"
+        whole = "" if certificate.satisfied else " and half a decision of each group, as decisions are whole"
+        text = f"Over {made}{together}, every pooled gap is within its tolerance{whole}."
+    else:
+        verdict, words = Verdict.UNDECIDED, "Not known yet"
+        text = f"After {decisions} there is not enough to compare."
     record = Answer(
         Verdict.SATISFIED if verification else Verdict.VIOLATED,
         "Nothing was changed" if verification else "The record was changed",
@@ -103,7 +90,7 @@ def _summary(certificate: Certificate, verification: Verification) -> StreamSumm
         ("Over all decisions so far", Answer(verdict, words, text)),
         ("In the record they were kept in", record),
     )
-    return StreamSummary(headline, questions, promises)
+    return {"headline": headline, "questions": questions, "promises": promises, "limits": LIMITS}
 
 
 def _facts(

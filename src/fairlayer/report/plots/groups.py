@@ -22,8 +22,6 @@ TITLES = {
     "false_positive_rate": "false positive rate",
     "precision": "precision",
 }
-
-
 RATES = {  # how each is drawn
     "decision_rate": ("circle", "one"),
     "true_positive_rate": ("triangle", "three"),
@@ -106,7 +104,7 @@ def _rates(title: str, reports: Sequence[GroupReport], lead: str) -> RowChart:
             marks.append(Point(axis(rate.value), y, shape, f"mark {style}", text))
             words.append(text)
         note = f"n = {count(report.count)}"
-        rows.append(Row(label_of(report), marks, "; ".join(words), _share(report.decision_rate), note))
+        rows.append(Row(label_of(report), marks, "; ".join(words), share_of(report.decision_rate), note))
     key = [
         (TITLES[field], [Line(0, 50, 100, 50, f"whisker {style}"), Point(50, 50, shape, f"mark {style}")])
         for field, (shape, style) in drawn.items()
@@ -149,7 +147,7 @@ def groups_table(caption: str, names: Sequence[str], reports: Sequence[GroupRepo
     for field, title in TITLES.items():
         values = [getattr(report, field) for report in reports]
         if any(isinstance(value, Rate) for value in values):
-            columns[title] = [_share(rate) for rate in values]
+            columns[title] = [share_of(rate) for rate in values]
         elif any(value is not None for value in values):
             columns[title] = aligned(values, sign=field == "bias")
     return FigureTable(caption, columns)
@@ -173,5 +171,6 @@ def largest(items: Sequence, sizes: Sequence[float] | None = None, most: int = M
     return [items[i] for i in sorted(chosen)], omitted
 
 
-def _share(rate: Rate | None) -> str:
+def share_of(rate: Rate | None) -> str:
+    """A rate as a percentage."""
     return percent(None if rate is None else rate.value)

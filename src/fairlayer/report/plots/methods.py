@@ -105,7 +105,7 @@ def history_section(audit: Audit) -> Section | None:
         quantity, part = (rest, PARTS[prefix]) if prefix in PARTS and rest else (name, "")
         if quantity not in UNTOLD and sum(map(_is_number, column)) > 1:
             quantities.setdefault(quantity, {})[part] = column
-    if _same(quantities.get("loss"), quantities.get("objective")):
+    if "loss" in quantities and quantities["loss"] == quantities.get("objective"):
         del quantities["objective"]  # the method adds no penalty: one panel is enough
     if not quantities:
         return None
@@ -113,14 +113,6 @@ def history_section(audit: Audit) -> Section | None:
     panels = [_panel(name, parts, promised if name == "gap" else ()) for name, parts in quantities.items()]
     lead = "One value per epoch. Gaps on training data say little about new data; those at the top of this page do."
     return Section("history", "How it was trained", lead, panels=panels)
-
-
-def _same(one: Mapping[str, Sequence[float]] | None, other: Mapping[str, Sequence[float]] | None) -> bool:
-    return (
-        one is not None
-        and other is not None
-        and {k: tuple(v) for k, v in one.items()} == {k: tuple(v) for k, v in other.items()}
-    )
 
 
 def _panel(quantity: str, parts: Mapping[str, Sequence[float]], promised: Sequence[float]) -> Panel:
