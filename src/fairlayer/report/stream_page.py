@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
 from fairlayer.audit.numerals import aligned, count, number, percent, stated
 from fairlayer.audit.result import Verdict
 from fairlayer.plural import plural
-from fairlayer.report.drawing import (
-    PROMISED,
-    STYLES,
-    FigureTable,
-    Line,
-    Panel,
-    Point,
-    Row,
-    RowChart,
-    Section,
-    level,
-    lines,
-    scale,
-)
+from fairlayer.report.drawing import STYLES, FigureTable, Line, Panel, Point, Row, RowChart, Section, line_panel, scale
 from fairlayer.report.names import isolated, shortened
 from fairlayer.report.plots.groups import largest
 from fairlayer.report.summary import Answer
@@ -147,10 +135,9 @@ def _verdict(gap: float | None, satisfied: bool) -> str:
 def _gap_panel(title: str, tolerance: float, points: Sequence[tuple[int, float]]) -> Panel:
     across = scale([n for n, _ in points], include=[0.0])
     up = scale([gap for _, gap in points], include=[0.0, tolerance], ticks=4)
-    marks, key, _ = lines({"largest pooled gap": points}, across, up)
-    text = f"{_course(points)}; promised {stated(tolerance)}"
-    marks, key = [level(up, tolerance), *marks], [*key, PROMISED]
-    return Panel(shortened(title.capitalize(), 60), text, marks, across, up, "decisions so far", key)
+    title, text = shortened(title.capitalize(), 60), f"{_course(points)}; promised {stated(tolerance)}"
+    paths = {"largest pooled gap": points}
+    return line_panel(title, "decisions so far", paths, across, up, promised=[tolerance], text=text)
 
 
 def _course(points: Sequence[tuple[int, float]]) -> str:
@@ -217,10 +204,9 @@ def _paths(groups: Sequence, steps: Sequence[Step]) -> list[Panel]:
         return []
     across = scale([steps[-1].samples], include=[0.0])
     up = scale(means, margin=0.06, ticks=4)
-    marks, key, words = lines(paths, across, up)
-    key = [(shortened(isolated(name), 40), shown) for name, shown in key]
     title = f"{groups[0].measure.capitalize()}s over time"
-    return [Panel(title, "; ".join(words), marks, across, up, "decisions so far", key, omitted)]
+    panel = line_panel(title, "decisions so far", paths, across, up, note=omitted)
+    return [replace(panel, key=[(shortened(isolated(name), 40), marks) for name, marks in panel.key])]
 
 
 def _changes_section(certificate: Certificate, steps: Sequence[Step]) -> Section | None:
@@ -231,9 +217,8 @@ def _changes_section(certificate: Certificate, steps: Sequence[Step]) -> Section
     points = [(step.samples, step.change / step.decisions) for step in decided]
     across = scale([n for n, _ in points], include=[0.0])
     up = scale([change for _, change in points], include=[0.0], ticks=4)
-    marks, _, _ = lines({"change": points}, across, up, ["two"])
-    title, note = "Mean absolute change", "of the decisions at that time"
-    panel = Panel(title, _course(points), marks, across, up, "decisions so far", note=note)
+    title, text, note = "Mean absolute change", _course(points), "of the decisions at that time"
+    panel = line_panel(title, "decisions so far", {title: points}, across, up, styles=["two"], text=text, note=note)
     table = FigureTable(
         "Changes in all.",
         {
@@ -247,4 +232,4 @@ def _changes_section(certificate: Certificate, steps: Sequence[Step]) -> Section
         },
     )
     lead = f"Decision less raw output: what it cost to keep the promise. {certificate.cost}"
-    return Section("changes", "Changes", lead, panels=[panel], tables=(table,))
+    return Section("changes", "Changes", lead, panels=[replace(panel, key=())], tables=(table,))

@@ -108,13 +108,11 @@ def _here(audit: Audit) -> Answer:
     findings, worst = audit.findings, audit.worst
     if worst is None:
         return Answer(Verdict.UNDECIDED, "Nothing to compare", "Fewer than two groups have samples.")
-    broken = [finding for finding in findings if not finding.holds]
+    broken, compared = sum(not finding.holds for finding in findings), _comparisons(len(findings))
     if broken:
-        text = (
-            f"{count(len(broken))} of {_comparisons(len(findings))} beyond the tolerance. The worst is {_place(worst)}."
-        )
+        text = f"{count(broken)} of {compared} beyond the tolerance. The worst is {_place(worst)}."
         return Answer(Verdict.VIOLATED, "Broken", text)
-    text = f"{_comparisons(len(findings))} within tolerance. The closest to it is {_place(worst)}."
+    text = f"{compared} within tolerance. The closest to it is {_place(worst)}."
     if audit.empty:
         return Answer(Verdict.UNDECIDED, "Kept where comparable", text)
     return Answer(Verdict.SATISFIED, "Kept", text)

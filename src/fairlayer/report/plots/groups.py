@@ -55,7 +55,7 @@ def rates_section(audit: Audit) -> Section | None:
         "Decisions and errors by group" if are_decided(audit) else "Means and errors by group",
         lead,
         charts=charts,
-        folded=(groups_table("Every group.", [report.name for report in listed], listed),),
+        folded=(groups_table("Every group.", listed),),
     )
 
 
@@ -130,14 +130,14 @@ def intersections_section(audit: Audit) -> Section | None:
         "Parity for each attribute on its own does not guarantee it for people who belong to several groups at once. "
         "Wide intervals mean small groups: they say little either way.",
         charts=(chart,),
-        tables=(groups_table(caption, [label_of(report) for report in listed], listed),),
+        tables=(groups_table(caption, listed),),
     )
 
 
-def groups_table(caption: str, names: Sequence[str], reports: Sequence[GroupReport]) -> FigureTable:
-    """What is known of groups; columns that none of them has are left out."""
+def groups_table(caption: str, reports: Sequence[GroupReport]) -> FigureTable:
+    """What is known of groups; columns that none of them has are left out. Intersections go by their labels alone."""
     columns: dict[str, Sequence[str]] = {
-        "group": names,
+        "group": [label_of(report) if len(report.attributes) > 1 else report.name for report in reports],
         "samples": [count(report.count) for report in reports],
         "share": [percent(report.share) for report in reports],
         "mean": aligned([report.mean for report in reports]),

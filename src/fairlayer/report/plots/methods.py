@@ -9,20 +9,7 @@ from typing import Any
 
 from fairlayer.audit.numerals import ABSENT, aligned, count, number
 from fairlayer.audit.result import Audit
-from fairlayer.report.drawing import (
-    PROMISED,
-    STYLES,
-    FigureTable,
-    Line,
-    Mark,
-    Panel,
-    Point,
-    Section,
-    level,
-    lines,
-    scale,
-    upright,
-)
+from fairlayer.report.drawing import STYLES, FigureTable, Line, Mark, Panel, Point, Section, line_panel, scale, upright
 from fairlayer.report.names import isolated, shortened
 
 SHAPES = ("circle", "diamond", "square", "triangle", "down", "plus")
@@ -124,8 +111,4 @@ def _panel(quantity: str, parts: Mapping[str, Sequence[float]], promised: Sequen
         part or quantity: [(epoch, v) for epoch, v in enumerate(column, start=1) if _is_number(v)]
         for part, column in parts.items()
     }
-    marks, key, words = lines(paths, across, up)
-    marks = [*(level(up, tolerance) for tolerance in promised), *marks]
-    if promised:
-        key.append(PROMISED)
-    return Panel(quantity.replace("_", " ").capitalize(), "; ".join(words), marks, across, up, "epoch", key)
+    return line_panel(quantity.replace("_", " ").capitalize(), "epoch", paths, across, up, promised=promised)
