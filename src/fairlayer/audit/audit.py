@@ -83,11 +83,10 @@ def audit(
     threshold = _threshold(rules, threshold)
     if is_table(predictions) or isinstance(predictions, Table):
         _only_arrays(targets=targets, features=features, weights=weights, unconstrained=unconstrained)
-        columns = {"groups": groups, "prediction": prediction, "target": target, "weight": weight, "raw": raw}
         # Whatever is repeated goes by other names, so it cannot be asked for.
         file = None if isinstance(predictions, Table) else open_source(Path(predictions), may_repeat=lambda _: True)
         with nullcontext(predictions) if file is None else TableFile(file, memory) as table:
-            roles = read_roles(table, **columns)
+            roles = read_roles(table, groups, prediction, target, weight, raw)
             facts = FileProfile(table, roles, rules)
             code = code_cells(table, roles, facts, rules)
             tally = tally_table(table, facts, code, rules, threshold)

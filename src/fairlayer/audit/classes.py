@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fairlayer.arrays import as_numpy
-from fairlayer.audit.result import Audit, ClassReport, Selection
+from fairlayer.audit.result import Audit, ClassReport
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.errors import InputError
 
@@ -38,7 +38,10 @@ def audit_classes(
             f"predictions has shape {predictions.shape}, and row {i} adds up to {float(predictions[i].sum()):.6g}: "
             "probabilities of classes add up to 1. Audit columns of other kinds one at a time."
         )
-    names = _names(predictions, classes)
+    d = predictions.shape[1]
+    if classes is not None and len(classes) != d:
+        raise InputError(f"classes names {len(classes)}, predictions have {d} columns: name every column.")
+    names = tuple(str(name) for name in (range(d) if classes is None else classes))
     labels = None if targets is None else _labels(targets, names, classes, len(predictions))
     before = None if raw is None else as_numpy(raw)
     if before is not None and before.shape != predictions.shape:
@@ -52,7 +55,10 @@ def audit_classes(
         reports.append(ClassReport(name, run(predictions[:, j], groups, rules, known, raw=own, **options)))
         options = {**options, "history": None, "comparison": ()}  # of the model, so told once
         chosen = run((predicted == j).astype(np.float64), groups, rules, labels, **{**options, "threshold": 0.5})
-        selections += [_of_class(one, name) for one in chosen.selections]
+        selections += [
+            replace(one, attributes=(*one.attributes, "predicted class"), labels=(*one.labels, name))
+            for one in chosen.selections
+        ]
     first = reports[0].audit
     findings = [
         replace(finding, name=f"{finding.name}, class {report.name}", where=f"{finding.where}, class {report.name}")
@@ -81,13 +87,6 @@ def audit_classes(
     )
 
 
-def _names(predictions: np.ndarray, classes: Sequence[Any] | None) -> tuple[str, ...]:
-    d = predictions.shape[1]
-    if classes is not None and len(classes) != d:
-        raise InputError(f"classes names {len(classes)}, predictions have {d} columns: name every column.")
-    return tuple(str(name) for name in (range(d) if classes is None else classes))
-
-
 def _labels(targets: Any, names: tuple[str, ...], classes: Sequence[Any] | None, n: int) -> np.ndarray:
     """The true class of every sample, by its number."""
     values = as_numpy(targets).reshape(-1).tolist()
@@ -102,7 +101,3 @@ def _labels(targets: Any, names: tuple[str, ...], classes: Sequence[Any] | None,
             "columns in their order."
         )
     return np.array([number[value] for value in values])
-
-
-def _of_class(one: Selection, name: str) -> Selection:
-    return replace(one, attributes=(*one.attributes, "predicted class"), labels=(*one.labels, name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fairlayer.audit.samples import reach_of
@@ -35,12 +35,11 @@ def read_roles(table: Table, groups: Any, prediction: str | None, target: Any, w
         raise InputError(f"groups must name columns of the file, for instance groups=['sex']; got {groups!r}.")
     if prediction is None:
         raise InputError(f"prediction is missing: name the column of predictions, one of {list(table.columns)[:20]}.")
-    for value, argument in ((target, "target"), (weight, "weight"), (raw, "raw")):
+    others = {"target": target, "weight": weight, "raw": raw}
+    for argument, value in others.items():
         if value is not None and not isinstance(value, str):
             raise InputError(f"{argument} must name a column of the file; got {type(value).__name__}.")
-    for name in names:
-        table.require(name, "groups")
-    for name, argument in ((prediction, "prediction"), (target, "target"), (weight, "weight"), (raw, "raw")):
+    for argument, name in [*(("groups", name) for name in names), ("prediction", prediction), *others.items()]:
         if name is not None:
             table.require(name, argument)
     return Roles(tuple(dict.fromkeys(names)), prediction, target, weight, raw)
@@ -57,14 +56,11 @@ class FileProfile:
         if self.rows == 0:
             raise InputError(f"{table.title} has no rows: there is nothing to audit.")
         self.targets = self._kind_of_targets(found, roles, rules)
+        self.ranges: dict[str, Range] = {}
         for letter, name in self.numbers.items():
             if letter != "t" or self.targets != "classes":
                 refuse_missing(f"column {name!r}", self.rows - int(found[f"n_{letter}"]), self.rows)
-        self.ranges = {
-            letter: Range(float(found[f"low_{letter}"]), float(found[f"high_{letter}"]))
-            for letter in self.numbers
-            if letter != "t" or self.targets != "classes"
-        }
+                self.ranges[letter] = Range(float(found[f"low_{letter}"]), float(found[f"high_{letter}"]))
         if "w" in self.ranges and (self.ranges["w"].low < 0 or self.ranges["w"].high <= 0):
             raise InputError(f"column {roles.weight!r} must hold weights of at least 0, and not all of them 0.")
         self.residuals = Range(float(found["low_r"]), float(found["high_r"])) if "t" in self.ranges else None
@@ -128,18 +124,10 @@ class FileProfile:
                     )
         return kind
 
-    def scales(self, sums: Sequence[str]) -> dict[str, float]:
-        """The power of two that takes terms of each sum to 62 bits; sums that are equal without weights only once."""
+    def scale(self, factors: str) -> float:
+        """The power of two that takes the product of these quantities to 62 bits."""
         size = {letter: known.magnitude for letter, known in self.ranges.items()}
         size |= {"r": self.residuals.magnitude if self.residuals else 0.0, "d": 1.0, "x": 1.0, "f": 1.0}
         size |= {"c": self.largest_change, "a": self.largest_change}
-        scales = {}
-        for name in sums:
-            spelled = self.spelled(name)
-            exponent = math.frexp(math.prod(size[letter] for letter in spelled))[1]
-            scales[spelled] = 2.0 ** min(62 - exponent, 1000)
-        return scales
-
-    def spelled(self, name: str) -> str:
-        """The factors of a sum; weights that are all 1 are none."""
-        return name if "w" in self.numbers else name.replace("w", "")
+        exponent = math.frexp(math.prod(size[letter] for letter in factors))[1]
+        return 2.0 ** min(62 - exponent, 1000)

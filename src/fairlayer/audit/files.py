@@ -55,18 +55,17 @@ def tally_table(
     """One pass over the table besides those for profile, code and median, and two more for raw outputs."""
     sums = OUTPUT_SUMS + (TARGET_SUMS if facts.targets in ("binary", "numeric") else ())
     threshold = decision_threshold(threshold, facts.targets, facts.ranges["y"])
-    quantities, scales = _Quantities(facts, code, threshold), facts.scales(sums)
-    found = table.totals(quantities.grouped({"bin": "bin"}, quantities.sums(scales)), quantities.parameters)
+    quantities = _Quantities(table, facts, code, threshold)
+    found, added = quantities.totals({"bin": "bin"}, sums)
+    added |= _above_median(quantities, facts.rows, found, added["w"])
     codes, position = np.unique(found["code"], return_inverse=True)
     # Constraints look at one sample of each code, as they do at samples in memory.
     groups, features, targets = code.meanings(codes)
-    numbers = targets if facts.targets in ("binary", "numeric") else None
-    met = AuditSamples(np.zeros(len(codes)), groups, targets, numbers, facts.targets, features or None, None, None)
+    met = AuditSamples(np.zeros(len(codes)), groups, targets, facts.targets, features or None, None, None)
     columns, of_code = cells_of(columns_of(met, rules), len(codes))
     cell = of_code[position.reshape(-1)]
     # In the order of cells and bins, as samples in memory are counted: then sums round alike, too.
     order = np.lexsort((found["bin"], cell))
-    added = {**quantities.scaled(found, scales), **_above_median(table, quantities, facts, found)}
     return CellTally(
         attributes=tuple(key for key in columns if key[0] == "group"),
         columns=columns,
@@ -79,15 +78,15 @@ def tally_table(
         reach=facts.reach,
         targets=facts.targets,
         threshold=threshold,
-        changes=_changes(table, quantities, facts, codes, of_code) if "z" in facts.ranges else None,
+        changes=_changes(quantities, facts, codes, of_code) if "z" in facts.ranges else None,
     )
 
 
 class _Quantities:
-    """The file as rows of quantities, and queries over them."""
+    """The file as rows of quantities, and totals over them."""
 
-    def __init__(self, facts: FileProfile, code: CellCode, threshold: float | None):
-        self.facts = facts
+    def __init__(self, table: Table, facts: FileProfile, code: CellCode, threshold: float | None):
+        self.table, self.facts = table, facts
         width = facts.reach.width
         self.parameters: dict[str, Any] = {
             **code.parameters,
@@ -105,25 +104,20 @@ class _Quantities:
         values.append(f"{code.sql} AS code")
         self.rows = f"(SELECT *, {', '.join(more)} FROM (SELECT {', '.join(values)} FROM data))"
 
-    def grouped(self, by: Mapping[str, str], sums: Mapping[str, str], where: str = "") -> Totals:
-        """Counts and sums by cell and by one thing more."""
-        return Totals({"n": "count(*)", **sums}, {"code": "code", **by}, self.rows, where)
-
-    def sums(self, scales: Mapping[str, float]) -> dict[str, str]:
-        """SQL of sums in integers."""
-        asked = {}
-        for spelled, scale in scales.items():
-            if spelled:
-                self.parameters[f"scale_{spelled}"] = scale
-                asked[f"sum_{spelled}"] = f"sum(CAST({' * '.join(spelled)} * $scale_{spelled} AS BIGINT))"
-        return asked
-
-    def scaled(self, found: Mapping[str, np.ndarray], scales: Mapping[str, float]) -> dict[str, np.ndarray]:
-        """The sums, under all their names."""
-        sums = {s: found[f"sum_{s}"].astype(np.float64) / scale for s, scale in scales.items() if s}
-        sums[""] = found["n"].astype(np.float64)
-        known = OUTPUT_SUMS + TARGET_SUMS + CHANGE_SUMS
-        return {name: sums[self.facts.spelled(name)] for name in known if self.facts.spelled(name) in sums}
+    def totals(
+        self, by: Mapping[str, str], sums: Sequence[str], where: str = "", also: Mapping[str, str] | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Counts, and what is asked for also, by cell and by one thing more; and the sums, taken in integers."""
+        # Weights that are all 1 are no factors; sums that are equal without them are taken only once.
+        factors = {name: name if "w" in self.facts.numbers else name.replace("w", "") for name in sums}
+        scales = {spelled: self.facts.scale(spelled) for spelled in factors.values() if spelled}
+        self.parameters |= {f"scale_{spelled}": scale for spelled, scale in scales.items()}
+        asked = {f"sum_{s}": f"sum(CAST({' * '.join(s)} * $scale_{s} AS BIGINT))" for s in scales}
+        query = Totals({"n": "count(*)", **(also or {}), **asked}, {"code": "code", **by}, self.rows, where)
+        found = self.table.totals(query, self.parameters)
+        added = {spelled: found[f"sum_{spelled}"].astype(np.float64) / scale for spelled, scale in scales.items()}
+        added[""] = found["n"].astype(np.float64)
+        return found, {name: added[spelled] for name, spelled in factors.items()}
 
 
 def _bin_sql(letter: str) -> str:
@@ -131,47 +125,27 @@ def _bin_sql(letter: str) -> str:
 
 
 def _above_median(
-    table: Table, quantities: _Quantities, facts: FileProfile, found: Mapping[str, np.ndarray]
+    quantities: _Quantities, rows: int, found: Mapping[str, np.ndarray], weight: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """How much of every entry lies above the median. Only rows of the bin that holds it are looked at again."""
-    weight = facts.scales(("w",))
+    """How much of every entry lies above the median. Only rows of the bins that hold it are looked at again."""
     counts = np.bincount(found["bin"], weights=found["n"], minlength=BINS).cumsum()
-    ranks = [(facts.rows - 1) // 2, facts.rows // 2]
-    bins = np.searchsorted(counts, ranks, side="right").tolist()
-    median = 0.5 * sum(_middle(table, quantities, ranks, bins, counts))
-    within = f"bin BETWEEN {int(bins[0])} AND {int(bins[1])} AND y > $median"
-    asked = quantities.grouped({"bin": "bin"}, quantities.sums(weight), within)
-    above = table.totals(asked, {**quantities.parameters, "median": median})
-    n = found["n"].astype(np.float64)
-    totals = {"m": n, "wm": quantities.scaled(found, weight)["w"] if "w" in facts.numbers else n}
-    some = {"m": above["n"].astype(np.float64)}
-    some["wm"] = quantities.scaled(above, weight)["w"] if "w" in facts.numbers else some["m"]
+    ranks = [(rows - 1) // 2, rows // 2]
+    first, last = np.searchsorted(counts, ranks, side="right").tolist()  # the same bin, as a rule
+    within = f"bin BETWEEN {first} AND {last}"
+    before = int(counts[first - 1]) if first else 0
+    middle = _ranked(quantities, within, [rank - before for rank in ranks], int(counts[last]) - before)
+    quantities.parameters["median"] = 0.5 * sum(middle)
+    above, some = quantities.totals({"bin": "bin"}, ("w",), f"{within} AND y > $median")
     place = {key: e for e, key in enumerate(zip(found["code"].tolist(), found["bin"].tolist(), strict=True))}
     at = np.array([place[key] for key in zip(above["code"].tolist(), above["bin"].tolist(), strict=True)], dtype=int)
-    sums = {}
-    for name, total in totals.items():
-        sums[name] = np.where(found["bin"] > bins[1], total, 0.0)
-        sums[name][at] = some[name]
+    sums = {name: np.where(found["bin"] > last, total, 0.0) for name, total in (("m", found["n"]), ("wm", weight))}
+    sums["m"][at], sums["wm"][at] = above["n"], some["w"]
     return sums
 
 
-def _middle(
-    table: Table, quantities: _Quantities, ranks: Sequence[int], bins: Sequence[int], counts: np.ndarray
-) -> list[float]:
-    """The outputs of these ranks. counts: how many are in each bin or below it."""
-    values = []
-    if bins[0] == bins[1]:  # as a rule
-        before = int(counts[bins[0] - 1]) if bins[0] else 0
-        places = [rank - before for rank in ranks]
-        return _ranked(table, quantities, f"bin = {int(bins[0])}", places, int(counts[bins[0]]) - before)
-    for rank, at in zip(ranks, bins, strict=True):
-        before = int(counts[at - 1]) if at else 0
-        values += _ranked(table, quantities, f"bin = {int(at)}", [rank - before], int(counts[at]) - before)
-    return values
-
-
-def _ranked(table: Table, quantities: _Quantities, where: str, ranks: Sequence[int], rows: int) -> list[float]:
+def _ranked(quantities: _Quantities, where: str, ranks: Sequence[int], rows: int) -> list[float]:
     """The outputs that have these ranks, one after the other at most, among the rows that meet a condition."""
+    table = quantities.table
     known = quantities.parameters
     while rows > MOST_LISTED:
         found = table.totals(Totals({"low": "min(y)", "high": "max(y)"}, {}, quantities.rows, where), known)
@@ -198,27 +172,23 @@ def _ranked(table: Table, quantities: _Quantities, where: str, ranks: Sequence[i
     return [float(value) for value in found["y"][order][at]]
 
 
-def _changes(
-    table: Table, quantities: _Quantities, facts: FileProfile, codes: np.ndarray, of_code: np.ndarray
-) -> ChangeTally:
+def _changes(quantities: _Quantities, facts: FileProfile, codes: np.ndarray, of_code: np.ndarray) -> ChangeTally:
     """The changes by cell, and the raw outputs."""
     quantities.parameters["per_change"] = CHANGE_BINS / (facts.largest_change or 1.0)
-    scales = facts.scales(CHANGE_SUMS)
     step = f"CAST(sign(c) * least(ceil(a * $per_change), {CHANGE_BINS}) AS INTEGER)"
-    asked = {"lowest": "min(c)", "highest": "max(c)", **quantities.sums(scales)}
-    found = table.totals(quantities.grouped({"step": step}, asked), quantities.parameters)
-    weight = facts.scales(("w",))
-    raw = table.totals(quantities.grouped({"raw_bin": "raw_bin"}, quantities.sums(weight)), quantities.parameters)
+    ends = {"lowest": "min(c)", "highest": "max(c)"}
+    found, sums = quantities.totals({"step": step}, CHANGE_SUMS, also=ends)
+    raw, raw_sums = quantities.totals({"raw_bin": "raw_bin"}, ("w",))
     return ChangeTally(
         cell=of_code[np.searchsorted(codes, found["code"])],
         bin=found["step"].astype(np.int64),
         count=found["n"].astype(np.int64),
         lowest=np.asarray(found["lowest"], dtype=np.float64),
         highest=np.asarray(found["highest"], dtype=np.float64),
-        sums=quantities.scaled(found, scales),
+        sums=sums,
         raw_cell=of_code[np.searchsorted(codes, raw["code"])],
         raw_bin=raw["raw_bin"].astype(np.int64),
-        raw_weight=quantities.scaled(raw, weight)["w"],
+        raw_weight=raw_sums["w"],
     )
 
 

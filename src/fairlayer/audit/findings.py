@@ -92,7 +92,6 @@ def find(
     for j, name in enumerate(s.view.names):
         constraint, tolerance = rules.constraints[s.view.owner[j]], tolerances[s.view.owner[j]]
         compared = [k for k in (s.view.plus[j], s.view.minus[j]) if k >= 0]
-        means = [float(s.mean[k]) for k in compared]
         gap, relative = float(gaps[j]), constraint.comparison == "ratio"
         doubt = ROUNDING * (1.0 if relative else magnitude[constraint.quantity])
         findings.append(
@@ -105,7 +104,7 @@ def find(
                 where=s.named[compared[0]][0],
                 groups=tuple(s.named[k][1] for k in compared),
                 counts=tuple(int(s.count[k]) for k in compared),
-                means=tuple(means),
+                means=tuple(float(s.mean[k]) for k in compared),
                 gap=gap,
                 tolerance=tolerance,
                 holds=abs(gap) <= tolerance + doubt,

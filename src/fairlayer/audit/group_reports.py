@@ -11,7 +11,6 @@ from fairlayer.audit.intervals import possible_outputs, wilson
 from fairlayer.audit.result import CalibrationBin, Change, GroupReport, Histogram, Interval, Rate
 from fairlayer.audit.tally import BINS, CLASS, OUTPUT_SUMS, TARGET_SUMS, CellTally, Range
 from fairlayer.binding.conditions import Key
-from fairlayer.constraints.plain_data import Label
 from fairlayer.intervals import cautious_means, effective_count, quantile_of, welch
 
 HISTOGRAM_BINS = 40
@@ -37,24 +36,24 @@ def describe(tally: CellTally, keys: Sequence[Key], bounds: Range | None, confid
         weight, count = of_group["w"], round(of_group[""])
         if weight <= 0:
             continue
-        report = GroupReport(
-            attributes=tuple(str(key[1]) for key in keys),
-            labels=tuple(map(str, combination)),
-            count=count,
-            share=weight / everything,
-            mean=of_group["wy"] / weight,
-            mean_interval=intervals[g],
-            deviation=math.sqrt(max(0.0, of_group["wyy"] / weight - (of_group["wy"] / weight) ** 2)),
-            decision_rate=None
-            if tally.threshold is None
-            else wilson(of_group["wd"], weight, weight**2 / of_group["ww"], count, z),
-            target_mean=of_group["wt"] / weight if "wt" in of_group else None,
-            bias=of_group["wr"] / weight if "wr" in of_group else None,
-            root_mean_squared_error=math.sqrt(of_group["wrr"] / weight) if "wrr" in of_group else None,
-            calibration_error=None if errors is None else float(errors[g]),
-            **rates[g],
+        mean, decided = of_group["wy"] / weight, tally.threshold is not None
+        reports.append(
+            GroupReport(
+                attributes=tuple(str(key[1]) for key in keys),
+                labels=tuple(map(str, combination)),
+                count=count,
+                share=weight / everything,
+                mean=mean,
+                mean_interval=intervals[g],
+                deviation=math.sqrt(max(0.0, of_group["wyy"] / weight - mean**2)),
+                decision_rate=wilson(of_group["wd"], weight, weight**2 / of_group["ww"], count, z) if decided else None,
+                target_mean=of_group["wt"] / weight if "wt" in of_group else None,
+                bias=of_group["wr"] / weight if "wr" in of_group else None,
+                root_mean_squared_error=math.sqrt(of_group["wrr"] / weight) if "wrr" in of_group else None,
+                calibration_error=None if errors is None else float(errors[g]),
+                **rates[g],
+            )
         )
-        reports.append(report)
     return reports
 
 
@@ -82,7 +81,7 @@ def _error_rates(tally: CellTally, of_entry: np.ndarray, size: int, z: float) ->
     count, weight, squared, positive = (
         tally.total(what, combined, 2 * size).reshape(size, 2) for what in ("", "w", "ww", "wd")
     )
-    chosen = _decided(tally, of_entry, size)
+    chosen = np.rint(tally.total("d", of_entry, size)).astype(int).tolist()  # samples with decision 1
     n = effective_count(weight.sum(axis=1), squared.sum(axis=1))
     by_class = effective_count(weight, squared)
     rates = []
@@ -99,11 +98,6 @@ def _error_rates(tally: CellTally, of_entry: np.ndarray, size: int, z: float) ->
             }
         )
     return rates
-
-
-def _decided(tally: CellTally, of_entry: np.ndarray, size: int) -> list[int]:
-    """Samples with decision 1."""
-    return np.rint(tally.total("d", of_entry, size)).astype(int).tolist()
 
 
 def _calibration_errors(tally: CellTally, of_entry: np.ndarray, size: int) -> np.ndarray:
@@ -125,16 +119,8 @@ def _each_group(tally: CellTally) -> Iterator[tuple[str, str, np.ndarray]]:
     yield "", "", np.ones(tally.cells, dtype=bool)
     for key in tally.attributes:
         labels, of_cell = tally.number([key])
-        for g, combination in enumerate(labels):
-            yield str(key[1]), _text(combination), of_cell == g
-
-
-def _text(combination: tuple[Label, ...]) -> str:
-    return " & ".join(map(str, combination))
-
-
-def _edges(tally: CellTally, bins: int) -> np.ndarray:
-    return np.linspace(tally.reach.low, tally.reach.high, bins + 1)
+        for g, (label,) in enumerate(labels):
+            yield str(key[1]), str(label), of_cell == g
 
 
 def calibration_curves(tally: CellTally, confidence: float) -> list[CalibrationBin]:
@@ -142,7 +128,7 @@ def calibration_curves(tally: CellTally, confidence: float) -> list[CalibrationB
     z = quantile_of(confidence)
     if tally.targets not in ("binary", "numeric"):
         return []
-    edges = _edges(tally, CALIBRATION_BINS).tolist()
+    edges = np.linspace(*tally.reach, CALIBRATION_BINS + 1).tolist()
     coarse = _coarse(tally.bin, CALIBRATION_BINS)
     curves = []
     for attribute, label, cells in _each_group(tally):
@@ -174,7 +160,7 @@ def _target_interval(
 
 def histograms(tally: CellTally) -> list[Histogram]:
     """Distribution of predictions, and of raw outputs where there are some."""
-    edges = tuple(_edges(tally, HISTOGRAM_BINS).tolist())
+    edges = tuple(np.linspace(*tally.reach, HISTOGRAM_BINS + 1).tolist())
     after, changes = _coarse(tally.bin, HISTOGRAM_BINS), tally.changes
     found = []
     for attribute, label, cells in _each_group(tally):

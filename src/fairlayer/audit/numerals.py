@@ -48,14 +48,12 @@ def places(values: Iterable[float | None], digits: int = 3) -> int:
     return min(max(digits - 1 - exponent, 0), 12)
 
 
-def beside(value: float | None, limit: float, exceeds: bool, size: float, digits: int = 3) -> str:
+def beside(value: float, limit: float, exceeds: bool, size: float, digits: int = 3) -> str:
     """A gap beside its tolerance: with the decimals that show the tolerance with `digits` significant digits.
 
     So a gap that is nothing but rounding reads 0.0000, and not 1.39e-17. More decimals where the gap exceeds the
     tolerance by so little that the two would read the same. size: of the numbers compared, where the tolerance is 0.
     """
-    if value is None or not math.isfinite(value):
-        return ABSENT
     decimals = places([limit or size], digits)
     while exceeds and decimals < 15 and abs(round(value, decimals)) <= limit:
         decimals += 1

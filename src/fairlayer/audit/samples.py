@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,12 +43,16 @@ class AuditSamples(NamedTuple):
 
     y: np.ndarray  # (n,) predictions
     groups: Any
-    targets: np.ndarray | None  # (n,) as given, which constraints look at
-    t: np.ndarray | None  # (n,) targets as numbers, where they are
+    targets: np.ndarray | None  # (n,) which constraints look at; numbers, unless they are classes
     kind: str | None  # of targets: "binary" (0 and 1), "numeric" or "classes"
     features: Any
     w: np.ndarray | None  # (n,) weights
     raw: np.ndarray | None  # (n,)
+
+    @property
+    def t(self) -> np.ndarray | None:
+        """(n,) targets that are numbers."""
+        return None if self.kind == "classes" else self.targets
 
 
 def read_samples(
@@ -61,10 +66,9 @@ def read_samples(
     w = None if weights is None else read_numbers(weights, "weights", n)
     if w is not None and ((w < 0).any() or not w.any()):
         raise InputError("weights must be at least 0, and not all of them 0.")
-    t, kind = (None, None) if targets is None else read_targets(targets, n)
-    given = None if targets is None else as_numpy(targets).reshape(-1) if t is None else t
+    known, kind = (None, None) if targets is None else read_targets(targets, n)
     before = None if raw is None else read_numbers(raw, "raw", n)
-    return AuditSamples(y, label_missing(groups), given, t, kind, features, w, before)
+    return AuditSamples(y, label_missing(groups), known, kind, features, w, before)
 
 
 def tally_samples(samples: AuditSamples, rules: ConstraintSet, threshold: float | None) -> CellTally:
@@ -98,13 +102,11 @@ def tally_samples(samples: AuditSamples, rules: ConstraintSet, threshold: float 
 
 def read_numbers(values: Any, what: str, n: int | None = None) -> np.ndarray:
     """One finite number per sample."""
+    array = as_numpy(values, what)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
     try:
-        array = as_numpy(values, what)
-        if array.ndim == 2 and array.shape[1] == 1:
-            array = array[:, 0]
         numbers = array.astype(np.float64)
-    except InputError:
-        raise
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{what} must be numbers, one per sample: {error}") from error
     if numbers.ndim != 1:
@@ -115,8 +117,8 @@ def read_numbers(values: Any, what: str, n: int | None = None) -> np.ndarray:
     return numbers
 
 
-def read_targets(targets: Any, n: int) -> tuple[np.ndarray | None, str]:
-    """Targets as numbers where they are, and what they are: "binary" (0 and 1), "numeric" or "classes"."""
+def read_targets(targets: Any, n: int) -> tuple[np.ndarray, str]:
+    """Targets, as numbers where they are, and what they are: "binary" (0 and 1), "numeric" or "classes"."""
     array = as_numpy(targets, "targets")
     if array.dtype.kind not in "biuf":
         try:
@@ -124,7 +126,7 @@ def read_targets(targets: Any, n: int) -> tuple[np.ndarray | None, str]:
         except (TypeError, ValueError, OverflowError):
             if array.reshape(-1).shape != (n,):
                 raise InputError(f"targets has shape {array.shape} for {n} predictions: pass one each.") from None
-            return None, "classes"
+            return array.reshape(-1), "classes"
     numbers = read_numbers(array, "targets", n)
     return numbers, "binary" if ((numbers == 0) | (numbers == 1)).all() else "numeric"
 
@@ -212,17 +214,12 @@ def _compress(number: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np
 
 def _sums(wanted: tuple[str, ...], quantities: dict[str, np.ndarray], entry: np.ndarray, size: int) -> dict[str, Any]:
     """Sums of products of the quantities that a name spells; w is 1 where there are no weights."""
-    sums: dict[str, np.ndarray] = {}
-    for name in wanted:
-        factors = tuple(letter for letter in name if letter in quantities)
-        spelled = "".join(factors)
-        if spelled not in sums:
-            product = np.ones(len(entry))
-            for letter in factors:
-                product = product * quantities[letter]
-            sums[spelled] = add_up(product, entry, size)
-        sums[name] = sums[spelled]
-    return {name: sums[name] for name in wanted}
+    factors = {name: tuple(quantity for quantity in name if quantity in quantities) for name in wanted}
+    one = np.ones(len(entry))
+    sums = {}
+    for spelled in dict.fromkeys(factors.values()):
+        sums[spelled] = add_up(reduce(np.multiply, [quantities[letter] for letter in spelled], one), entry, size)
+    return {name: sums[spelled] for name, spelled in factors.items()}
 
 
 def _changes(
@@ -241,13 +238,11 @@ def _changes(
         "x": (change != 0).astype(np.float64),
         "f": ((y >= threshold) != (raw >= threshold)).astype(np.float64),
     }
-    if w is not None:
-        quantities["w"] = w
+    quantities |= {} if w is None else {"w": w}
     lowest, highest = np.full(len(numbers), np.inf), np.full(len(numbers), -np.inf)
     np.minimum.at(lowest, entry, change)
     np.maximum.at(highest, entry, change)
     raw_entry, raw_numbers, _ = _compress(cell * BINS + bin_of(raw, reach), size * BINS)
-    weight = np.ones(len(y)) if w is None else w
     return ChangeTally(
         cell=numbers // width,
         bin=numbers % width - CHANGE_BINS,
@@ -257,5 +252,5 @@ def _changes(
         sums=_sums(CHANGE_SUMS, quantities, entry, len(numbers)),
         raw_cell=raw_numbers // BINS,
         raw_bin=raw_numbers % BINS,
-        raw_weight=add_up(weight, raw_entry, len(raw_numbers)),
+        raw_weight=_sums(("w",), quantities, raw_entry, len(raw_numbers))["w"],
     )

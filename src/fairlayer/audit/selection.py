@@ -38,24 +38,22 @@ def selections(tally: CellTally, keys: Sequence[Key], confidence: float) -> list
     def rates(total: np.ndarray) -> list[Rate]:
         return [wilson(total[g], sums["w"][g], n[g], int(counts[g]), z) for g in range(size)]
 
+    decides = tally.threshold is not None
+    decided, most = rates(sums["wd"]), _most(sums["wd"], sums["w"], comparable) if decides else None
     scored, scored_most = rates(sums["wm"]), _most(sums["wm"], sums["w"], comparable)
-    decided = None if tally.threshold is None else rates(sums["wd"])
-    most = _most(sums["wd"], sums["w"], comparable) if decided is not None else None
     found = []
     for g, combination in enumerate(labels):
         if sums["w"][g] <= 0:
             continue
         selected = round(sums["d"][g])
-        rate = None if decided is None else decided[g]
-        compared = rate is not None and most is not None and g != most and not missing[g]
         beside: dict[str, float | Interval | None] = {}
-        if compared and decided is not None and most is not None:
-            reference = (round(sums["d"][most]), int(counts[most]))
+        if most is not None and g != most and not missing[g]:
+            both = selected, int(counts[g]), round(sums["d"][most]), int(counts[most])
             beside = {
                 "ratio_interval": ratio_interval(decided[g], decided[most]),
-                "p_value": fisher(selected, int(counts[g]), *reference),
-                "deviations": standard_deviations(selected, int(counts[g]), *reference),
-                "shortfall": shortfall(selected, int(counts[g]), *reference),
+                "p_value": fisher(*both),
+                "deviations": standard_deviations(*both),
+                "shortfall": shortfall(*both),
             }
         found.append(
             Selection(
@@ -63,9 +61,9 @@ def selections(tally: CellTally, keys: Sequence[Key], confidence: float) -> list
                 labels=tuple(map(str, combination)),
                 count=int(counts[g]),
                 share=float(counts[g] / counts.sum()),
-                selected=None if decided is None else selected,
-                rate=rate,
-                impact_ratio=None if missing[g] or decided is None or most is None else _ratio(rate, decided[most]),
+                selected=selected if decides else None,
+                rate=decided[g] if decides else None,
+                impact_ratio=None if missing[g] or most is None else _ratio(decided[g], decided[most]),
                 scoring_rate=scored[g],
                 scoring_ratio=None if missing[g] or scored_most is None else _ratio(scored[g], scored[scored_most]),
                 small=bool(small[g]),
@@ -85,10 +83,8 @@ def _most(total: np.ndarray, weight: np.ndarray, comparable: np.ndarray) -> int 
     return best if rate[best] > 0.0 else None
 
 
-def _ratio(rate: Rate | None, most: Rate) -> float | None:
-    if rate is None or rate.value is None or not most.value:
-        return None
-    return rate.value / most.value
+def _ratio(rate: Rate, most: Rate) -> float | None:
+    return None if rate.value is None or not most.value else rate.value / most.value
 
 
 def ratio_interval(rate: Rate, most: Rate) -> Interval | None:

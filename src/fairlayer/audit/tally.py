@@ -25,15 +25,14 @@ from fairlayer.constraints.plain_data import Label
 from fairlayer.errors import InputError
 
 BINS = 200  # of the outputs; a multiple of the bins of histograms and calibration curves
+CHANGE_BINS = 500  # to either side of no change
 CLASS: Key = ("class",)  # the column of targets that are 0 and 1
 OUTPUT_SUMS = ("w", "ww", "wy", "wyy", "wwy", "wwyy", "d", "wd", "wwd")
 MEDIAN_SUMS = ("m", "wm")
 TARGET_SUMS = ("wt", "wtt", "wr", "wrr", "wwr", "wwrr")
+CHANGE_SUMS = ("w", "wc", "wa", "wx", "wf")  # see `ChangeTally`
 MOST_GROUPS = 400  # of one attribute or one intersection that a constraint compares
 MOST_CELLS = 10_000
-
-
-CHANGE_BINS = 500  # to either side of no change
 
 
 class Range(NamedTuple):
@@ -70,9 +69,6 @@ class ChangeTally:
     raw_cell: np.ndarray  # (F,)
     raw_bin: np.ndarray
     raw_weight: np.ndarray
-
-
-CHANGE_SUMS = ("w", "wc", "wa", "wx", "wf")
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,37 +38,27 @@ def trade_off(
     largest = measure(outputs, rules, **data).largest
     if not math.isfinite(largest):
         return []
-    points = [_point(samples, None, largest, outputs, outputs, threshold)]
-    stated = rules.allowed()
-    grid = {*np.linspace(0.0, largest, STEPS + 1)[:-1].tolist(), *(eps for eps in stated if eps < largest)}
+    t, decided = samples.t, samples.kind == "binary" and threshold is not None
+
+    def average(values: np.ndarray) -> float:
+        return float(np.average(values, weights=samples.w))
+
+    def point(tolerance: float | None, gap: float, value: np.ndarray) -> TradeoffPoint:
+        return TradeoffPoint(
+            tolerance=tolerance,
+            gap=gap,
+            mean_change=average(np.abs(value - outputs)),
+            root_mean_squared_change=math.sqrt(average((value - outputs) ** 2)),
+            accuracy=average((value >= threshold) == (t == 1)) if decided else None,
+            root_mean_squared_error=None if t is None else math.sqrt(average((value - t) ** 2)),
+        )
+
+    points = [point(None, largest, outputs)]
+    grid = {*np.linspace(0.0, largest, STEPS + 1)[:-1].tolist(), *(eps for eps in rules.allowed() if eps < largest)}
     for tolerance in sorted(grid, reverse=True):
         # Equality is out of reach of rounded numbers: aim a little beside it.
         near = max(tolerance, 1e-9 * largest)
         at = ConstraintSet([constraint.allowing(near) for constraint in rules.constraints])  # type: ignore[attr-defined]
         solution = project(outputs, constraints=at, bounds=bounds, infeasible="relax", **data)
-        gap = float(np.abs(solution.gaps).max())
-        points.append(_point(samples, tolerance, gap, solution.value, outputs, threshold))
+        points.append(point(tolerance, float(np.abs(solution.gaps).max()), solution.value))
     return points
-
-
-def _point(
-    samples: AuditSamples,
-    tolerance: float | None,
-    gap: float,
-    value: np.ndarray,
-    outputs: np.ndarray,
-    threshold: float | None,
-) -> TradeoffPoint:
-    def average(values: np.ndarray) -> float:
-        return float(np.average(values, weights=samples.w))
-
-    t = samples.t
-    decided = samples.kind == "binary" and threshold is not None
-    return TradeoffPoint(
-        tolerance=tolerance,
-        gap=gap,
-        mean_change=average(np.abs(value - outputs)),
-        root_mean_squared_change=math.sqrt(average((value - outputs) ** 2)),
-        accuracy=average((value >= threshold) == (t == 1)) if decided else None,
-        root_mean_squared_error=None if t is None else math.sqrt(average((value - t) ** 2)),
-    )

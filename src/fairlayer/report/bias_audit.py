@@ -71,13 +71,12 @@ def _notes(audit: Audit, selects: bool) -> list[str]:
         else "Scoring rate: the share of a category with a score above the median score of everybody."
     )
     notes = [f"{count(settings.samples)} people, from {settings.source}. {what}"]
-    unknown = sum(one.count for one in audit.selections if one.missing and len(one.attributes) == 1)
-    by_attribute = [
+    unknown = [
         f"{count(one.count)} whose {one.attributes[0]} is unknown"
         for one in audit.selections
         if one.missing and len(one.attributes) == 1
     ]
-    notes.append(f"Not included above: {', '.join(by_attribute)}." if unknown else "Nobody's category is unknown.")
+    notes.append(f"Not included above: {', '.join(unknown)}." if unknown else "Nobody's category is unknown.")
     if any(one.small for one in audit.selections):
         notes.append(
             f"*: below {100 * SMALL_SHARE:g} % of the data. Ratios are never taken to such a category, as its rate "

@@ -6,7 +6,7 @@ must fill it in: nothing is invented.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from fairlayer.audit.result import Audit
 from fairlayer.errors import InputError
 from fairlayer.report.plots.changes import changes_table
 from fairlayer.report.plots.findings import findings_table
-from fairlayer.report.plots.groups import are_decided, groups_table, label_of
+from fairlayer.report.plots.groups import are_decided, groups_table
 from fairlayer.report.plots.selection import selection_table
 from fairlayer.report.summary import summarize
 from fairlayer.report.templating import render_markdown, write_text
@@ -51,7 +51,8 @@ def render_card(audit: Audit, facts: Mapping[str, Any] | None = None) -> str:
     unknown = sorted(set(told) - set(FACTS))
     if unknown:
         raise InputError(f"facts has {', '.join(map(repr, unknown))}; a card has room for {', '.join(FACTS)}.")
-    groups, intersections = audit.groups[:MOST_LINES], _largest(audit.intersections)
+    groups, selections = audit.groups[:MOST_LINES], audit.selections[:MOST_LINES]
+    intersections = sorted(audit.intersections, key=lambda report: -report.count)[:MOST_LINES]
     return render_markdown(
         "card.md.jinja",
         audit=audit,
@@ -60,20 +61,9 @@ def render_card(audit: Audit, facts: Mapping[str, Any] | None = None) -> str:
         facts=told,
         who=FACTS,
         findings=findings_table(audit, MOST_LINES),
-        groups=groups_table(
-            _caption("groups", len(groups), len(audit.groups)),
-            [report.name for report in (audit.overall, *groups)],
-            (audit.overall, *groups),
-        ),
-        intersections=groups_table(
-            _caption("intersections", len(intersections), len(audit.intersections)),
-            [label_of(report) for report in intersections],
-            intersections,
-        ),
-        selection=selection_table(
-            _caption("groups", min(len(audit.selections), MOST_LINES), len(audit.selections)),
-            audit.selections[:MOST_LINES],
-        ),
+        groups=groups_table(_caption("groups", groups, audit.groups), (audit.overall, *groups)),
+        intersections=groups_table(_caption("intersections", intersections, audit.intersections), intersections),
+        selection=selection_table(_caption("groups", selections, audit.selections), selections),
         changes=changes_table(audit.changes[: MOST_LINES + 1]),
         epochs=max(map(len, audit.history.values()), default=0),
         confidence=confidence,
@@ -88,9 +78,5 @@ def write_card(audit: Audit, path: str | Path, facts: Mapping[str, Any] | None =
     return write_text(path, render_card(audit, facts))
 
 
-def _largest(reports: Any) -> tuple[Any, ...]:
-    return tuple(sorted(reports, key=lambda report: -report.count)[:MOST_LINES])
-
-
-def _caption(what: str, shown: int, there_are: int) -> str:
-    return f"All {what}." if shown == there_are else f"{count(shown)} of {count(there_are)} {what}."
+def _caption(what: str, shown: Sequence, known: Sequence) -> str:
+    return f"All {what}." if len(shown) == len(known) else f"{count(len(shown))} of {count(len(known))} {what}."

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fairlayer.audit.numerals import number
+from fairlayer.audit.numerals import fixed, number
 
 Places = tuple[tuple[float, float], ...]  # (x, y) in percent
 Legend = Sequence[tuple[str, Sequence["Mark"]]]  # what marks mean; each has a small box of its own
@@ -48,7 +48,7 @@ class Scale:
         if not 1e-4 <= self.step < 1e6:
             return number(tick)
         decimals = max(-math.floor(math.log10(self.step) + 1e-9), 0)
-        return f"{round(tick, decimals) + 0.0:,.{decimals}f}".replace("-", "\N{MINUS SIGN}")
+        return fixed(tick, decimals)
 
 
 def scale(values: Iterable[float], include: Iterable[float] = (), ticks: int = 5, margin: float = 0.0) -> Scale:
@@ -142,9 +142,6 @@ class Curve(Mark):
         return f"{path}L{self.points[-1][0]:g},100L{self.points[0][0]:g},100Z" if self.filled else path
 
 
-PROMISED = ("promised", (Line(0, 50, 100, 50, "dashed"),))  # in a legend, of what `level` draws
-
-
 @dataclass(frozen=True)
 class Row:
     """One line of a chart of rows: a label, a track with marks on the chart's horizontal scale, and the figures."""
@@ -216,13 +213,13 @@ class Section:
     aside: str = ""  # a last sentence
 
 
-def whisker(axis: Scale, ends: tuple[float, float] | None, y: float = 50.0, style: str = "whisker") -> tuple[Mark, ...]:
+def whisker(axis: Scale, ends: tuple[float, float] | None) -> tuple[Mark, ...]:
     """An interval as a horizontal line with caps; nothing where there is none."""
     if ends is None:
         return ()
     low, high = axis(ends[0]), axis(ends[1])
-    caps = (Line(x, y - 11, x, y + 11, style) for x in (low, high))
-    return (Line(low, y, high, y, style), *caps)
+    caps = (Line(x, 39.0, x, 61.0, "whisker") for x in (low, high))
+    return (Line(low, 50.0, high, 50.0, "whisker"), *caps)
 
 
 def upright(axis: Scale, value: float, style: str) -> Line:
@@ -230,22 +227,34 @@ def upright(axis: Scale, value: float, style: str) -> Line:
     return Line(axis(value), 0, axis(value), 100, style)
 
 
-def level(axis: Scale, value: float) -> Line:
-    """A dashed line across the whole width."""
-    return Line(0, axis.down(value), 100, axis.down(value), "dashed")
+def line_panel(
+    title: str,
+    axis: str,
+    paths: Mapping[str, Sequence[tuple[float, float]]],
+    across: Scale,
+    up: Scale,
+    *,
+    promised: Sequence[float] = (),
+    styles: Sequence[str] = STYLES,
+    text: str = "",
+    note: str = "",
+) -> Panel:
+    """A line through the values of each name, or a point where there is only one; dashed lines at what was promised.
 
-
-def lines(
-    paths: Mapping[str, Sequence[tuple[float, float]]], across: Scale, up: Scale, styles: Sequence[str] = STYLES
-) -> tuple[list[Mark], list[tuple[str, Sequence[Mark]]], list[str]]:
-    """A line through the values of each name, or a point where there is only one; its legend; and it in words."""
-    marks: list[Mark] = []
-    drawn = [(name, path, style) for (name, path), style in zip(paths.items(), styles, strict=False) if path]
-    for _, path, style in drawn:
-        places = tuple((across(x), up.down(y)) for x, y in path)
-        marks.append(Curve(places, style) if len(places) > 1 else Point(*places[0], "circle", f"mark {style}"))
-    key: list[tuple[str, Sequence[Mark]]] = [(name, [Curve(((0, 50), (100, 50)), style)]) for name, _, style in drawn]
-    return marks, key, [f"{name}: from {number(path[0][1])} to {number(path[-1][1])}" for name, path, _ in drawn]
+    text: it in words; by default where each line begins and ends.
+    """
+    marks: list[Mark] = [Line(0, up.down(value), 100, up.down(value), "dashed") for value in promised]
+    key: list[tuple[str, Sequence[Mark]]] = []
+    words = []
+    for (name, path), style in zip(paths.items(), styles, strict=False):
+        if path:
+            places = tuple((across(x), up.down(y)) for x, y in path)
+            marks.append(Curve(places, style) if len(places) > 1 else Point(*places[0], "circle", f"mark {style}"))
+            key.append((name, [Curve(((0, 50), (100, 50)), style)]))
+            words.append(f"{name}: from {number(path[0][1])} to {number(path[-1][1])}")
+    if promised:
+        key.append(("promised", [Line(0, 50, 100, 50, "dashed")]))
+    return Panel(title, text or "; ".join(words), marks, across, up, axis, key, note)
 
 
 def steps(edges: Sequence[float], heights: Sequence[float], across: Scale, up: Scale) -> Places:

@@ -34,8 +34,6 @@ SECTIONS = (
     comparison_section,
     history_section,
 )
-
-
 OF_A_CLASS = (distributions_section, changes_section, calibration_section)
 
 

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from importlib.metadata import version
+from typing import Any
 
 from fairlayer.audit.numerals import aligned, count, number, percent, stated
 from fairlayer.audit.result import Verdict
 from fairlayer.plural import plural
-from fairlayer.report.drawing import (
-    PROMISED,
-    STYLES,
-    FigureTable,
-    Line,
-    Panel,
-    Point,
-    Row,
-    RowChart,
-    Section,
-    level,
-    lines,
-    scale,
-)
+from fairlayer.report.drawing import STYLES, FigureTable, Line, Panel, Point, Row, RowChart, Section, line_panel, scale
 from fairlayer.report.names import isolated, shortened
 from fairlayer.report.plots.groups import largest
 from fairlayer.report.summary import Answer
@@ -35,16 +23,6 @@ LIMITS = (
     "It takes the recorded groups, and targets where there are any, as they are: whether they are right is not seen.",
     "It does not say how good the decisions were, nor that this constraint is the right one.",
 )
-
-
-@dataclass(frozen=True)
-class StreamSummary:
-    """What a person who must sign reads first."""
-
-    headline: str
-    questions: tuple[tuple[str, Answer], ...]
-    promises: tuple[str, ...]
-    limits: tuple[str, ...] = LIMITS
 
 
 def render_stream(
@@ -68,23 +46,20 @@ def render_stream(
     )
 
 
-def _summary(certificate: Certificate, verification: Verification) -> StreamSummary:
-    whole = "" if certificate.satisfied else " and half a decision of each group, as decisions are whole"
-    verdict = Verdict.SATISFIED if certificate.kept else Verdict.UNDECIDED
-    verdict = Verdict.VIOLATED if certificate.broken else verdict
-    words = {
-        Verdict.VIOLATED: "The promise is broken",
-        Verdict.UNDECIDED: "Not known yet",
-        Verdict.SATISFIED: "The promise is kept",
-    }[verdict]
+def _summary(certificate: Certificate, verification: Verification) -> dict[str, Any]:
+    """What a person who must sign reads first."""
     decisions = f"{count(certificate.samples)} {plural(certificate.samples, 'decision')}"
-    made = f"all {decisions}" if certificate.samples != 1 else "one decision"
-    together = " together" if certificate.samples != 1 else ""
-    text = {
-        Verdict.VIOLATED: f"Over {made}, some pooled gap exceeds its tolerance.",
-        Verdict.UNDECIDED: f"After {decisions} there is not enough to compare.",
-        Verdict.SATISFIED: f"Over {made}{together}, every pooled gap is within its tolerance{whole}.",
-    }[verdict]
+    made, together = ("one decision", "") if certificate.samples == 1 else (f"all {decisions}", " together")
+    if certificate.broken:
+        verdict, words = Verdict.VIOLATED, "The promise is broken"
+        text = f"Over {made}, some pooled gap exceeds its tolerance."
+    elif certificate.kept:
+        verdict, words = Verdict.SATISFIED, "The promise is kept"
+        whole = "" if certificate.satisfied else " and half a decision of each group, as decisions are whole"
+        text = f"Over {made}{together}, every pooled gap is within its tolerance{whole}."
+    else:
+        verdict, words = Verdict.UNDECIDED, "Not known yet"
+        text = f"After {decisions} there is not enough to compare."
     record = Answer(
         Verdict.SATISFIED if verification else Verdict.VIOLATED,
         "Nothing was changed" if verification else "The record was changed",
@@ -103,7 +78,7 @@ def _summary(certificate: Certificate, verification: Verification) -> StreamSumm
         ("Over all decisions so far", Answer(verdict, words, text)),
         ("In the record they were kept in", record),
     )
-    return StreamSummary(headline, questions, promises)
+    return {"headline": headline, "questions": questions, "promises": promises, "limits": LIMITS}
 
 
 def _facts(
@@ -160,10 +135,9 @@ def _verdict(gap: float | None, satisfied: bool) -> str:
 def _gap_panel(title: str, tolerance: float, points: Sequence[tuple[int, float]]) -> Panel:
     across = scale([n for n, _ in points], include=[0.0])
     up = scale([gap for _, gap in points], include=[0.0, tolerance], ticks=4)
-    marks, key, _ = lines({"largest pooled gap": points}, across, up)
-    text = f"{_course(points)}; promised {stated(tolerance)}"
-    marks, key = [level(up, tolerance), *marks], [*key, PROMISED]
-    return Panel(shortened(title.capitalize(), 60), text, marks, across, up, "decisions so far", key)
+    title, text = shortened(title.capitalize(), 60), f"{_course(points)}; promised {stated(tolerance)}"
+    paths = {"largest pooled gap": points}
+    return line_panel(title, "decisions so far", paths, across, up, promised=[tolerance], text=text)
 
 
 def _course(points: Sequence[tuple[int, float]]) -> str:
@@ -230,10 +204,9 @@ def _paths(groups: Sequence, steps: Sequence[Step]) -> list[Panel]:
         return []
     across = scale([steps[-1].samples], include=[0.0])
     up = scale(means, margin=0.06, ticks=4)
-    marks, key, words = lines(paths, across, up)
-    key = [(shortened(isolated(name), 40), shown) for name, shown in key]
     title = f"{groups[0].measure.capitalize()}s over time"
-    return [Panel(title, "; ".join(words), marks, across, up, "decisions so far", key, omitted)]
+    panel = line_panel(title, "decisions so far", paths, across, up, note=omitted)
+    return [replace(panel, key=[(shortened(isolated(name), 40), marks) for name, marks in panel.key])]
 
 
 def _changes_section(certificate: Certificate, steps: Sequence[Step]) -> Section | None:
@@ -244,9 +217,8 @@ def _changes_section(certificate: Certificate, steps: Sequence[Step]) -> Section
     points = [(step.samples, step.change / step.decisions) for step in decided]
     across = scale([n for n, _ in points], include=[0.0])
     up = scale([change for _, change in points], include=[0.0], ticks=4)
-    marks, _, _ = lines({"change": points}, across, up, ["two"])
-    title, note = "Mean absolute change", "of the decisions at that time"
-    panel = Panel(title, _course(points), marks, across, up, "decisions so far", note=note)
+    title, text, note = "Mean absolute change", _course(points), "of the decisions at that time"
+    panel = line_panel(title, "decisions so far", {title: points}, across, up, styles=["two"], text=text, note=note)
     table = FigureTable(
         "Changes in all.",
         {
@@ -260,4 +232,4 @@ def _changes_section(certificate: Certificate, steps: Sequence[Step]) -> Section
         },
     )
     lead = f"Decision less raw output: what it cost to keep the promise. {certificate.cost}"
-    return Section("changes", "Changes", lead, panels=[panel], tables=(table,))
+    return Section("changes", "Changes", lead, panels=[replace(panel, key=())], tables=(table,))

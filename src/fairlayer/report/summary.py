@@ -64,29 +64,28 @@ def summarize(audit: Audit) -> Summary:
 
 def promises(audit: Audit) -> tuple[str, ...]:
     """One sentence for each constraint and tolerance, naming where it applies."""
-    places_of: dict[tuple[str, str], list[str]] = {}
+    places_of: dict[tuple[str, str], set[str]] = {}
     for finding in audit.findings:
-        places = places_of.setdefault((finding.constraint, _promise(finding)), [])
         place = finding.where.removeprefix(finding.constraint).removeprefix(",").strip()
-        if place not in places:
-            places.append(place)
-    sentences = []
-    for (name, promise), places in places_of.items():
-        sentences.append(f"{_capital(name)}: {promise} ({_listed(sorted(places))}).")
+        places_of.setdefault((finding.constraint, _promise(finding)), set()).add(place)
+    sentences = [
+        f"{name[:1].upper()}{name[1:]}: {promise} ({_listed(sorted(places))})."
+        for (name, promise), places in places_of.items()
+    ]
     return (*sentences, *(f"{name}: promised, but there are no two groups to compare." for name in audit.empty))
 
 
 def _promise(finding: Finding) -> str:
     """What the constraint of a finding asks for."""
-    tolerance, means = stated(finding.tolerance), MEANS[finding.quantity]
+    among, means, tolerance = AMONG[finding.within], MEANS[finding.quantity], stated(finding.tolerance)
     if finding.comparison == "ratio":
         least = stated(1.0 - finding.tolerance)
-        return f"{AMONG[finding.within]}the {means} of every group are at least {least} times those of any other"
+        return f"{among}the {means} of every group are at least {least} times those of any other"
     if len(finding.groups) > 1:
-        return f"{AMONG[finding.within]}the {means} of any two groups differ by at most {tolerance}"
+        return f"{among}the {means} of any two groups differ by at most {tolerance}"
     if finding.quantity == "residual":
-        return f"{AMONG[finding.within]}no group is over- or underestimated by more than {tolerance} on average"
-    return f"{AMONG[finding.within]}the {means} of every group are at most {tolerance} from 0"
+        return f"{among}no group is over- or underestimated by more than {tolerance} on average"
+    return f"{among}the {means} of every group are at most {tolerance} from 0"
 
 
 def _headline(here: Answer, population: Answer, audit: Audit) -> str:
@@ -109,13 +108,11 @@ def _here(audit: Audit) -> Answer:
     findings, worst = audit.findings, audit.worst
     if worst is None:
         return Answer(Verdict.UNDECIDED, "Nothing to compare", "Fewer than two groups have samples.")
-    broken = [finding for finding in findings if not finding.holds]
+    broken, compared = sum(not finding.holds for finding in findings), _comparisons(len(findings))
     if broken:
-        text = (
-            f"{count(len(broken))} of {_comparisons(len(findings))} beyond the tolerance. The worst is {_place(worst)}."
-        )
+        text = f"{count(broken)} of {compared} beyond the tolerance. The worst is {_place(worst)}."
         return Answer(Verdict.VIOLATED, "Broken", text)
-    text = f"{_comparisons(len(findings))} within tolerance. The closest to it is {_place(worst)}."
+    text = f"{compared} within tolerance. The closest to it is {_place(worst)}."
     if audit.empty:
         return Answer(Verdict.UNDECIDED, "Kept where comparable", text)
     return Answer(Verdict.SATISFIED, "Kept", text)
@@ -197,7 +194,3 @@ def _comparisons(n: int) -> str:
 def _listed(names: Sequence[str], most: int = 4) -> str:
     shown = ", ".join(isolated(shortened(name, 80)) for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {count(len(names) - most)} more"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from fairlayer.errors import InputError
 from fairlayer.extras import needs
 
 _SPECIAL = re.compile(r"([\\`*_\[\]|~$#])")
-_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def render_html(template: str, **values: Any) -> str:
@@ -32,9 +32,8 @@ def render_markdown(template: str, **values: Any) -> str:
 def escape_markdown(text: str) -> str:
     """Text that Markdown shows as it is: in a line, a list or a table, with no markup, link, mathematics or HTML."""
     line = " ".join(text.split())
-    entities = "".join(_ENTITIES.get(character, character) for character in line)
     # The last two: no links from bare addresses.
-    return _SPECIAL.sub(r"\\\1", entities).replace("://", "\\://").replace("www.", "www\\.")
+    return _SPECIAL.sub(r"\\\1", html.escape(line, quote=False)).replace("://", "\\://").replace("www.", "www\\.")
 
 
 def write_text(path: str | Path, text: str) -> Path:

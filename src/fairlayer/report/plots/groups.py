@@ -22,8 +22,6 @@ TITLES = {
     "false_positive_rate": "false positive rate",
     "precision": "precision",
 }
-
-
 RATES = {  # how each is drawn
     "decision_rate": ("circle", "one"),
     "true_positive_rate": ("triangle", "three"),
@@ -57,7 +55,7 @@ def rates_section(audit: Audit) -> Section | None:
         "Decisions and errors by group" if are_decided(audit) else "Means and errors by group",
         lead,
         charts=charts,
-        folded=(groups_table("Every group.", [report.name for report in listed], listed),),
+        folded=(groups_table("Every group.", listed),),
     )
 
 
@@ -106,7 +104,7 @@ def _rates(title: str, reports: Sequence[GroupReport], lead: str) -> RowChart:
             marks.append(Point(axis(rate.value), y, shape, f"mark {style}", text))
             words.append(text)
         note = f"n = {count(report.count)}"
-        rows.append(Row(label_of(report), marks, "; ".join(words), _share(report.decision_rate), note))
+        rows.append(Row(label_of(report), marks, "; ".join(words), share_of(report.decision_rate), note))
     key = [
         (TITLES[field], [Line(0, 50, 100, 50, f"whisker {style}"), Point(50, 50, shape, f"mark {style}")])
         for field, (shape, style) in drawn.items()
@@ -132,14 +130,14 @@ def intersections_section(audit: Audit) -> Section | None:
         "Parity for each attribute on its own does not guarantee it for people who belong to several groups at once. "
         "Wide intervals mean small groups: they say little either way.",
         charts=(chart,),
-        tables=(groups_table(caption, [label_of(report) for report in listed], listed),),
+        tables=(groups_table(caption, listed),),
     )
 
 
-def groups_table(caption: str, names: Sequence[str], reports: Sequence[GroupReport]) -> FigureTable:
-    """What is known of groups; columns that none of them has are left out."""
+def groups_table(caption: str, reports: Sequence[GroupReport]) -> FigureTable:
+    """What is known of groups; columns that none of them has are left out. Intersections go by their labels alone."""
     columns: dict[str, Sequence[str]] = {
-        "group": names,
+        "group": [label_of(report) if len(report.attributes) > 1 else report.name for report in reports],
         "samples": [count(report.count) for report in reports],
         "share": [percent(report.share) for report in reports],
         "mean": aligned([report.mean for report in reports]),
@@ -149,7 +147,7 @@ def groups_table(caption: str, names: Sequence[str], reports: Sequence[GroupRepo
     for field, title in TITLES.items():
         values = [getattr(report, field) for report in reports]
         if any(isinstance(value, Rate) for value in values):
-            columns[title] = [_share(rate) for rate in values]
+            columns[title] = [share_of(rate) for rate in values]
         elif any(value is not None for value in values):
             columns[title] = aligned(values, sign=field == "bias")
     return FigureTable(caption, columns)
@@ -173,5 +171,6 @@ def largest(items: Sequence, sizes: Sequence[float] | None = None, most: int = M
     return [items[i] for i in sorted(chosen)], omitted
 
 
-def _share(rate: Rate | None) -> str:
+def share_of(rate: Rate | None) -> str:
+    """A rate as a percentage."""
     return percent(None if rate is None else rate.value)

@@ -9,20 +9,7 @@ from typing import Any
 
 from fairlayer.audit.numerals import ABSENT, aligned, count, number
 from fairlayer.audit.result import Audit
-from fairlayer.report.drawing import (
-    PROMISED,
-    STYLES,
-    FigureTable,
-    Line,
-    Mark,
-    Panel,
-    Point,
-    Section,
-    level,
-    lines,
-    scale,
-    upright,
-)
+from fairlayer.report.drawing import STYLES, FigureTable, Line, Mark, Panel, Point, Section, line_panel, scale, upright
 from fairlayer.report.names import isolated, shortened
 
 SHAPES = ("circle", "diamond", "square", "triangle", "down", "plus")
@@ -105,7 +92,7 @@ def history_section(audit: Audit) -> Section | None:
         quantity, part = (rest, PARTS[prefix]) if prefix in PARTS and rest else (name, "")
         if quantity not in UNTOLD and sum(map(_is_number, column)) > 1:
             quantities.setdefault(quantity, {})[part] = column
-    if _same(quantities.get("loss"), quantities.get("objective")):
+    if "loss" in quantities and quantities["loss"] == quantities.get("objective"):
         del quantities["objective"]  # the method adds no penalty: one panel is enough
     if not quantities:
         return None
@@ -113,14 +100,6 @@ def history_section(audit: Audit) -> Section | None:
     panels = [_panel(name, parts, promised if name == "gap" else ()) for name, parts in quantities.items()]
     lead = "One value per epoch. Gaps on training data say little about new data; those at the top of this page do."
     return Section("history", "How it was trained", lead, panels=panels)
-
-
-def _same(one: Mapping[str, Sequence[float]] | None, other: Mapping[str, Sequence[float]] | None) -> bool:
-    return (
-        one is not None
-        and other is not None
-        and {k: tuple(v) for k, v in one.items()} == {k: tuple(v) for k, v in other.items()}
-    )
 
 
 def _panel(quantity: str, parts: Mapping[str, Sequence[float]], promised: Sequence[float]) -> Panel:
@@ -132,8 +111,4 @@ def _panel(quantity: str, parts: Mapping[str, Sequence[float]], promised: Sequen
         part or quantity: [(epoch, v) for epoch, v in enumerate(column, start=1) if _is_number(v)]
         for part, column in parts.items()
     }
-    marks, key, words = lines(paths, across, up)
-    marks = [*(level(up, tolerance) for tolerance in promised), *marks]
-    if promised:
-        key.append(PROMISED)
-    return Panel(quantity.replace("_", " ").capitalize(), "; ".join(words), marks, across, up, "epoch", key)
+    return line_panel(quantity.replace("_", " ").capitalize(), "epoch", paths, across, up, promised=promised)

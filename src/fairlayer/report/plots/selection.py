@@ -8,9 +8,7 @@ from fairlayer.audit.numerals import aligned, aligned_intervals, confidence, cou
 from fairlayer.audit.result import Audit, Selection
 from fairlayer.audit.selection import FOUR_FIFTHS, SMALL_SHARE
 from fairlayer.report.drawing import FigureTable, Mark, Point, Row, RowChart, Section, scale, upright, whisker
-from fairlayer.report.plots.groups import are_decided, largest
-
-MOST_LINES = 500
+from fairlayer.report.plots.groups import MOST_LINES, are_decided, largest, share_of
 
 
 def selection_section(audit: Audit) -> Section | None:
@@ -54,14 +52,10 @@ def _chart(place: str, ones: Sequence[Selection]) -> RowChart | None:
         marks: list[Mark] = [upright(axis, FOUR_FIFTHS, "tolerance-edge"), *whisker(axis, one.ratio_interval)]
         shape = "diamond" if (one.impact_ratio or 0.0) < FOUR_FIFTHS else "circle"
         marks.append(Point(axis(one.impact_ratio or 0.0), 50, shape, "mark"))
-        words = f"impact ratio {ratio}, interval {interval(one.ratio_interval)}; selected {_rate(one)}"
+        words = f"impact ratio {ratio}, interval {interval(one.ratio_interval)}; selected {share_of(one.rate)}"
         note = f"n = {count(one.count)}{', a small group' if one.small else ''}"
         rows.append(Row(" & ".join(one.labels), marks, words, ratio, note))
     return RowChart(f"{place}: impact ratio", rows, axis, "impact ratio", "impact ratio", lead=lead)
-
-
-def _rate(one: Selection) -> str:
-    return percent(None if one.rate is None else one.rate.value)
 
 
 def selection_table(caption: str, ones: Sequence[Selection]) -> FigureTable:
@@ -70,7 +64,7 @@ def selection_table(caption: str, ones: Sequence[Selection]) -> FigureTable:
         "group": [one.name + (" (small)" if one.small else "") for one in ones],
         "samples": [count(one.count) for one in ones],
         "selected": [count(one.selected) for one in ones],
-        "rate": [_rate(one) for one in ones],
+        "rate": [share_of(one.rate) for one in ones],
         "impact ratio": aligned([one.impact_ratio for one in ones]),
         "interval of the ratio": aligned_intervals([one.ratio_interval for one in ones]),
         "Fisher's p": [number(one.p_value, 2) for one in ones],
