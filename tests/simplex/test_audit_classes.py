@@ -99,3 +99,16 @@ def test_other_constraints_and_one_column():
         audit(RAW, {"sex": SEX}, [RatioParity(0.8)])
     with pytest.raises(InputError, match="leave it out"):
         audit(RAW[:, 0], {"sex": SEX}, [MeanParity(0.05)], classes=["low"])
+
+
+@pytest.mark.parametrize("names", [NAMES, None])
+def test_odds_within_true_classes_can_be_told(names, tmp_path):
+    """Names of classes that are numbers are no numbers to compare probabilities with."""
+    targets = TRUE if names is None else LABELS
+    result = audit(RAW, {"sex": SEX}, [EqualizedOdds(0.1)], targets=targets, classes=names)
+    assert len(result.findings) == 9
+    assert "everybody" in result.table()
+    assert "RMSE" not in result.table()
+    assert all(report.audit.overall.bias is None for report in result.classes)
+    assert result.to_html(tmp_path / "page.html").exists()
+    assert result.to_card(tmp_path / "card.md").exists()

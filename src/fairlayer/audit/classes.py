@@ -7,13 +7,13 @@ findings of the whole; who is selected, for a class, is who is predicted to be o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from fairlayer.arrays import as_numpy
-from fairlayer.audit.result import Audit, ClassReport
+from fairlayer.audit.result import Audit, ClassReport, GroupReport
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.errors import InputError
 
@@ -49,12 +49,15 @@ def audit_classes(
     predicted = predictions.argmax(axis=1)
     reports, selections = [], []
     for j, name in enumerate(names):
-        # A constraint that looks at targets means the true class, not whether it is this one.
-        known = labels if labels is None or rules.needs_targets else (labels == j).astype(np.float64)
+        # A constraint that looks at targets means the true class, by its name, not whether it is this one.
+        known = None
+        if labels is not None:
+            known = np.array(names)[labels] if rules.needs_targets else (labels == j).astype(np.float64)
         own = None if before is None else before[:, j]
-        reports.append(ClassReport(name, run(predictions[:, j], groups, rules, known, raw=own, **options)))
+        report = run(predictions[:, j], groups, rules, known, raw=own, **options)
+        reports.append(ClassReport(name, _without_errors(report) if rules.needs_targets else report))
         options = {**options, "history": None, "comparison": ()}  # of the model, so told once
-        chosen = run((predicted == j).astype(np.float64), groups, rules, labels, **{**options, "threshold": 0.5})
+        chosen = run((predicted == j).astype(np.float64), groups, rules, known, **{**options, "threshold": 0.5})
         selections += [
             replace(one, attributes=(*one.attributes, "predicted class"), labels=(*one.labels, name))
             for one in chosen.selections
@@ -84,6 +87,17 @@ def audit_classes(
         notes=(*accuracy, *first.notes),
         selections=tuple(sorted(selections, key=lambda one: 1.0 if one.impact_ratio is None else one.impact_ratio)),
         classes=tuple(reports),
+    )
+
+
+def _without_errors(report: Audit) -> Audit:
+    """Without what compares the probabilities of a class with true classes, which names that are numbers let it do."""
+    nothing: dict[str, Any] = {one.name: None for one in fields(GroupReport) if one.default is None}
+    overall, *groups = (replace(group, **nothing) for group in (report.overall, *report.groups))
+    between = tuple(replace(group, **nothing) for group in report.intersections)
+    settings = replace(report.settings, targets="classes")
+    return replace(
+        report, overall=overall, groups=tuple(groups), intersections=between, calibration=(), settings=settings
     )
 
 

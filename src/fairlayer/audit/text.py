@@ -78,7 +78,7 @@ def table(result: Audit, rows: int) -> str:
         header = ["gap between", "samples", "means", "gap", "tolerance", "interval", "in these data", "population"]
         parts.append(_columns(header, shown) + _more(len(result.findings), rows, "gaps"))
     groups = [result.overall, *result.groups]
-    decisions = ["decisions"] if result.settings.threshold is not None else []
+    decisions = ["decisions"] if result.overall.decision_rate is not None else []
     header = ["group", "samples", "share", "mean", *decisions, *_target_header(result)]
     parts.append(_columns(header, [_group(group) for group in groups[:rows]]) + _more(len(groups), rows, "groups"))
     if result.least_selected is not None:

@@ -315,9 +315,13 @@ class FrozenClasses(Frozen):
 def _named(groups: Any, names: list[Name]) -> dict[Name, Any]:
     """Columns of labels by name, in any form that `read_groups` takes, but with the labels as they are."""
     columns = group_columns(groups)
-    if not isinstance(groups, Mapping) and not is_frame(groups):  # these have no names of their own
-        columns = dict(zip(names, columns.values(), strict=False))
     absent = [name for name in names if name not in columns]
+    if absent and not isinstance(groups, Mapping) and not is_frame(groups):  # these have no names of their own
+        if len(columns) != len(names):
+            raise InputError(
+                f"groups has {len(columns)} columns without names, and the attributes are {names}: pass columns by name."
+            )
+        return dict(zip(names, columns.values(), strict=True))
     if absent:
         raise InputError(f"groups has no {absent}: pass every attribute of the calibration sample, {names}.")
     return columns
