@@ -16,7 +16,7 @@ from fairlayer.binding.rows import Rows
 from fairlayer.compiled import compiled, same_bits
 from fairlayer.solve.certify import is_tight
 from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, new_solve, next_request
-from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, PATIENCE, SHIFT, SQUARE, TRIAL, D, S, statistics_in
+from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, PATIENCE, SHIFT, TRIAL, D, S, statistics_in
 from fairlayer.solve.smooth import (
     KL,
     SQUARED,
@@ -24,7 +24,6 @@ from fairlayer.solve.smooth import (
     extent,
     smooth_pull_back,
     smooth_sums,
-    smooth_sums_at,
     smooth_write,
 )
 
@@ -190,25 +189,11 @@ def _rounded_stretch(z, start, stop, shift, low, high):
     return total, absolute, float(inside)
 
 
-@compiled(reorder=True, small=True, borrows=True)
-def _measured_stretch(z, start, stop, low, high):
-    """Without a shift: sums of outputs, slopes, absolute values and squares."""
-    total, absolute, square, inside, some = 0.0, 0.0, 0.0, 0, z[start:stop]
-    for i in range(some.size):
-        raw = float(some[i])
-        y = min(max(raw, low), high)
-        total += y
-        absolute += abs(y)
-        square += y * y
-        inside += 1 if y == raw else 0
-    return total, absolute, square, float(inside)
-
-
 @compiled(inner=True, later="None")
-def _measure_scattered(samples, S, D, absolute, square):
+def _measure_scattered(samples, S, D, absolute):
     """The same as `measure`, by weight, of samples in any order with bounds of their own."""
     for c in range(S.size):
-        S[c] = D[c] = absolute[c] = square[c] = 0.0
+        S[c] = D[c] = absolute[c] = 0.0
     for i in range(samples.z.size):
         c, w = samples.cell[i], _weight(samples.weight, i)
         raw = float(samples.z[i])
@@ -216,23 +201,22 @@ def _measure_scattered(samples, S, D, absolute, square):
         S[c] += w * y
         D[c] += w if y == raw else 0.0
         absolute[c] += w * abs(y)
-        square[c] += w * w * y * y
 
 
 @compiled(small=True, borrows=True)
-def measure(kind, samples, S, D, absolute, square):
-    """Cell sums of the outputs as they are, of slopes, absolute values and squares."""
+def measure(kind, samples, S, D, absolute):
+    """Cell sums of the outputs as they are, of slopes and absolute values."""
     if kind != SQUARED:  # whose outputs are positive
         absolute[:] = 0.0
-        smooth_sums(kind, samples, absolute, S, D, square)
+        smooth_sums(kind, samples, absolute, S, D)
         for c in range(S.size):
             absolute[c] = S[c]
     elif samples.ordered.size > 0:
-        start, low, high = samples.start, float(samples.lo[0]), float(samples.hi[0])
+        start, low, high = samples.start, samples.lo[0], samples.hi[0]
         for c in range(S.size):
-            S[c], absolute[c], square[c], D[c] = _measured_stretch(samples.ordered, start[c], start[c + 1], low, high)
+            S[c], absolute[c], D[c] = _rounded_stretch(samples.ordered, start[c], start[c + 1], 0.0, low, high)
     else:
-        _measure_scattered(samples, S, D, absolute, square)
+        _measure_scattered(samples, S, D, absolute)
 
 
 @compiled(inner=True, later="None")
@@ -252,7 +236,7 @@ def _take_scattered(samples, shift, S, D):
 def take_sums(kind, samples, shift, S, D):
     """Cell sums of outputs and slopes at the given shifts; nothing is written per sample."""
     if kind != SQUARED:
-        smooth_sums_at(kind, samples, shift, S, D)
+        smooth_sums(kind, samples, shift, S, D)
     elif samples.ordered.size > 0:
         start, low, high = samples.start, float(samples.lo[0]), float(samples.hi[0])
         for c in range(S.size):
@@ -361,7 +345,7 @@ def solve_into(kind, z, cell, weight, count, cell_weight, lo, hi, rows, start, u
         if request == SUMS:
             take_sums(kind, samples, of_cell[SHIFT], of_cell[S], of_cell[D])
         elif request == MEASURE:
-            measure(kind, samples, of_cell[S], of_cell[D], of_cell[ABSOLUTE], of_cell[SQUARE])
+            measure(kind, samples, of_cell[S], of_cell[D], of_cell[ABSOLUTE])
         elif request == EXACT:
             _add_exactly(out, cell, weight, of_cell[S], of_cell[ERROR])
         else:

@@ -60,8 +60,8 @@ NU, TRIAL, DIRECTION, TOLERANCE = range(4)
 # Places in Search.cell: the shifts at which sums are wanted, slopes at the two ends of the bracket; total weight, and
 # the least and the most that the sum can be within the bounds; the sums of outputs and slopes as they were taken.
 SHIFT, SLOPES_LEFT, SLOPES_RIGHT, WEIGHT, LEAST, MOST, S, D = range(8)
-# The driver's: samples, sums of absolute values and squares before any shift, the error of sums.
-COUNT, ABSOLUTE, SQUARE, ERROR = range(8, 12)
+# The driver's: samples, sums of absolute values before any shift, the error of sums.
+COUNT, ABSOLUTE, ERROR = range(8, 11)
 
 
 class Search(NamedTuple):
@@ -72,7 +72,7 @@ class Search(NamedTuple):
     """
 
     statistic: np.ndarray  # (5, K); the last is the driver's
-    cell: np.ndarray  # (12, G)
+    cell: np.ndarray  # (11, G)
     number: np.ndarray  # (NUMBERS,)
     memory: np.ndarray  # (needed_memory,)
 

@@ -32,7 +32,6 @@ from fairlayer.solve.discrepancy import Discrepancy, Logits, check_domain, domai
 from fairlayer.solve.extremes import common_extreme
 from fairlayer.solve.part import Part, Settings
 from fairlayer.solve.shares import LoopShare, Share, Sizes, TensorShare, sizes_of
-from fairlayer.solve.tensors import has_float64
 from fairlayer.solve.windows import WIDTH, bottom_below
 
 # Places in the header of a rank.
@@ -243,8 +242,7 @@ def make_share(
     weights = _NONE if weights is None else weights
     if compiled:
         return LoopShare(z, as_numpy(cell).astype(np.int32, copy=False), weights, box, discrepancy)
-    device = z.device if has_float64(z.device) else torch.device("cpu")
-    return TensorShare(z, cell, weights, box, discrepancy, device)
+    return TensorShare(z, cell, weights, box, discrepancy)
 
 
 class _Layout:

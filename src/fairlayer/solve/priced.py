@@ -18,18 +18,7 @@ from fairlayer.solve.active_set import forward
 from fairlayer.solve.driver import DONE, FINISHED, MEASURE, OUTCOME, SUMS, next_request
 from fairlayer.solve.families import active_rows, largest_excess, pair_gram, worst_row
 from fairlayer.solve.loops import BLOCK, gather, measure, start_solve, take_sums, write
-from fairlayer.solve.newton import (
-    ABSOLUTE,
-    PATIENCE,
-    SHIFT,
-    SQUARE,
-    TRIAL,
-    D,
-    S,
-    factor_rows,
-    gram,
-    statistics,
-)
+from fairlayer.solve.newton import ABSOLUTE, PATIENCE, SHIFT, TRIAL, D, S, factor_rows, gram, statistics
 from fairlayer.solve.smooth import SQUARED
 
 _MOST_SOLVES = 120
@@ -92,7 +81,7 @@ def _project(samples, rows, count, weight, start):
         if request == SUMS:
             take_sums(SQUARED, samples, of_cell[SHIFT], of_cell[S], of_cell[D])
         else:
-            measure(SQUARED, samples, of_cell[S], of_cell[D], of_cell[ABSOLUTE], of_cell[SQUARE])
+            measure(SQUARED, samples, of_cell[S], of_cell[D], of_cell[ABSOLUTE])
         request = next_request(solve)
     found = request != FINISHED and solve.search.number[OUTCOME] == DONE
     return found, solve.search.statistic[TRIAL], of_cell[SHIFT], of_cell[D]

@@ -16,8 +16,9 @@ from torch import Tensor
 from fairlayer.binding.bounds import Box
 from fairlayer.binding.exact_sums import carry
 from fairlayer.compiled import compiled
-from fairlayer.solve.discrepancy import Discrepancy, GeneralizedKL, Squared, compiled_kind, inner_limits
-from fairlayer.solve.smooth import FURTHEST, ODDS, factors, inside, respond
+from fairlayer.solve.discrepancy import Discrepancy, GeneralizedKL, Squared, compiled_kind
+from fairlayer.solve.smooth import FURTHEST, ODDS, SQUARED, factors, inside, respond
+from fairlayer.solve.tensors import TensorSamples
 from fairlayer.solve.windows import BLOCK, WIDTH, add_tensor, add_value, empty_bank, put, splitters
 
 Bottoms = tuple[int, int]  # of the windows of outputs, and of those of slopes
@@ -26,7 +27,6 @@ Sizes = tuple[float, float]  # what an output and a slope, each times a weight, 
 # Places of windows: of the outputs as they are written, their slopes and absolute values; and of the outputs and slopes
 # before they are rounded, where they are.
 WRITTEN, SLOPES, ABSOLUTE, OUTPUTS, OUTPUT_SLOPES = range(5)
-_SQUARED = 0  # beside the kinds of smooth.py: here one loop takes them all, as adding to windows takes most of the time
 
 
 class Share(Protocol):
@@ -68,7 +68,7 @@ class LoopShare:
         given = z.numpy()
         self.single = given.itemsize == 4  # what outputs are rounded to
         self.dtype = given.dtype
-        self.kind = compiled_kind(discrepancy) or _SQUARED
+        self.kind = compiled_kind(discrepancy)
         self.samples = _odds(given) if self.kind == ODDS else given, cell, weights, box.lo, box.hi
 
     def sums(self, shift: np.ndarray, sizes: Sizes, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
@@ -101,38 +101,17 @@ class LoopShare:
         return torch.from_numpy(out)
 
 
-class TensorShare:
+class TensorShare(TensorSamples):
     """In tensor operations."""
-
-    def __init__(
-        self, z: Tensor, cell: Tensor, weights: np.ndarray, box: Box, discrepancy: Discrepancy, device: torch.device
-    ):
-        """device: where sums are taken."""
-        self.z, self.discrepancy, self.device = z, discrepancy, device
-        self.exact, self.cell = z.to(device).double(), torch.as_tensor(cell, device=device).long()
-        self.weights = torch.from_numpy(weights).to(device) if len(weights) else None
-        self.lo, self.hi = box.tensors(device)
-
-    def _shift_of(self, shift: np.ndarray) -> Tensor:
-        return torch.from_numpy(shift).to(self.device)[self.cell]
-
-    def _written(self, y: Tensor) -> Tensor:
-        dtype = self.z.dtype
-        inside = torch.clamp(y.to(dtype), *inner_limits(self.discrepancy, dtype))
-        return torch.clamp(inside, self.lo.to(dtype), self.hi.to(dtype))
-
-    def _weighted(self, values: Tensor) -> Tensor:
-        return values if self.weights is None else values * self.weights
 
     def sums(self, shift: np.ndarray, sizes: Sizes, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
         """As in `Share`."""
-        s, (bottom, slope_bottom) = self._shift_of(shift), bottoms
-        y = self.discrepancy.response(self.exact, s, self.lo, self.hi)
-        slope = self._weighted(self.discrepancy.slope(self.exact, s, self.lo, self.hi))
-        written = self._weighted(self._written(y).double())
+        at, (bottom, slope_bottom) = self.at(shift), bottoms
+        y, slope = self.discrepancy.response(*at), self.weighted(self.discrepancy.slope(*at))
+        written = self.weighted(self.written(y).double())
         listed = [(written, bottom), (slope, slope_bottom), (written.abs(), bottom)]
         if both:
-            listed += [(self._weighted(y), bottom), (slope, slope_bottom)]
+            listed += [(self.weighted(y), bottom), (slope, slope_bottom)]
         limbs = [add_tensor(values, self.cell, len(shift), lowest) for values, lowest in listed]
         found = torch.stack(limbs).cpu().numpy()
         carry(found.reshape(-1, WIDTH))
@@ -140,13 +119,11 @@ class TensorShare:
 
     def write(self, shift: np.ndarray) -> Tensor:
         """As in `Share`."""
-        y = self.discrepancy.response(self.exact, self._shift_of(shift), self.lo, self.hi)
-        return self._written(y).to(self.z.device)
+        return self.written(self.discrepancy.response(*self.at(shift))).to(self.z.device)
 
     def slope_sums(self, gradient: Tensor, shift: np.ndarray, bottom: int) -> tuple[np.ndarray, float]:
         """As in `Share`."""
-        slope = self.discrepancy.slope(self.exact, self._shift_of(shift), self.lo, self.hi)
-        values = slope * gradient.to(self.device).double()
+        values = self.discrepancy.slope(*self.at(shift)) * gradient.to(self.device).double()
         limbs = add_tensor(values, self.cell, len(shift), bottom).cpu().numpy()
         carry(limbs)
         return limbs, float(values.abs().max()) if len(values) else 0.0
@@ -169,13 +146,16 @@ def _odds(logits):
 @compiled(inline=True)
 def _moved_by(kind, shift):
     """What the shift of each cell is to its samples."""
-    return shift if kind == _SQUARED else factors(kind, shift)
+    return shift if kind == SQUARED else factors(kind, shift)
 
 
 @compiled(inline=True)
 def _answer(kind, single, z, moved):
-    """(output before its bounds, the same rounded as it will be written, slope, sensitivity) of one sample."""
-    if kind == _SQUARED:
+    """(output before its bounds, the same rounded as it will be written, slope, sensitivity) of one sample.
+
+    One loop takes samples of all kinds, as adding to windows takes most of the time.
+    """
+    if kind == SQUARED:
         exact, slope, sensitivity = z - moved, 1.0, 1.0
         raw = float(np.float32(exact)) if single else exact
     else:
@@ -186,7 +166,7 @@ def _answer(kind, single, z, moved):
 
 @compiled
 def _add_sums(kind, single, z, cell, weight, lo, hi, shift, bottoms, splits, absolute, limbs):
-    both, weighted, counted = limbs.shape[0] > OUTPUTS, weight.size > 0, weight.size == 0 and kind == _SQUARED
+    both, weighted, counted = limbs.shape[0] > OUTPUTS, weight.size > 0, weight.size == 0 and kind == SQUARED
     free = np.zeros((2, shift.size), dtype=np.int64)  # samples that no bound holds, where the slope of each is 1
     bottom, slope_bottom = bottoms
     of_output, of_slope = splits

@@ -83,18 +83,17 @@ def _kernels(kind: int) -> tuple[Any, Any, Any, Any]:
 
     @compiled(reorder=True, small=True)
     def stretch(z, start, stop, factor, low, high):
-        """Sums of outputs, slopes and squares over samples with the same shift and bounds, and no weights."""
-        total, slopes, square = 0.0, 0.0, 0.0
+        """Sums of outputs and slopes over samples with the same shift and bounds, and no weights."""
+        total, slopes = 0.0, 0.0
         for i in range(start, stop):
             raw, slope, _ = respond(kind, float(z[i]), factor)
             y = min(max(raw, low), high)
             total += y
-            square += y * y
             slopes += slope if y == raw else 0.0
-        return total, slopes, square
+        return total, slopes
 
     @compiled(small=True)
-    def scattered(z, cell, weight, lo, hi, factor, S, D, square):
+    def scattered(z, cell, weight, lo, hi, factor, S, D):
         """The same, by weight, of samples in any order with bounds of their own."""
         for i in range(z.size):
             c = cell[i]
@@ -103,7 +102,6 @@ def _kernels(kind: int) -> tuple[Any, Any, Any, Any]:
             raw, slope, _ = respond(kind, float(z[i]), factor[c])
             y = min(max(raw, float(low)), float(high))
             S[c] += w * y
-            square[c] += w * w * y * y
             D[c] += w * slope if y == raw else 0.0
 
     @compiled(small=True)
@@ -144,35 +142,29 @@ _kl_stretch, _kl_scattered, _kl_written, _kl_derivatives = _kernels(KL)
 
 
 @compiled(inner=True, later="None")
-def smooth_sums(kind, samples, shift, S, D, square):
-    """Cell sums of outputs, slopes and squares of outputs at the shifts."""
+def smooth_sums(kind, samples, shift, S, D):
+    """Cell sums of outputs and slopes at the shifts."""
     z, start = samples.ordered, samples.start
     factor = factors(kind, shift)
     if z.size > 0:
         low, high = float(samples.lo[0]), float(samples.hi[0])
         for c in range(S.size):
             if kind == ENTROPY:
-                S[c], D[c], square[c] = _entropy_stretch(z, start[c], start[c + 1], factor[c], low, high)
+                S[c], D[c] = _entropy_stretch(z, start[c], start[c + 1], factor[c], low, high)
             elif kind == ODDS:
-                S[c], D[c], square[c] = _odds_stretch(z, start[c], start[c + 1], factor[c], low, high)
+                S[c], D[c] = _odds_stretch(z, start[c], start[c + 1], factor[c], low, high)
             else:
-                S[c], D[c], square[c] = _kl_stretch(z, start[c], start[c + 1], factor[c], low, high)
+                S[c], D[c] = _kl_stretch(z, start[c], start[c + 1], factor[c], low, high)
         return
     for c in range(S.size):
-        S[c] = D[c] = square[c] = 0.0
+        S[c] = D[c] = 0.0
     z, cell, weight, lo, hi = samples.z, samples.cell, samples.weight, samples.lo, samples.hi
     if kind == ENTROPY:
-        _entropy_scattered(z, cell, weight, lo, hi, factor, S, D, square)
+        _entropy_scattered(z, cell, weight, lo, hi, factor, S, D)
     elif kind == ODDS:
-        _odds_scattered(z, cell, weight, lo, hi, factor, S, D, square)
+        _odds_scattered(z, cell, weight, lo, hi, factor, S, D)
     else:
-        _kl_scattered(z, cell, weight, lo, hi, factor, S, D, square)
-
-
-@compiled(inner=True, later="None")
-def smooth_sums_at(kind, samples, shift, S, D):
-    """The same, but for the squares."""
-    smooth_sums(kind, samples, shift, S, D, np.empty(S.size))
+        _kl_scattered(z, cell, weight, lo, hi, factor, S, D)
 
 
 @compiled(inner=True, later="None")
