@@ -89,18 +89,12 @@ def _problem(matrices, b):
 def _new_rows(m, n):
     """Rows over n cells of one output each; their entries and bounds are filled in problem by problem."""
     start, statistic = np.empty(n + 1, dtype=np.int64), np.empty(n * m, dtype=np.int64)
-    first, present = np.empty(m + 1, dtype=np.int64), np.empty(m, dtype=np.bool_)
     for c in range(n + 1):
         start[c] = c * m
     for e in range(n * m):
         statistic[e] = e % m
-    for k in range(m + 1):
-        first[k] = k
-    for k in range(m):
-        present[k] = True
-    return Rows(
-        start, statistic, np.empty(n * m), np.zeros(m), present, first, np.empty((4, m)), np.empty((0, 0), np.uint32)
-    )
+    present, first, no_parts = np.ones(m, np.bool_), np.arange(m + 1), np.empty((0, 0), np.uint32)
+    return Rows(start, statistic, np.empty(n * m), np.zeros(m), present, first, np.empty((4, m)), no_parts)
 
 
 @compiled(inner=True)

@@ -22,8 +22,7 @@ from fairlayer.errors import FairlayerError, InputError
 from fairlayer.extras import needs
 from fairlayer.solve import infeasible, statistic_scale
 from fairlayer.solve.certify import shortfalls
-from fairlayer.solve.extremes import cell_extremes
-from fairlayer.solve.feasibility import least_excess
+from fairlayer.solve.feasibility import cell_extremes, least_excess
 from fairlayer.solve.newton import statistics
 
 _FINE = {"solve_method": "Clarabel", "tol_gap_abs": 1e-12, "tol_gap_rel": 1e-12, "tol_feas": 1e-12}

@@ -39,8 +39,10 @@ def distances(z: np.ndarray, y: np.ndarray, system: System, box: Box, nu: np.nda
     nearest = Twofold(z) - shift
     nearest = nearest.where(nearest.high > lo, lo)
     nearest = nearest.where(nearest.high < hi, hi)
-    least = _total(_squares(w, nearest - z), w * shift * nearest * 2.0, price * means.offset * (-2.0 * unit), allowed)
-    reached = _total(_squares(w, Twofold(y[some] * unit) - z))
+    moved = nearest - z
+    least = _total(w * moved * moved, w * shift * nearest * 2.0, price * means.offset * (-2.0 * unit), allowed)
+    moved = Twofold(y[some] * unit) - z
+    reached = _total(w * moved * moved)
     back = 1.0 / (unit * math.sqrt(heaviest))
     return math.sqrt(reached) * back, math.sqrt(max(least, 0.0)) * back if math.isfinite(least) else 0.0
 
@@ -63,10 +65,6 @@ def _prices(system: System, nu: np.ndarray, unit: float) -> tuple[Twofold, Twofo
     price = (Twofold(factor) * amount).sums(place.astype(np.int64), len(nu))
     amount, limit = np.array(limits).reshape(-1, 2).T.copy()
     return price, Twofold(amount) * limit * (-2.0 * unit)
-
-
-def _squares(weight: Twofold, moved: Twofold) -> Twofold:
-    return weight * moved * moved
 
 
 def _total(*parts: Twofold) -> float:

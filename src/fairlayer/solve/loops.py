@@ -20,11 +20,13 @@ from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, PATIENCE, SHIFT, TRIAL
 from fairlayer.solve.smooth import (
     KL,
     SQUARED,
+    bound_of,
     correct,
     extent,
     smooth_pull_back,
     smooth_sums,
     smooth_write,
+    weight_of,
 )
 
 NOT_FINITE, TOO_LARGE, OUTSIDE = 8, 9, 10  # ends of a solve before its start
@@ -43,16 +45,6 @@ def largest_magnitude(z):
     for i in range(z.size):
         most = max(most, same_bits(abs(z[i])))
     return np.float64(same_bits(most))
-
-
-@compiled(inline=True)
-def _bound(side, i):
-    return side[i] if side.size > 1 else side[0]
-
-
-@compiled(inline=True)
-def _weight(weight, i):
-    return weight[i] if weight.size > 0 else 1.0
 
 
 @compiled(inline=True)
@@ -105,10 +97,10 @@ def _range_scattered(samples, low, high, least_most):
     for c in range(least.size):
         least[c] = most[c] = 0.0
     for i in range(samples.z.size):
-        w = _weight(samples.weight, i)
+        w = weight_of(samples.weight, i)
         if w > 0.0:  # what has no weight adds nothing, even where its bound is infinite
-            least[samples.cell[i]] += w * max(float(_bound(samples.lo, i)), low)
-            most[samples.cell[i]] += w * min(float(_bound(samples.hi, i)), high)
+            least[samples.cell[i]] += w * max(float(bound_of(samples.lo, i)), low)
+            most[samples.cell[i]] += w * min(float(bound_of(samples.hi, i)), high)
 
 
 @compiled(inner=True)
@@ -195,9 +187,9 @@ def _measure_scattered(samples, S, D, absolute):
     for c in range(S.size):
         S[c] = D[c] = absolute[c] = 0.0
     for i in range(samples.z.size):
-        c, w = samples.cell[i], _weight(samples.weight, i)
+        c, w = samples.cell[i], weight_of(samples.weight, i)
         raw = float(samples.z[i])
-        y = min(max(raw, float(_bound(samples.lo, i))), float(_bound(samples.hi, i)))
+        y = min(max(raw, float(bound_of(samples.lo, i))), float(bound_of(samples.hi, i)))
         S[c] += w * y
         D[c] += w if y == raw else 0.0
         absolute[c] += w * abs(y)
@@ -225,9 +217,9 @@ def _take_scattered(samples, shift, S, D):
     for c in range(S.size):
         S[c] = D[c] = 0.0
     for i in range(samples.z.size):
-        c, w = samples.cell[i], _weight(samples.weight, i)
+        c, w = samples.cell[i], weight_of(samples.weight, i)
         raw = samples.z[i] - shift[c]
-        y = min(max(raw, float(_bound(samples.lo, i))), float(_bound(samples.hi, i)))
+        y = min(max(raw, float(bound_of(samples.lo, i))), float(bound_of(samples.hi, i)))
         S[c] += w * y
         D[c] += w if y == raw else 0.0
 
@@ -252,11 +244,11 @@ def _write_scattered(samples, shift, out, S, D, error):
     for c in range(S.size):
         S[c] = D[c] = error[c] = 0.0
     for i in range(samples.z.size):
-        c, w = samples.cell[i], _weight(samples.weight, i)
+        c, w = samples.cell[i], weight_of(samples.weight, i)
         raw = rounded(samples.z[i] - shift[c])
         if samples.single:
             raw = rounded(np.float32(raw))
-        y = min(max(raw, _bound(samples.lo, i)), _bound(samples.hi, i))
+        y = min(max(raw, bound_of(samples.lo, i)), bound_of(samples.hi, i))
         out[i] = y
         S[c] += w * y
         D[c] += w if y == raw else 0.0
@@ -385,11 +377,11 @@ def _pull_back_scattered(gradient, z, cell, weight, lo, hi, shift, slopes, rows,
     for i in range(z.size):
         c = cell[i]
         raw = rounded(z[i] - shift[c])
-        free[i] = min(max(raw, _bound(lo, i)), _bound(hi, i)) == raw
+        free[i] = min(max(raw, bound_of(lo, i)), bound_of(hi, i)) == raw
         bank[i & 3, c] += gradient[i] if free[i] else zero
     correction = correct(rows, nu, slopes, bank)
     for i in range(z.size):
-        g = rounded(gradient[i] - _weight(weight, i) * correction[cell[i]])
+        g = rounded(gradient[i] - weight_of(weight, i) * correction[cell[i]])
         out[i] = g if free[i] else zero
 
 

@@ -34,7 +34,7 @@ class Result(NamedTuple):
         return all(map((0.0).__ge__, self.missed.tolist()))
 
 
-class Passes(Protocol):
+class SamplePasses(Protocol):
     """Who takes the sums that the driver asks for, and writes the output."""
 
     @property
@@ -49,7 +49,7 @@ class Passes(Protocol):
 
 
 def run_passes(
-    passes: Passes,
+    passes: SamplePasses,
     system: System,
     discrepancy: Discrepancy,
     extent: tuple[float, float, float, float],  # the least and the greatest z, the lowest and the highest bound

@@ -17,7 +17,7 @@ from fairlayer.binding.bounds import Box
 from fairlayer.binding.exact_sums import carry
 from fairlayer.compiled import compiled
 from fairlayer.solve.discrepancy import Discrepancy, GeneralizedKL, Squared, compiled_kind
-from fairlayer.solve.smooth import FURTHEST, ODDS, SQUARED, factors, inside, respond
+from fairlayer.solve.smooth import FURTHEST, ODDS, SQUARED, bound_of, factors, inside, respond, weight_of
 from fairlayer.solve.tensors import TensorSamples
 from fairlayer.solve.windows import BLOCK, WIDTH, add_tensor, add_value, empty_bank, put, splitters
 
@@ -130,8 +130,9 @@ class TensorShare(TensorSamples):
 
 
 @compiled(inline=True)
-def _one(side, i):
-    return float(side[i] if side.size > 1 else side[0])
+def _within(raw, lo, hi, i):
+    """An output within the bounds of its sample."""
+    return min(max(raw, float(bound_of(lo, i))), float(bound_of(hi, i)))
 
 
 @compiled
@@ -166,7 +167,7 @@ def _answer(kind, single, z, moved):
 
 @compiled
 def _add_sums(kind, single, z, cell, weight, lo, hi, shift, bottoms, splits, absolute, limbs):
-    both, weighted, counted = limbs.shape[0] > OUTPUTS, weight.size > 0, weight.size == 0 and kind == SQUARED
+    both, counted = limbs.shape[0] > OUTPUTS, weight.size == 0 and kind == SQUARED
     free = np.zeros((2, shift.size), dtype=np.int64)  # samples that no bound holds, where the slope of each is 1
     bottom, slope_bottom = bottoms
     of_output, of_slope = splits
@@ -174,9 +175,8 @@ def _add_sums(kind, single, z, cell, weight, lo, hi, shift, bottoms, splits, abs
     moved = _moved_by(kind, shift)
     for start in range(0, z.size, BLOCK):
         for i in range(start, min(start + BLOCK, z.size)):
-            c = cell[i]
-            w = weight[i] if weighted else 1.0
-            low, high = _one(lo, i), _one(hi, i)
+            c, w = cell[i], weight_of(weight, i)
+            low, high = float(bound_of(lo, i)), float(bound_of(hi, i))
             exact, raw, slope, _ = _answer(kind, single, float(z[i]), moved[c])
             y = min(max(raw, low), high)
             value = w * y
@@ -210,7 +210,7 @@ def _write(kind, single, z, cell, weight, lo, hi, shift, out):
     dtype, moved = out.dtype.type, _moved_by(kind, shift)
     for i in range(z.size):
         _, raw, _, _ = _answer(kind, single, float(z[i]), moved[cell[i]])
-        out[i] = dtype(min(max(raw, _one(lo, i)), _one(hi, i)))
+        out[i] = dtype(_within(raw, lo, hi, i))
 
 
 @compiled
@@ -219,7 +219,7 @@ def _slopes_times(kind, single, gradient, z, cell, weight, lo, hi, shift, values
     largest, moved = 0.0, _moved_by(kind, shift)
     for i in range(z.size):
         _, raw, slope, _ = _answer(kind, single, float(z[i]), moved[cell[i]])
-        free = min(max(raw, _one(lo, i)), _one(hi, i)) == raw
+        free = _within(raw, lo, hi, i) == raw
         g = slope * float(gradient[i]) if free else 0.0
         values[i] = g
         largest = max(largest, abs(g)) if g == g else np.inf
@@ -242,6 +242,5 @@ def _pull_back(kind, single, gradient, z, cell, weight, lo, hi, shift, correctio
     for i in range(z.size):
         c = cell[i]
         _, raw, _, sensitivity = _answer(kind, single, float(z[i]), moved[c])
-        w = weight[i] if weight.size > 0 else 1.0
-        free = min(max(raw, _one(lo, i)), _one(hi, i)) == raw
-        out[i] = dtype(sensitivity * (gradient[i] - w * correction[c])) if free else dtype(0)
+        free = _within(raw, lo, hi, i) == raw
+        out[i] = dtype(sensitivity * (gradient[i] - weight_of(weight, i) * correction[c])) if free else dtype(0)

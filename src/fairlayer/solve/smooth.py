@@ -30,18 +30,24 @@ _BELOW_SINGLE, _BELOW = float(np.nextafter(np.float32(1), np.float32(0))), float
 
 
 @compiled(inline=True)
-def _factor(kind, shift):
-    """What the shift of a cell is to its samples."""
-    near = min(max(shift, -FURTHEST), FURTHEST)
-    return math.exp(-near) if kind == KL else math.exp(near)
+def bound_of(side, i):
+    """The bound of a sample; side: (n,), or (1,) where all have the same."""
+    return side[i] if side.size > 1 else side[0]
+
+
+@compiled(inline=True)
+def weight_of(weight, i):
+    """The weight of a sample; weight: (n,), or empty where all are 1."""
+    return weight[i] if weight.size > 0 else 1.0
 
 
 @compiled
 def factors(kind, shift):
-    """The same for all cells."""
+    """What the shift of each cell is to its samples."""
     of_cell = np.empty(shift.size)
     for c in range(shift.size):
-        of_cell[c] = _factor(kind, shift[c])
+        near = min(max(shift[c], -FURTHEST), FURTHEST)
+        of_cell[c] = math.exp(-near) if kind == KL else math.exp(near)
     return of_cell
 
 
@@ -96,11 +102,9 @@ def _kernels(kind: int) -> tuple[Any, Any, Any, Any]:
     def scattered(z, cell, weight, lo, hi, factor, S, D):
         """The same, by weight, of samples in any order with bounds of their own."""
         for i in range(z.size):
-            c = cell[i]
-            w = weight[i] if weight.size > 0 else 1.0
-            low, high = lo[i] if lo.size > 1 else lo[0], hi[i] if hi.size > 1 else hi[0]
+            c, w = cell[i], weight_of(weight, i)
             raw, slope, _ = respond(kind, float(z[i]), factor[c])
-            y = min(max(raw, float(low)), float(high))
+            y = min(max(raw, float(bound_of(lo, i))), float(bound_of(hi, i)))
             S[c] += w * y
             D[c] += w * slope if y == raw else 0.0
 
@@ -109,12 +113,10 @@ def _kernels(kind: int) -> tuple[Any, Any, Any, Any]:
         """Outputs, rounded, and sums of them, of slopes and of absolute values."""
         rounded = out.dtype.type
         for i in range(z.size):
-            c = cell[i]
-            w = weight[i] if weight.size > 0 else 1.0
-            low, high = lo[i] if lo.size > 1 else lo[0], hi[i] if hi.size > 1 else hi[0]
+            c, w = cell[i], weight_of(weight, i)
             raw, slope, _ = respond(kind, float(z[i]), factor[c])
             raw = inside(kind, raw, single)
-            y = min(max(raw, float(low)), float(high))
+            y = min(max(raw, float(bound_of(lo, i))), float(bound_of(hi, i)))
             out[i] = rounded(y)
             S[c] += w * y
             D[c] += w * slope if y == raw else 0.0
@@ -125,10 +127,9 @@ def _kernels(kind: int) -> tuple[Any, Any, Any, Any]:
         """Cell sums of slope times gradient, four banks in turn; and the sensitivity of each sample."""
         for i in range(z.size):
             c = cell[i]
-            low, high = lo[i] if lo.size > 1 else lo[0], hi[i] if hi.size > 1 else hi[0]
             raw, slope, own = respond(kind, float(z[i]), factor[c])
             raw = inside(kind, raw, single)
-            y = min(max(raw, float(low)), float(high))
+            y = min(max(raw, float(bound_of(lo, i))), float(bound_of(hi, i)))
             free = y == raw
             bank[i & 3, c] += slope * gradient[i] if free else 0.0
             sensitivity[i] = own if free else 0.0
@@ -212,8 +213,7 @@ def smooth_pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, row
         _kl_derivatives(gradient, z, cell, lo, hi, factor, single, bank, sensitivity)
     rounded, correction = out.dtype.type, correct(rows, nu, slopes, bank)
     for i in range(z.size):
-        w = weight[i] if weight.size > 0 else 1.0
-        out[i] = rounded(sensitivity[i] * (gradient[i] - w * correction[cell[i]]))
+        out[i] = rounded(sensitivity[i] * (gradient[i] - weight_of(weight, i) * correction[cell[i]]))
 
 
 @compiled(inner=True, later="None")

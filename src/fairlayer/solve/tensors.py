@@ -18,7 +18,7 @@ from fairlayer.binding.exact_sums import TINY, UNIT, exact_sums
 from fairlayer.binding.system import System
 from fairlayer.solve.discrepancy import Discrepancy, domain_of, inner_limits
 from fairlayer.solve.driver import EXACT, MEASURE, WRITE
-from fairlayer.solve.extremes import cell_extremes
+from fairlayer.solve.feasibility import cell_extremes
 from fairlayer.solve.loops import MOST_SUM, NOT_FINITE, OUTSIDE, TOO_LARGE
 from fairlayer.solve.newton import ABSOLUTE, ERROR, SHIFT, D, S
 from fairlayer.solve.result import Result, run_passes
