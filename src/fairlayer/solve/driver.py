@@ -180,7 +180,7 @@ def next_request(solve):
     elif not searches:
         written, request = request, FINISHED
         if not all_hold(solve.family[MISSED]):
-            if written == WRITE and in_doubt(rows, cell[S], cell[ERROR], solve.family[MISSED]):
+            if written == WRITE and in_doubt(rows, cell[S], solve.family[MISSED]):
                 request = EXACT
             elif number[_UNIT] != 0.0 and number[_LAST] == 0.0:
                 request = _repair(solve)

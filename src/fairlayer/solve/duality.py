@@ -10,6 +10,7 @@ are reported.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -52,7 +53,7 @@ def _prices(system: System, nu: np.ndarray, unit: float) -> tuple[Twofold, Twofo
     rows, (lower, upper) = system.rows, system.stated
     rises: list[tuple[int, float, float]] = []  # statistic, factor, multiplier
     limits: list[tuple[float, float]] = []  # multiplier, and the most that its row can be
-    for f, (begin, end) in enumerate(zip(rows.first[:-1].tolist(), rows.first[1:].tolist(), strict=True)):
+    for f, (begin, end) in enumerate(pairwise(rows.first.tolist())):
         if rows.kind[f] == EACH:
             own = float(nu[begin])
             rises.append((begin, 1.0, own))

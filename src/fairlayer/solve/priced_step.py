@@ -46,16 +46,7 @@ def soft_step(
     out = np.empty_like(raw)
     rows = system.rows
     pinned, nu, shift, slopes, q = solve_priced(
-        raw,
-        system.cell,
-        system.weights,
-        system.samples,
-        system.weight,
-        box.lo,
-        box.hi,
-        rows,
-        float(price),
-        out,
+        raw, system.cell, system.weights, system.samples, system.weight, box.lo, box.hi, rows, float(price), out
     )
     gap = excess = float("nan")
     if len(system.view.plus):

@@ -27,16 +27,7 @@ from fairlayer.solve.newton import ABSOLUTE as CELL_ABSOLUTE
 from fairlayer.solve.newton import COUNT, DONE, ERROR, SHIFT, D, S
 from fairlayer.solve.opening import Whole, make_share
 from fairlayer.solve.result import Result, run_passes
-from fairlayer.solve.shares import (
-    ABSOLUTE,
-    OUTPUT_SLOPES,
-    OUTPUTS,
-    SLOPES,
-    WRITTEN,
-    Share,
-    largest_output,
-    sizes_of,
-)
+from fairlayer.solve.shares import ABSOLUTE, OUTPUT_SLOPES, OUTPUTS, SLOPES, WRITTEN, Share, largest_output, sizes_of
 from fairlayer.solve.windows import bottom_below, sum_errors, window_sums
 
 _SMALLEST, _LARGEST = 1e-120, 1e120  # beyond, the batch is solved in other units

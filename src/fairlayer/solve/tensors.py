@@ -93,12 +93,7 @@ def has_float64(device: torch.device) -> bool:
 
 
 def solve_tensors(
-    z: Tensor,
-    system: System,
-    box: Box,
-    unit: float,
-    discrepancy: Discrepancy,
-    start: np.ndarray,
+    z: Tensor, system: System, box: Box, unit: float, discrepancy: Discrepancy, start: np.ndarray
 ) -> Result:
     """Project z, of shape (n,); unit and start as in `loops.solve_loops`."""
     passes = TensorPasses(z, system, box, discrepancy)
