@@ -153,17 +153,15 @@ def solve_batch(first, last, z, matrices, out, ends):
                 (weight.size == 0 and (single or all_tight(lower, upper, row[NU], row[MISSED]))) or is_near(unit, room)
             )
         ):
-            ends.done[b] = True
-            for k in range(m):
-                of_row[0, b, k], of_row[1, b, k], of_row[2, b, k] = row[VALUE, k], row[NU, k], row[MISSED, k]
-            continue
-        outcome, nu, slopes, missed, value = _solve_alone(z[b], A, lower, upper, weight, lo, hi, unit, out[b])
-        ends.done[b] = outcome == DONE and all_hold(missed) and weight.size == 0
-        ends.done[b] = ends.done[b] and (single or all_tight(lower, upper, nu, missed))
+            ends.done[b], value, nu, missed = True, row[VALUE], row[NU], row[MISSED]
+        else:
+            outcome, nu, slopes, missed, value = _solve_alone(z[b], A, lower, upper, weight, lo, hi, unit, out[b])
+            ends.done[b] = outcome == DONE and all_hold(missed) and weight.size == 0
+            ends.done[b] = ends.done[b] and (single or all_tight(lower, upper, nu, missed))
+            for c in range(n):
+                ends.free[b, c] = slopes[c] > 0.0
         for k in range(m):
             of_row[0, b, k], of_row[1, b, k], of_row[2, b, k] = value[k], nu[k], missed[k]
-        for c in range(n):
-            ends.free[b, c] = slopes[c] > 0.0
 
 
 @compiled

@@ -259,9 +259,8 @@ class _Method:
     def _gap(self, at: _Point) -> float:
         """Mean of slacks times multipliers, by weight."""
         rows = self.W[self.of] @ (at.s.high * at.m.high)
-        return (
-            float(rows + self.w.high @ (at.s_low.high * at.v_low.high + at.s_high.high * at.v_high.high)) / self.pairs
-        )
+        bounds = self.w.high @ (at.s_low.high * at.v_low.high + at.s_high.high * at.v_high.high)
+        return float(rows + bounds) / self.pairs
 
     def left_over(self, at: _Point) -> _Left:
         """What is left of the conditions of the optimum at a point."""

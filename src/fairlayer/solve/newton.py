@@ -532,17 +532,12 @@ def restart(search):
         search.number[place] = 0.0
 
 
-@compiled(inner=True)
-def factor_rows(H, pairs):
-    """Cholesky factor of the Gram matrix of rows, leaving out those that depend on others; and which remain."""
-    count = pairs.shape[1]
-    L, used = np.zeros((count, count)), np.zeros(count, dtype=np.int64)
-    return L, used[: _factor_rows(H, pairs, count, L, used)]
-
-
 @compiled(inner=True, borrows=True)
-def _factor_rows(H, pairs, active, L, used):
-    """The same of the first rows, into zeros; how many remain."""
+def factor_rows(H, pairs, active, L, used):
+    """Cholesky factor of the Gram matrix of the first rows, leaving out those that depend on others.
+
+    Fills L, of zeros, and which rows remain; how many these are.
+    """
     filled = 0
     for j in range(active):
         own = pair_gram(H, pairs, j, j)
@@ -613,7 +608,7 @@ def solve_active_in(rows, nu, slopes, sums, v, memory):
         for k in range(K):
             v[k] = 0.0
     L[:] = 0.0
-    size = _factor_rows(H, pairs, active, L, used)
+    size = factor_rows(H, pairs, active, L, used)
     for a in range(size):
         x[a] = pair_value(pairs, used[a], q)
     forward(L, size, x)

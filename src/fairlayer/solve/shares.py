@@ -7,7 +7,6 @@ sum is a window (`windows`), of each cell.
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -29,22 +28,6 @@ Sizes = tuple[float, float]  # what an output and a slope, each times a weight, 
 WRITTEN, SLOPES, ABSOLUTE, OUTPUTS, OUTPUT_SLOPES = range(5)
 
 
-class Share(Protocol):
-    """Samples of a rank, in the cells of the whole batch."""
-
-    def sums(self, shift: np.ndarray, sizes: Sizes, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
-        """(3 or 5, G, WIDTH) windows at the shifts.
-
-        both: of the outputs before they are rounded, too; absolute: whether those of absolute values are wanted.
-        """
-
-    def write(self, shift: np.ndarray) -> Tensor:
-        """The outputs at the shifts, in their own dtype."""
-
-    def slope_sums(self, gradient: Tensor, shift: np.ndarray, bottom: int) -> tuple[np.ndarray, float]:
-        """(G, WIDTH) windows of slope times gradient, and the largest absolute value among these."""
-
-
 def sizes_of(discrepancy: Discrepancy, largest: float, heaviest: float) -> Sizes:
     """What an output and a slope, each times a weight, do not exceed; largest: output."""
     steepest = largest if isinstance(discrepancy, GeneralizedKL) else 1.0
@@ -62,7 +45,7 @@ def largest_output(discrepancy: Discrepancy, unmoved: float, greatest: float, hi
 
 
 class LoopShare:
-    """By compiled loops."""
+    """Samples of a rank, in the cells of the whole batch, by compiled loops."""
 
     def __init__(self, z: Tensor, cell: np.ndarray, weights: np.ndarray, box: Box, discrepancy: Discrepancy):
         given = z.numpy()
@@ -72,20 +55,23 @@ class LoopShare:
         self.samples = _odds(given) if self.kind == ODDS else given, cell, weights, box.lo, box.hi
 
     def sums(self, shift: np.ndarray, sizes: Sizes, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
-        """As in `Share`."""
+        """(3 or 5, G, WIDTH) windows at the shifts.
+
+        both: of the outputs before they are rounded, too; absolute: whether those of absolute values are wanted.
+        """
         limbs = np.zeros((5 if both else 3, len(shift), WIDTH), dtype=np.int64)
         splits = splitters(sizes[0], bottoms[0]), splitters(sizes[1], bottoms[1])
         _add_sums(self.kind, self.single, *self.samples, shift, bottoms, splits, absolute, limbs)
         return limbs
 
     def write(self, shift: np.ndarray) -> Tensor:
-        """As in `Share`."""
+        """The outputs at the shifts, in their own dtype."""
         out = np.empty(len(self.samples[0]), dtype=self.dtype)
         _write(self.kind, self.single, *self.samples, shift, out)
         return torch.from_numpy(out)
 
     def slope_sums(self, gradient: Tensor, shift: np.ndarray, bottom: int) -> tuple[np.ndarray, float]:
-        """As in `Share`."""
+        """(G, WIDTH) windows of slope times gradient, and the largest absolute value among these."""
         limbs = np.zeros((len(shift), WIDTH), dtype=np.int64)
         g, values = gradient.contiguous().numpy(), np.empty(len(self.samples[0]))
         largest = _slopes_times(self.kind, self.single, g, *self.samples, shift, values)
@@ -102,10 +88,10 @@ class LoopShare:
 
 
 class TensorShare(TensorSamples):
-    """In tensor operations."""
+    """The same in tensor operations."""
 
     def sums(self, shift: np.ndarray, sizes: Sizes, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
-        """As in `Share`."""
+        """As in `LoopShare`."""
         at, (bottom, slope_bottom) = self.at(shift), bottoms
         y, slope = self.discrepancy.response(*at), self.weighted(self.discrepancy.slope(*at))
         written = self.weighted(self.written(y).double())
@@ -118,15 +104,18 @@ class TensorShare(TensorSamples):
         return found
 
     def write(self, shift: np.ndarray) -> Tensor:
-        """As in `Share`."""
+        """As in `LoopShare`."""
         return self.written(self.discrepancy.response(*self.at(shift))).to(self.z.device)
 
     def slope_sums(self, gradient: Tensor, shift: np.ndarray, bottom: int) -> tuple[np.ndarray, float]:
-        """As in `Share`."""
+        """As in `LoopShare`."""
         values = self.discrepancy.slope(*self.at(shift)) * gradient.to(self.device).double()
         limbs = add_tensor(values, self.cell, len(shift), bottom).cpu().numpy()
         carry(limbs)
         return limbs, float(values.abs().max()) if len(values) else 0.0
+
+
+Share = LoopShare | TensorShare
 
 
 @compiled(inline=True)
