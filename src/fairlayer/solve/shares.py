@@ -88,7 +88,7 @@ class LoopShare:
 
 
 class TensorShare(TensorSamples):
-    """The same in tensor operations."""
+    """Samples of a rank, in the cells of the whole batch, in tensor operations."""
 
     def sums(self, shift: np.ndarray, sizes: Sizes, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
         """As in `LoopShare`."""

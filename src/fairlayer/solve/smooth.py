@@ -84,7 +84,7 @@ def inside(kind, y, single):
     return y
 
 
-def _kernels(kind: int) -> tuple[Any, Any, Any, Any]:
+def _kernels(kind: int) -> tuple[Any, Any, Any]:
     """The loops for one kind, a constant to each of them: what is of other kinds is no part of the machine code."""
 
     @compiled(reorder=True, small=True)
@@ -99,8 +99,16 @@ def _kernels(kind: int) -> tuple[Any, Any, Any, Any]:
         return total, slopes
 
     @compiled(small=True)
-    def scattered(z, cell, weight, lo, hi, factor, S, D):
-        """The same, by weight, of samples in any order with bounds of their own."""
+    def sums(samples, factor, S, D):
+        """Cell sums of outputs and slopes."""
+        z, cell, weight, lo, hi, ordered, start, _ = samples
+        if ordered.size > 0:
+            low, high = float(lo[0]), float(hi[0])
+            for c in range(S.size):
+                S[c], D[c] = stretch(ordered, start[c], start[c + 1], factor[c], low, high)
+            return
+        for c in range(S.size):
+            S[c] = D[c] = 0.0
         for i in range(z.size):
             c, w = cell[i], weight_of(weight, i)
             raw, slope, _ = respond(kind, float(z[i]), factor[c])
@@ -109,9 +117,12 @@ def _kernels(kind: int) -> tuple[Any, Any, Any, Any]:
             D[c] += w * slope if y == raw else 0.0
 
     @compiled(small=True)
-    def written(z, cell, weight, lo, hi, factor, single, out, S, D, error):
+    def written(samples, factor, single, out, S, D, error):
         """Outputs, rounded, and sums of them, of slopes and of absolute values."""
         rounded = out.dtype.type
+        z, cell, weight, lo, hi = samples.z, samples.cell, samples.weight, samples.lo, samples.hi
+        for c in range(S.size):
+            S[c] = D[c] = error[c] = 0.0
         for i in range(z.size):
             c, w = cell[i], weight_of(weight, i)
             raw, slope, _ = respond(kind, float(z[i]), factor[c])
@@ -134,53 +145,36 @@ def _kernels(kind: int) -> tuple[Any, Any, Any, Any]:
             bank[i & 3, c] += slope * gradient[i] if free else 0.0
             sensitivity[i] = own if free else 0.0
 
-    return stretch, scattered, written, derivatives
+    return sums, written, derivatives
 
 
-_entropy_stretch, _entropy_scattered, _entropy_written, _entropy_derivatives = _kernels(ENTROPY)
-_odds_stretch, _odds_scattered, _odds_written, _odds_derivatives = _kernels(ODDS)
-_kl_stretch, _kl_scattered, _kl_written, _kl_derivatives = _kernels(KL)
+_entropy_sums, _entropy_written, _entropy_derivatives = _kernels(ENTROPY)
+_odds_sums, _odds_written, _odds_derivatives = _kernels(ODDS)
+_kl_sums, _kl_written, _kl_derivatives = _kernels(KL)
 
 
 @compiled(inner=True, later="None")
 def smooth_sums(kind, samples, shift, S, D):
     """Cell sums of outputs and slopes at the shifts."""
-    z, start = samples.ordered, samples.start
     factor = factors(kind, shift)
-    if z.size > 0:
-        low, high = float(samples.lo[0]), float(samples.hi[0])
-        for c in range(S.size):
-            if kind == ENTROPY:
-                S[c], D[c] = _entropy_stretch(z, start[c], start[c + 1], factor[c], low, high)
-            elif kind == ODDS:
-                S[c], D[c] = _odds_stretch(z, start[c], start[c + 1], factor[c], low, high)
-            else:
-                S[c], D[c] = _kl_stretch(z, start[c], start[c + 1], factor[c], low, high)
-        return
-    for c in range(S.size):
-        S[c] = D[c] = 0.0
-    z, cell, weight, lo, hi = samples.z, samples.cell, samples.weight, samples.lo, samples.hi
     if kind == ENTROPY:
-        _entropy_scattered(z, cell, weight, lo, hi, factor, S, D)
+        _entropy_sums(samples, factor, S, D)
     elif kind == ODDS:
-        _odds_scattered(z, cell, weight, lo, hi, factor, S, D)
+        _odds_sums(samples, factor, S, D)
     else:
-        _kl_scattered(z, cell, weight, lo, hi, factor, S, D)
+        _kl_sums(samples, factor, S, D)
 
 
 @compiled(inner=True, later="None")
 def smooth_write(kind, samples, shift, out, S, D, absolute):
     """Write the output in its own dtype; cell sums of what was written, of slopes and of absolute values."""
-    z, cell, weight, lo, hi = samples.z, samples.cell, samples.weight, samples.lo, samples.hi
     factor, single = factors(kind, shift), samples.single or out.itemsize == 4
-    for c in range(S.size):
-        S[c] = D[c] = absolute[c] = 0.0
     if kind == ENTROPY:
-        _entropy_written(z, cell, weight, lo, hi, factor, single, out, S, D, absolute)
+        _entropy_written(samples, factor, single, out, S, D, absolute)
     elif kind == ODDS:
-        _odds_written(z, cell, weight, lo, hi, factor, single, out, S, D, absolute)
+        _odds_written(samples, factor, single, out, S, D, absolute)
     else:
-        _kl_written(z, cell, weight, lo, hi, factor, single, out, S, D, absolute)
+        _kl_written(samples, factor, single, out, S, D, absolute)
 
 
 @compiled(inner=True)
