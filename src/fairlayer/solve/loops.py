@@ -181,6 +181,19 @@ def _rounded_stretch(z, start, stop, shift, low, high):
     return total, absolute, float(inside)
 
 
+@compiled(reorder=True, small=True, borrows=True)
+def _measured_stretch(z, start, stop, low, high):
+    """Without a shift: sums of outputs, absolute values and slopes."""
+    total, absolute, inside, some = 0.0, 0.0, 0, z[start:stop]
+    for i in range(some.size):
+        raw = float(some[i])
+        y = min(max(raw, low), high)
+        total += y
+        absolute += abs(y)
+        inside += 1 if y == raw else 0
+    return total, absolute, float(inside)
+
+
 @compiled(inner=True, later="None")
 def _measure_scattered(samples, S, D, absolute):
     """The same as `measure`, by weight, of samples in any order with bounds of their own."""
@@ -204,9 +217,9 @@ def measure(kind, samples, S, D, absolute):
         for c in range(S.size):
             absolute[c] = S[c]
     elif samples.ordered.size > 0:
-        start, low, high = samples.start, samples.lo[0], samples.hi[0]
+        start, low, high = samples.start, float(samples.lo[0]), float(samples.hi[0])
         for c in range(S.size):
-            S[c], absolute[c], D[c] = _rounded_stretch(samples.ordered, start[c], start[c + 1], 0.0, low, high)
+            S[c], absolute[c], D[c] = _measured_stretch(samples.ordered, start[c], start[c + 1], low, high)
     else:
         _measure_scattered(samples, S, D, absolute)
 
