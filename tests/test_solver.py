@@ -31,7 +31,6 @@ from fairlayer.solve.newton import (
     ERROR,
     INFEASIBLE,
     SHIFT,
-    SQUARE,
     TRIAL,
     D,
     S,
@@ -218,7 +217,7 @@ class NumpyPasses:
         y = raw.clip(self.low, self.high)
         of_cell[S], of_cell[D] = self.sums(y), self.sums((y == raw).astype(np.float64))
         if request == driver.MEASURE:
-            of_cell[ABSOLUTE], of_cell[SQUARE] = self.sums(np.abs(y)), self.sums(y * y)
+            of_cell[ABSOLUTE] = self.sums(np.abs(y))
         if request == driver.WRITE:
             self.value = y
             of_cell[ERROR] = 1e-15 * len(y) * self.sums(np.abs(y))

@@ -21,7 +21,7 @@ def share(z: np.ndarray, cell: np.ndarray, kind: type) -> LoopShare | TensorShar
     box, none = read_bounds(None, len(z), np.float64), np.empty(0)
     if kind is LoopShare:
         return LoopShare(torch.from_numpy(z), cell, none, box, SQUARED)
-    return TensorShare(torch.from_numpy(z), torch.from_numpy(cell).long(), none, box, SQUARED, torch.device("cpu"))
+    return TensorShare(torch.from_numpy(z), torch.from_numpy(cell).long(), none, box, SQUARED)
 
 
 @pytest.mark.parametrize("spread", SPREADS)

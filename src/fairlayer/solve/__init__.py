@@ -25,9 +25,8 @@ from fairlayer.solve.certify import NEARLY, is_tight, scales
 from fairlayer.solve.discrepancy import Discrepancy, check_domain, compiled_kind, inner_limits, odds_against
 from fairlayer.solve.duality import distances
 from fairlayer.solve.exact import exact_shortfalls, search_grid
-from fairlayer.solve.extremes import cell_extremes
 from fairlayer.solve.families import largest_excess
-from fairlayer.solve.feasibility import least_excess, widened
+from fairlayer.solve.feasibility import cell_extremes, least_excess, widened
 from fairlayer.solve.loops import MOST_SUM, NOT_FINITE, OUTSIDE, TOO_LARGE, solve_loops
 from fairlayer.solve.newton import DONE, statistics
 from fairlayer.solve.result import Result
@@ -38,9 +37,6 @@ _UNITS = {dtype: torch.finfo(dtype).eps / 2 for dtype in (torch.float64, torch.f
 _NO_START = np.zeros(0)
 _MOST_WEIGHTS = 1e12  # times the least weight, up to which all are served
 _MOST_SPREAD = 8  # rows by way of which one row makes the outputs of another move
-
-
-Extremes = tuple[np.ndarray, np.ndarray]
 
 
 class InLoops(NamedTuple):
@@ -285,7 +281,9 @@ def infeasible(view: PresentRows, rows: Rows, excess: float, push: np.ndarray) -
     return InfeasibleError(names, excess, half + excess)
 
 
-def statistic_scale(rows: Rows, absolute: np.ndarray, weight: np.ndarray, extremes: Extremes) -> np.ndarray:
+def statistic_scale(
+    rows: Rows, absolute: np.ndarray, weight: np.ndarray, extremes: tuple[np.ndarray, np.ndarray]
+) -> np.ndarray:
     """(K,) the size of the numbers that each statistic is made of and compared with.
 
     absolute, weight: (G,) sums of |y| and of weights by cell; extremes: what the sums of cells can be. To satisfy one

@@ -89,18 +89,12 @@ def _problem(matrices, b):
 def _new_rows(m, n):
     """Rows over n cells of one output each; their entries and bounds are filled in problem by problem."""
     start, statistic = np.empty(n + 1, dtype=np.int64), np.empty(n * m, dtype=np.int64)
-    first, present = np.empty(m + 1, dtype=np.int64), np.empty(m, dtype=np.bool_)
     for c in range(n + 1):
         start[c] = c * m
     for e in range(n * m):
         statistic[e] = e % m
-    for k in range(m + 1):
-        first[k] = k
-    for k in range(m):
-        present[k] = True
-    return Rows(
-        start, statistic, np.empty(n * m), np.zeros(m), present, first, np.empty((4, m)), np.empty((0, 0), np.uint32)
-    )
+    present, first, no_parts = np.ones(m, np.bool_), np.arange(m + 1), np.empty((0, 0), np.uint32)
+    return Rows(start, statistic, np.empty(n * m), np.zeros(m), present, first, np.empty((4, m)), no_parts)
 
 
 @compiled(inner=True)
@@ -159,17 +153,15 @@ def solve_batch(first, last, z, matrices, out, ends):
                 (weight.size == 0 and (single or all_tight(lower, upper, row[NU], row[MISSED]))) or is_near(unit, room)
             )
         ):
-            ends.done[b] = True
-            for k in range(m):
-                of_row[0, b, k], of_row[1, b, k], of_row[2, b, k] = row[VALUE, k], row[NU, k], row[MISSED, k]
-            continue
-        outcome, nu, slopes, missed, value = _solve_alone(z[b], A, lower, upper, weight, lo, hi, unit, out[b])
-        ends.done[b] = outcome == DONE and all_hold(missed) and weight.size == 0
-        ends.done[b] = ends.done[b] and (single or all_tight(lower, upper, nu, missed))
+            ends.done[b], value, nu, missed = True, row[VALUE], row[NU], row[MISSED]
+        else:
+            outcome, nu, slopes, missed, value = _solve_alone(z[b], A, lower, upper, weight, lo, hi, unit, out[b])
+            ends.done[b] = outcome == DONE and all_hold(missed) and weight.size == 0
+            ends.done[b] = ends.done[b] and (single or all_tight(lower, upper, nu, missed))
+            for c in range(n):
+                ends.free[b, c] = slopes[c] > 0.0
         for k in range(m):
             of_row[0, b, k], of_row[1, b, k], of_row[2, b, k] = value[k], nu[k], missed[k]
-        for c in range(n):
-            ends.free[b, c] = slopes[c] > 0.0
 
 
 @compiled

@@ -228,7 +228,7 @@ def shortfalls_in(rows, S, error, missed, memory):
 
 
 @compiled(inner=True, later="bool")
-def in_doubt(rows, S, error, missed):
+def in_doubt(rows, S, missed):
     """Whether every row that may be missed may also hold, were the sums known without error.
 
     missed: as `shortfalls` gave it, with the error that the sums have.

@@ -83,7 +83,7 @@ class _Point:
             2.0 * _STEP
         )
         self._require(_close(slope, measured, _NEAR), "slope is not -d response / d s", slope, measured)
-        step = _STEP * self._room()
+        step = _STEP * _room(self.z, *domain_of(self.discrepancy))
         measured = (self._of("response", self.z + step, self.s) - self._of("response", self.z - step, self.s)) / (
             2.0 * step
         )
@@ -94,11 +94,6 @@ class _Point:
         if convexity is not None:
             most = 1.0 / convexity
             self._require(slope <= most * (1.0 + _EXACT), f"slope exceeds 1 / strong_convexity = {most:g}", slope)
-
-    def _room(self) -> Tensor:
-        """How far z can move: to the nearer end of its domain, or a unit."""
-        low, high = domain_of(self.discrepancy)
-        return torch.minimum(self.z - low, high - self.z).clamp(max=1.0)
 
     def _check_bounds(self) -> None:
         lo, hi = (self.y.quantile(share) for share in (0.3, 0.7))
@@ -117,8 +112,7 @@ class _Point:
         def cost(y: Tensor) -> Tensor:
             return self.discrepancy.value(y, self.z) + self.s * y
 
-        low, high = interval_of(self.discrepancy)
-        room = torch.minimum(self.y - low, high - self.y).clamp(max=1.0)
+        room = _room(self.y, *interval_of(self.discrepancy))
         here = cost(self.y)
         for share in (-0.1, -1e-3, 1e-3, 0.1):
             there = cost(self.y + share * room)
@@ -136,6 +130,11 @@ class _Point:
             f"discrepancy {self.discrepancy.name!r}: {what}. At z = {self.z[at].item():.6g}, "
             f"s = {self.s[at].item():.6g}: got {value}{wanted}."
         )
+
+
+def _room(at: Tensor, low: float, high: float) -> Tensor:
+    """How far numbers can move: to the nearer end of an interval, or a unit."""
+    return torch.minimum(at - low, high - at).clamp(max=1.0)
 
 
 def _close(a: Tensor, b: Tensor, tolerance: float) -> Tensor:

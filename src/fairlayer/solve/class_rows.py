@@ -146,10 +146,9 @@ def by_class(rows: Rows, columns: int, blocks: int, moving: np.ndarray) -> Class
     here = np.zeros(blocks * K, dtype=bool)
     here[of_entry[np.repeat(moving[::columns], width[::columns])]] = True
     q, present = -rows.offset[place], rows.present[place[:, 0]]
-    kept: list[np.ndarray] = []
-    family: list[int] = []
-    used: list[np.ndarray] = []
-    offset, half, low, high = [], [], [], []
+    none = np.zeros((0, columns), dtype=np.int64)
+    kept, family, used = [none[:, 0]], [none[:, 0]], [none]
+    offset, half, low, high = [np.zeros((0, columns))], [np.zeros((0, columns))], [none], [none]
     for f, at in enumerate(families[:, 0].tolist()):
         begin = int(np.searchsorted(place[:, 0], rows.first[at]))
         members = np.arange(begin, begin + int(rows.first[at + 1] - rows.first[at]))
@@ -158,9 +157,8 @@ def by_class(rows: Rows, columns: int, blocks: int, moving: np.ndarray) -> Class
             continue
         room = 0.5 * rows.upper[families[f]]
         kept.append(moves)
-        size = len(moves)
         offset.append(rows.offset[place[moves]])
-        half.append(np.tile(room, (size, 1)))
+        half.append(np.tile(room, (len(moves), 1)))
         low.append(place[moves])
         high.append(place[moves])
         if len(stands):
@@ -173,15 +171,8 @@ def by_class(rows: Rows, columns: int, blocks: int, moving: np.ndarray) -> Class
             low.append(place[least, each][None])
             high.append(place[most, each][None])
             kept.append(np.array([-1]))
-            size += 1
-        family += [len(used)] * size
-        used.append(families[f])
-    if not used:
-        none = np.zeros((0, columns))
-        empty = np.zeros((0, columns), dtype=np.int64)
-        start = np.zeros(len(width) // columns + 1, dtype=np.int64)
-        entries = (start, np.zeros(0, dtype=np.int64), np.zeros(0))
-        return ClassRows(entries, none, np.zeros(0, dtype=np.int64), none, empty, empty, empty)
+        family.append(np.full(len(moves) + (len(stands) > 0), len(used) - 1))
+        used.append(families[f : f + 1])
     order = np.concatenate(kept)
     new = np.full(blocks * K, -1)
     new[order[order >= 0]] = np.flatnonzero(order >= 0)
@@ -191,9 +182,9 @@ def by_class(rows: Rows, columns: int, blocks: int, moving: np.ndarray) -> Class
     return ClassRows(
         (start, new[of_entry][taken].astype(np.int64), rows.value[first][taken]),
         np.concatenate(offset),
-        np.array(family, dtype=np.int64),
+        np.concatenate(family),
         np.concatenate(half),
-        np.stack(used),
+        np.concatenate(used),
         np.concatenate(low),
         np.concatenate(high),
     )

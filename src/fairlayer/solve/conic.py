@@ -8,6 +8,7 @@ exactness: rows hold to the solver's tolerance only, and the status says so.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,8 +23,7 @@ from fairlayer.errors import FairlayerError, InputError
 from fairlayer.extras import needs
 from fairlayer.solve import infeasible, statistic_scale
 from fairlayer.solve.certify import shortfalls
-from fairlayer.solve.extremes import cell_extremes
-from fairlayer.solve.feasibility import least_excess
+from fairlayer.solve.feasibility import cell_extremes, least_excess
 from fairlayer.solve.newton import statistics
 
 _FINE = {"solve_method": "Clarabel", "tol_gap_abs": 1e-12, "tol_gap_rel": 1e-12, "tol_feas": 1e-12}
@@ -87,7 +87,7 @@ class Conic:
 def _stated(cvxpy: Any, rows: Rows, q: Any) -> list[Any]:
     """Families as constraints on their statistics; of those that are compared, through a number between them."""
     stated = []
-    for f, (begin, end) in enumerate(zip(rows.first[:-1].tolist(), rows.first[1:].tolist(), strict=True)):
+    for f, (begin, end) in enumerate(pairwise(rows.first.tolist())):
         here = np.flatnonzero(rows.present[begin:end]) + begin
         lower, upper = rows.lower[f], rows.upper[f]
         if rows.kind[f] == EACH and len(here):

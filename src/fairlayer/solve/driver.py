@@ -4,7 +4,7 @@ A pass over the samples is asked for, not made: whoever holds the samples (compi
 answers four requests, filling rows of `search.cell`, and calls `next_request` after each until it is FINISHED; from
 Python, which takes records of arrays apart and puts them together, by way of `begin` and `proceed`.
 
-    MEASURE   sums S of the outputs as they are (within their bounds), of their slopes D, ABSOLUTE values and SQUAREs
+    MEASURE   sums S of the outputs as they are (within their bounds), of their slopes D and ABSOLUTE values
     SUMS      sums S of the outputs and D of the slopes at the SHIFT
     WRITE     write the output at the SHIFT, in its own dtype; sums S of what was written, a bound on their ERROR, and D
     EXACT     the sums S of what was written again, exactly, and their ERROR
@@ -81,7 +81,7 @@ def new_solve(rows, count, weight, least, most, reach, start, unit):
     rounding error of the output's dtype, 0 where the output may exceed the rows by its rounding.
     """
     K = rows.offset.size
-    cell = np.zeros((12, count.size))
+    cell = np.zeros((11, count.size))
     for c in range(count.size):
         cell[COUNT, c], cell[WEIGHT, c], cell[LEAST, c], cell[MOST, c] = count[c], weight[c], least[c], most[c]
     number = np.zeros(NUMBERS)
@@ -180,7 +180,7 @@ def next_request(solve):
     elif not searches:
         written, request = request, FINISHED
         if not all_hold(solve.family[MISSED]):
-            if written == WRITE and in_doubt(rows, cell[S], cell[ERROR], solve.family[MISSED]):
+            if written == WRITE and in_doubt(rows, cell[S], solve.family[MISSED]):
                 request = EXACT
             elif number[_UNIT] != 0.0 and number[_LAST] == 0.0:
                 request = _repair(solve)

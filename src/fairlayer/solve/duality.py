@@ -10,6 +10,7 @@ are reported.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -39,8 +40,10 @@ def distances(z: np.ndarray, y: np.ndarray, system: System, box: Box, nu: np.nda
     nearest = Twofold(z) - shift
     nearest = nearest.where(nearest.high > lo, lo)
     nearest = nearest.where(nearest.high < hi, hi)
-    least = _total(_squares(w, nearest - z), w * shift * nearest * 2.0, price * means.offset * (-2.0 * unit), allowed)
-    reached = _total(_squares(w, Twofold(y[some] * unit) - z))
+    moved = nearest - z
+    least = _total(w * moved * moved, w * shift * nearest * 2.0, price * means.offset * (-2.0 * unit), allowed)
+    moved = Twofold(y[some] * unit) - z
+    reached = _total(w * moved * moved)
     back = 1.0 / (unit * math.sqrt(heaviest))
     return math.sqrt(reached) * back, math.sqrt(max(least, 0.0)) * back if math.isfinite(least) else 0.0
 
@@ -50,7 +53,7 @@ def _prices(system: System, nu: np.ndarray, unit: float) -> tuple[Twofold, Twofo
     rows, (lower, upper) = system.rows, system.stated
     rises: list[tuple[int, float, float]] = []  # statistic, factor, multiplier
     limits: list[tuple[float, float]] = []  # multiplier, and the most that its row can be
-    for f, (begin, end) in enumerate(zip(rows.first[:-1].tolist(), rows.first[1:].tolist(), strict=True)):
+    for f, (begin, end) in enumerate(pairwise(rows.first.tolist())):
         if rows.kind[f] == EACH:
             own = float(nu[begin])
             rises.append((begin, 1.0, own))
@@ -63,10 +66,6 @@ def _prices(system: System, nu: np.ndarray, unit: float) -> tuple[Twofold, Twofo
     price = (Twofold(factor) * amount).sums(place.astype(np.int64), len(nu))
     amount, limit = np.array(limits).reshape(-1, 2).T.copy()
     return price, Twofold(amount) * limit * (-2.0 * unit)
-
-
-def _squares(weight: Twofold, moved: Twofold) -> Twofold:
-    return weight * moved * moved
 
 
 def _total(*parts: Twofold) -> float:

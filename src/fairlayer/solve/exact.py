@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ def exact_statistics(value: Any, system: System) -> list[Fraction] | None:
     total: list[Any] = [0] * len(rows.offset)
     share: list[Any] = [0] * len(rows.offset)
     parts = [1 if part == 1.0 else Fraction(part) for part in plan.share.tolist()]
-    for c, (begin, end) in enumerate(zip(rows.start[:-1].tolist(), rows.start[1:].tolist(), strict=True)):
+    for c, (begin, end) in enumerate(pairwise(rows.start.tolist())):
         for k, part in zip(rows.statistic[begin:end].tolist(), parts[begin:end], strict=True):
             if plan.is_matrix[k]:
                 total[k] += part * Fraction(outputs[c], weight[c])
@@ -67,7 +68,7 @@ def exact_shortfalls(value: np.ndarray, system: System, missed: np.ndarray) -> n
     if q is None:
         return missed
     beyond = [-np.inf] * len(rows.kind)
-    for f, (begin, end) in enumerate(zip(rows.first[:-1].tolist(), rows.first[1:].tolist(), strict=True)):
+    for f, (begin, end) in enumerate(pairwise(rows.first.tolist())):
         here = [q[k] for k in range(begin, end) if rows.present[k]]
         if rows.kind[f] == EACH and here:
             sides = [here[0] - Fraction(upper[f])] if np.isfinite(upper[f]) else []
@@ -132,7 +133,7 @@ def _moves(
     if found is None:
         return None
     least, greatest = np.zeros(len(count)), np.zeros(len(count))
-    for f, (begin, end) in enumerate(zip(rows.first[:-1].tolist(), rows.first[1:].tolist(), strict=True)):
+    for f, (begin, end) in enumerate(pairwise(rows.first.tolist())):
         lower, upper = (side[f].item() for side in system.stated)
         middle = 0
         if rows.kind[f] == DIFFERENCE:

@@ -12,11 +12,41 @@ from collections.abc import Iterator
 import numpy as np
 import scipy  # whose parts load when they are used
 
+from fairlayer.arrays import as_numpy
+from fairlayer.binding.bounds import Box
 from fairlayer.binding.rows import EACH, Rows, cell_totals
+from fairlayer.binding.system import System
 
 _DECADES = 1e-6  # between two levels of excess that are looked for in turn
 _NOTHING = 1e-7  # of a level: an excess that is rounding alone, or belongs to a lower level
 _PROGRAMME, _ROUNDING = 1e-9, 1e-14  # of a linear programme's numbers, and of those they are differences of
+
+
+def cell_extremes(system: System, box: Box) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the most that each cell sum can be within the bounds."""
+    return _extreme(system, box.lo), _extreme(system, box.hi)
+
+
+def _extreme(system: System, side: np.ndarray) -> np.ndarray:
+    if len(side) == 1:
+        return common_extreme(system.weight, float(side[0]))
+    values = weighted_bounds(side, system.weights)
+    return np.bincount(as_numpy(system.cell), weights=values, minlength=len(system.weight))
+
+
+def weighted_bounds(side: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """(n,) bounds of samples in float64, times their weights where there are any."""
+    values = side.astype(np.float64)
+    # What has no weight adds nothing, even where its bound is infinite.
+    return np.where(weights > 0, values, 0.0) * weights if len(weights) else values
+
+
+def common_extreme(weight: np.ndarray, bound: float) -> np.ndarray:
+    """(G,) the cell sums of samples that all rest on the same bound."""
+    if np.isfinite(bound):
+        with np.errstate(over="ignore"):  # a sum past the range of floats is as good as an open one
+            return weight * bound
+    return np.where(weight > 0, bound, 0.0)
 
 
 def least_excess(

@@ -24,8 +24,7 @@ from fairlayer.solve import infeasible, statistic_scale
 from fairlayer.solve.certify import shortfalls
 from fairlayer.solve.discrepancy import Squared
 from fairlayer.solve.driver import FINISHED, MEASURE, MISSED, OUTCOME, begin, proceed
-from fairlayer.solve.extremes import cell_extremes
-from fairlayer.solve.feasibility import least_excess
+from fairlayer.solve.feasibility import cell_extremes, least_excess
 from fairlayer.solve.newton import ABSOLUTE as CELL_ABSOLUTE
 from fairlayer.solve.newton import DONE, ERROR, SHIFT, TRIAL, D, S, statistics
 
@@ -91,7 +90,9 @@ def project_passes(passes: Passes, system: System, bounds: Any = None) -> Shifts
         if not np.array_equal(of_cell[SHIFT], at):
             at = of_cell[SHIFT].copy()
             found = passes.sums(at, box.lowest, box.highest, False)
-        _answer(found, of_cell)
+        of_cell[S], of_cell[ERROR], of_cell[D] = found.outputs, found.error, found.free
+        if found.absolute is not None:
+            of_cell[CELL_ABSOLUTE] = found.absolute
         request = proceed(solve)
     if solve.search.number[OUTCOME] != DONE:
         scale = statistic_scale(rows, of_cell[CELL_ABSOLUTE], system.weight, extremes)
@@ -103,25 +104,13 @@ def project_passes(passes: Passes, system: System, bounds: Any = None) -> Shifts
     return Shifts(of_cell[SHIFT].copy(), box.lowest, box.highest, facts, found.change)
 
 
-def certify_passes(passes: Passes, system: System) -> Facts:
+def certify_chunks(chunks: Chunks, system: System) -> Facts:
     """Measure the rows of outputs in exact arithmetic: what is true of them as they are."""
     rows, G = system.rows, len(system.weight)
-    found = passes.sums(np.zeros(G), -math.inf, math.inf, False)
+    found = ChunkPasses(chunks, G).sums(np.zeros(G), -math.inf, math.inf, False)
     missed = np.zeros(len(rows.kind))
     shortfalls(rows, found.outputs, found.error, missed)
     return Facts(system.view, statistics(rows, found.outputs), np.zeros(len(rows.offset)), missed)
-
-
-def certify_chunks(chunks: Chunks, system: System) -> Facts:
-    """`certify_passes` over chunks."""
-    return certify_passes(ChunkPasses(chunks, len(system.weight)), system)
-
-
-def _answer(found: PassSums, of_cell: np.ndarray) -> None:
-    """Put the sums where the driver looks for them."""
-    of_cell[S], of_cell[ERROR], of_cell[D] = found.outputs, found.error, found.free
-    if found.absolute is not None:
-        of_cell[CELL_ABSOLUTE] = found.absolute
 
 
 def as_pass(sums: BlockSums) -> PassSums:

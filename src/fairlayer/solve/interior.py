@@ -259,9 +259,8 @@ class _Method:
     def _gap(self, at: _Point) -> float:
         """Mean of slacks times multipliers, by weight."""
         rows = self.W[self.of] @ (at.s.high * at.m.high)
-        return (
-            float(rows + self.w.high @ (at.s_low.high * at.v_low.high + at.s_high.high * at.v_high.high)) / self.pairs
-        )
+        bounds = self.w.high @ (at.s_low.high * at.v_low.high + at.s_high.high * at.v_high.high)
+        return float(rows + bounds) / self.pairs
 
     def left_over(self, at: _Point) -> _Left:
         """What is left of the conditions of the optimum at a point."""
@@ -290,10 +289,10 @@ class _Method:
     def step(self, at: _Point, left: _Left) -> _Point:
         """Mehrotra's predictor and corrector."""
         model = _Model(self, at, left)
-        zero = model.towards(-(at.s * at.m), -(at.s_low * at.v_low), -(at.s_high * at.v_high))
+        products = (at.s * at.m, at.s_low * at.v_low, at.s_high * at.v_high)
+        zero = model.towards(*(-now for now in products))
         reached = self._gap(at.moved(zero, at.longest(zero)))
         aim = min((reached / left.gap) ** 3, 1.0) * left.gap if left.gap > 0.0 else 0.0
-        products = (at.s * at.m, at.s_low * at.v_low, at.s_high * at.v_high)
         second = (zero.s * zero.m, zero.s_low * zero.v_low, zero.s_high * zero.v_high)
         shares = (1.0 / self.W[self.of], 1.0 / self.w.high, 1.0 / self.w.high)
         ahead = model.towards(

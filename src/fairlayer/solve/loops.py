@@ -16,16 +16,17 @@ from fairlayer.binding.rows import Rows
 from fairlayer.compiled import compiled, same_bits
 from fairlayer.solve.certify import is_tight
 from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, new_solve, next_request
-from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, PATIENCE, SHIFT, SQUARE, TRIAL, D, S, statistics_in
+from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, PATIENCE, SHIFT, TRIAL, D, S, statistics_in
 from fairlayer.solve.smooth import (
     KL,
     SQUARED,
+    bound_of,
     correct,
     extent,
     smooth_pull_back,
     smooth_sums,
-    smooth_sums_at,
     smooth_write,
+    weight_of,
 )
 
 NOT_FINITE, TOO_LARGE, OUTSIDE = 8, 9, 10  # ends of a solve before its start
@@ -44,16 +45,6 @@ def largest_magnitude(z):
     for i in range(z.size):
         most = max(most, same_bits(abs(z[i])))
     return np.float64(same_bits(most))
-
-
-@compiled(inline=True)
-def _bound(side, i):
-    return side[i] if side.size > 1 else side[0]
-
-
-@compiled(inline=True)
-def _weight(weight, i):
-    return weight[i] if weight.size > 0 else 1.0
 
 
 @compiled(inline=True)
@@ -106,10 +97,10 @@ def _range_scattered(samples, low, high, least_most):
     for c in range(least.size):
         least[c] = most[c] = 0.0
     for i in range(samples.z.size):
-        w = _weight(samples.weight, i)
+        w = weight_of(samples.weight, i)
         if w > 0.0:  # what has no weight adds nothing, even where its bound is infinite
-            least[samples.cell[i]] += w * max(float(_bound(samples.lo, i)), low)
-            most[samples.cell[i]] += w * min(float(_bound(samples.hi, i)), high)
+            least[samples.cell[i]] += w * max(float(bound_of(samples.lo, i)), low)
+            most[samples.cell[i]] += w * min(float(bound_of(samples.hi, i)), high)
 
 
 @compiled(inner=True)
@@ -192,47 +183,45 @@ def _rounded_stretch(z, start, stop, shift, low, high):
 
 @compiled(reorder=True, small=True, borrows=True)
 def _measured_stretch(z, start, stop, low, high):
-    """Without a shift: sums of outputs, slopes, absolute values and squares."""
-    total, absolute, square, inside, some = 0.0, 0.0, 0.0, 0, z[start:stop]
+    """Without a shift: sums of outputs, absolute values and slopes."""
+    total, absolute, inside, some = 0.0, 0.0, 0, z[start:stop]
     for i in range(some.size):
         raw = float(some[i])
         y = min(max(raw, low), high)
         total += y
         absolute += abs(y)
-        square += y * y
         inside += 1 if y == raw else 0
-    return total, absolute, square, float(inside)
+    return total, absolute, float(inside)
 
 
 @compiled(inner=True, later="None")
-def _measure_scattered(samples, S, D, absolute, square):
+def _measure_scattered(samples, S, D, absolute):
     """The same as `measure`, by weight, of samples in any order with bounds of their own."""
     for c in range(S.size):
-        S[c] = D[c] = absolute[c] = square[c] = 0.0
+        S[c] = D[c] = absolute[c] = 0.0
     for i in range(samples.z.size):
-        c, w = samples.cell[i], _weight(samples.weight, i)
+        c, w = samples.cell[i], weight_of(samples.weight, i)
         raw = float(samples.z[i])
-        y = min(max(raw, float(_bound(samples.lo, i))), float(_bound(samples.hi, i)))
+        y = min(max(raw, float(bound_of(samples.lo, i))), float(bound_of(samples.hi, i)))
         S[c] += w * y
         D[c] += w if y == raw else 0.0
         absolute[c] += w * abs(y)
-        square[c] += w * w * y * y
 
 
 @compiled(small=True, borrows=True)
-def measure(kind, samples, S, D, absolute, square):
-    """Cell sums of the outputs as they are, of slopes, absolute values and squares."""
+def measure(kind, samples, S, D, absolute):
+    """Cell sums of the outputs as they are, of slopes and absolute values."""
     if kind != SQUARED:  # whose outputs are positive
         absolute[:] = 0.0
-        smooth_sums(kind, samples, absolute, S, D, square)
+        smooth_sums(kind, samples, absolute, S, D)
         for c in range(S.size):
             absolute[c] = S[c]
     elif samples.ordered.size > 0:
         start, low, high = samples.start, float(samples.lo[0]), float(samples.hi[0])
         for c in range(S.size):
-            S[c], absolute[c], square[c], D[c] = _measured_stretch(samples.ordered, start[c], start[c + 1], low, high)
+            S[c], absolute[c], D[c] = _measured_stretch(samples.ordered, start[c], start[c + 1], low, high)
     else:
-        _measure_scattered(samples, S, D, absolute, square)
+        _measure_scattered(samples, S, D, absolute)
 
 
 @compiled(inner=True, later="None")
@@ -241,9 +230,9 @@ def _take_scattered(samples, shift, S, D):
     for c in range(S.size):
         S[c] = D[c] = 0.0
     for i in range(samples.z.size):
-        c, w = samples.cell[i], _weight(samples.weight, i)
+        c, w = samples.cell[i], weight_of(samples.weight, i)
         raw = samples.z[i] - shift[c]
-        y = min(max(raw, float(_bound(samples.lo, i))), float(_bound(samples.hi, i)))
+        y = min(max(raw, float(bound_of(samples.lo, i))), float(bound_of(samples.hi, i)))
         S[c] += w * y
         D[c] += w if y == raw else 0.0
 
@@ -252,7 +241,7 @@ def _take_scattered(samples, shift, S, D):
 def take_sums(kind, samples, shift, S, D):
     """Cell sums of outputs and slopes at the given shifts; nothing is written per sample."""
     if kind != SQUARED:
-        smooth_sums_at(kind, samples, shift, S, D)
+        smooth_sums(kind, samples, shift, S, D)
     elif samples.ordered.size > 0:
         start, low, high = samples.start, float(samples.lo[0]), float(samples.hi[0])
         for c in range(S.size):
@@ -268,11 +257,11 @@ def _write_scattered(samples, shift, out, S, D, error):
     for c in range(S.size):
         S[c] = D[c] = error[c] = 0.0
     for i in range(samples.z.size):
-        c, w = samples.cell[i], _weight(samples.weight, i)
+        c, w = samples.cell[i], weight_of(samples.weight, i)
         raw = rounded(samples.z[i] - shift[c])
         if samples.single:
             raw = rounded(np.float32(raw))
-        y = min(max(raw, _bound(samples.lo, i)), _bound(samples.hi, i))
+        y = min(max(raw, bound_of(samples.lo, i)), bound_of(samples.hi, i))
         out[i] = y
         S[c] += w * y
         D[c] += w if y == raw else 0.0
@@ -361,7 +350,7 @@ def solve_into(kind, z, cell, weight, count, cell_weight, lo, hi, rows, start, u
         if request == SUMS:
             take_sums(kind, samples, of_cell[SHIFT], of_cell[S], of_cell[D])
         elif request == MEASURE:
-            measure(kind, samples, of_cell[S], of_cell[D], of_cell[ABSOLUTE], of_cell[SQUARE])
+            measure(kind, samples, of_cell[S], of_cell[D], of_cell[ABSOLUTE])
         elif request == EXACT:
             _add_exactly(out, cell, weight, of_cell[S], of_cell[ERROR])
         else:
@@ -401,11 +390,11 @@ def _pull_back_scattered(gradient, z, cell, weight, lo, hi, shift, slopes, rows,
     for i in range(z.size):
         c = cell[i]
         raw = rounded(z[i] - shift[c])
-        free[i] = min(max(raw, _bound(lo, i)), _bound(hi, i)) == raw
+        free[i] = min(max(raw, bound_of(lo, i)), bound_of(hi, i)) == raw
         bank[i & 3, c] += gradient[i] if free[i] else zero
     correction = correct(rows, nu, slopes, bank)
     for i in range(z.size):
-        g = rounded(gradient[i] - _weight(weight, i) * correction[cell[i]])
+        g = rounded(gradient[i] - weight_of(weight, i) * correction[cell[i]])
         out[i] = g if free[i] else zero
 
 

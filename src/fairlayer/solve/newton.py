@@ -60,8 +60,8 @@ NU, TRIAL, DIRECTION, TOLERANCE = range(4)
 # Places in Search.cell: the shifts at which sums are wanted, slopes at the two ends of the bracket; total weight, and
 # the least and the most that the sum can be within the bounds; the sums of outputs and slopes as they were taken.
 SHIFT, SLOPES_LEFT, SLOPES_RIGHT, WEIGHT, LEAST, MOST, S, D = range(8)
-# The driver's: samples, sums of absolute values and squares before any shift, the error of sums.
-COUNT, ABSOLUTE, SQUARE, ERROR = range(8, 12)
+# The driver's: samples, sums of absolute values before any shift, the error of sums.
+COUNT, ABSOLUTE, ERROR = range(8, 11)
 
 
 class Search(NamedTuple):
@@ -72,7 +72,7 @@ class Search(NamedTuple):
     """
 
     statistic: np.ndarray  # (5, K); the last is the driver's
-    cell: np.ndarray  # (12, G)
+    cell: np.ndarray  # (11, G)
     number: np.ndarray  # (NUMBERS,)
     memory: np.ndarray  # (needed_memory,)
 
@@ -532,17 +532,12 @@ def restart(search):
         search.number[place] = 0.0
 
 
-@compiled(inner=True)
-def factor_rows(H, pairs):
-    """Cholesky factor of the Gram matrix of rows, leaving out those that depend on others; and which remain."""
-    count = pairs.shape[1]
-    L, used = np.zeros((count, count)), np.zeros(count, dtype=np.int64)
-    return L, used[: _factor_rows(H, pairs, count, L, used)]
-
-
 @compiled(inner=True, borrows=True)
-def _factor_rows(H, pairs, active, L, used):
-    """The same of the first rows, into zeros; how many remain."""
+def factor_rows(H, pairs, active, L, used):
+    """Cholesky factor of the Gram matrix of the first rows, leaving out those that depend on others.
+
+    Fills L, of zeros, and which rows remain; how many these are.
+    """
     filled = 0
     for j in range(active):
         own = pair_gram(H, pairs, j, j)
@@ -613,7 +608,7 @@ def solve_active_in(rows, nu, slopes, sums, v, memory):
         for k in range(K):
             v[k] = 0.0
     L[:] = 0.0
-    size = _factor_rows(H, pairs, active, L, used)
+    size = factor_rows(H, pairs, active, L, used)
     for a in range(size):
         x[a] = pair_value(pairs, used[a], q)
     forward(L, size, x)

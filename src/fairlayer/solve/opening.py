@@ -29,10 +29,9 @@ from fairlayer.binding.shared_labels import digest_of, digits_in, met_labels, mo
 from fairlayer.binding.system import System, as_numbers, bind_plan, cell_plan
 from fairlayer.errors import InputError, RankError
 from fairlayer.solve.discrepancy import Discrepancy, Logits, check_domain, domain_of
-from fairlayer.solve.extremes import common_extreme
+from fairlayer.solve.feasibility import common_extreme, weighted_bounds
 from fairlayer.solve.part import Part, Settings
 from fairlayer.solve.shares import LoopShare, Share, Sizes, TensorShare, sizes_of
-from fairlayer.solve.tensors import has_float64
 from fairlayer.solve.windows import WIDTH, bottom_below
 
 # Places in the header of a rank.
@@ -138,10 +137,10 @@ def _first_words(ranks: Ranks, part: Part) -> tuple[np.ndarray, _Draft | None]:
     head[_SAMPLES] = len(part.z)
     head[_LEAST:].view(np.float64)[:] = extents = _extents(part)
     guess = ranks.labels.last.get(settings)
-    place = None if guess is None else place_of(part.cells.levels, guess.levels)
-    if guess is None or place is None:
+    held = None if guess is None else _placed(part, guess.levels)
+    if guess is None or held is None:
         return words, None
-    held, layout, size = _placed(part, place), _Layout(part), _size(guess.levels)
+    layout, size = _Layout(part), _size(guess.levels)
     if guess.few and ranks.few and len(part.z) * part.width <= len(body):
         part.put_rows(held.cell, _rows_in(body, len(part.z), part.width))
         head[_ROWS] = 1
@@ -182,14 +181,11 @@ def _agreed(
         bottoms = bottom_below(sizes[0]), bottom_below(sizes[1])
 
     size, layout = _size(levels), _Layout(part)
-    if draft is not None and draft.levels == levels:
-        held = draft.held
-    else:
-        place = place_of(part.cells.levels, levels)
-        assert place is not None  # the union has the labels of every rank
-        held = _placed(part, place)
+    drafted = draft.held if draft is not None and draft.levels == levels else None
+    held = drafted or _placed(part, levels)
+    assert held is not None  # the union has the labels of every rank
     cell = held.cell
-    as_guessed = draft is not None and draft.levels == levels and len(set(heads[:, _GUESS].tolist())) == 1
+    as_guessed = drafted is not None and len(set(heads[:, _GUESS].tolist())) == 1
     if as_guessed and heads[:, _ROWS].all():
         rows = np.concatenate([_rows_in(words, n, part.width) for words, n in zip(sent, counts, strict=True)])
         held = Held(*part.with_rows(rows), rows)
@@ -231,9 +227,10 @@ def _rows_in(body: np.ndarray, n: int, width: int) -> np.ndarray:
     return body[: n * width].view(np.float64).reshape(n, width)
 
 
-def _placed(part: Part, place: np.ndarray) -> Held:
-    """The samples of a rank in the cells of the whole batch."""
-    return Held(part, moved(part.cells.cell, place))
+def _placed(part: Part, levels: Levels) -> Held | None:
+    """The samples of a rank in the cells of the whole batch; None where these lack a label of theirs."""
+    place = place_of(part.cells.levels, levels)
+    return None if place is None else Held(part, moved(part.cells.cell, place))
 
 
 def make_share(
@@ -243,8 +240,7 @@ def make_share(
     weights = _NONE if weights is None else weights
     if compiled:
         return LoopShare(z, as_numpy(cell).astype(np.int32, copy=False), weights, box, discrepancy)
-    device = z.device if has_float64(z.device) else torch.device("cpu")
-    return TensorShare(z, cell, weights, box, discrepancy, device)
+    return TensorShare(z, cell, weights, box, discrepancy)
 
 
 class _Layout:
@@ -285,9 +281,7 @@ class _Layout:
             self._add(body, "targets", as_numbers(part.targets), index, weights)
         for name, side in (("least", part.inside.lo), ("most", part.inside.hi)) if any(part.sides) else ():
             if name in self.at:
-                values = side.astype(np.float64)
-                if len(weights):  # what has no weight adds nothing, even where its bound is infinite
-                    values = np.where(weights > 0, values, 0.0) * weights
+                values = weighted_bounds(side, weights)
                 finite = np.isfinite(values)
                 self._add(body, name, np.where(finite, values, 0.0), index, _NONE)
                 body[:, self.at[name].start] = np.bincount(index, weights=~finite, minlength=size)

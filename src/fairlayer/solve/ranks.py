@@ -19,25 +19,15 @@ from fairlayer.binding.exact_sums import PRODUCT_LIMBS, UNIT, accumulate, carry,
 from fairlayer.binding.process_group import Ranks
 from fairlayer.errors import FairlayerError, InputError, RankError
 from fairlayer.solve import Task, fits_loops, is_near, solve
-from fairlayer.solve.certify import is_tight
-from fairlayer.solve.discrepancy import Discrepancy, has_loops
-from fairlayer.solve.driver import EXACT, FINISHED, MEASURE, MISSED, OUTCOME, SUMS, WRITE, begin, proceed
+from fairlayer.solve.discrepancy import has_loops
+from fairlayer.solve.driver import EXACT, MEASURE, SUMS, WRITE
 from fairlayer.solve.gathering import gather
 from fairlayer.solve.loops import MOST_SUM
 from fairlayer.solve.newton import ABSOLUTE as CELL_ABSOLUTE
-from fairlayer.solve.newton import COUNT, DONE, ERROR, PATIENCE, SHIFT, SQUARE, TRIAL, D, S, statistics
+from fairlayer.solve.newton import COUNT, DONE, ERROR, SHIFT, D, S
 from fairlayer.solve.opening import Whole, make_share
-from fairlayer.solve.result import Result
-from fairlayer.solve.shares import (
-    ABSOLUTE,
-    OUTPUT_SLOPES,
-    OUTPUTS,
-    SLOPES,
-    WRITTEN,
-    Share,
-    largest_output,
-    sizes_of,
-)
+from fairlayer.solve.result import Result, run_passes
+from fairlayer.solve.shares import ABSOLUTE, OUTPUT_SLOPES, OUTPUTS, SLOPES, WRITTEN, Share, largest_output, sizes_of
 from fairlayer.solve.windows import bottom_below, sum_errors, window_sums
 
 _SMALLEST, _LARGEST = 1e-120, 1e120  # beyond, the batch is solved in other units
@@ -49,10 +39,10 @@ _NO_START = np.zeros(0)
 class RankPasses:
     """Passes over the samples of all ranks."""
 
-    def __init__(self, ranks: Ranks, whole: Whole, dtype: torch.dtype, discrepancy: Discrepancy):
-        self.ranks, self.whole, self.held, self.discrepancy = ranks, whole, whole.held, discrepancy
+    def __init__(self, ranks: Ranks, whole: Whole, task: Task):
+        self.ranks, self.whole, self.held, self.task = ranks, whole, whole.held, task
         self.G, self.weights = len(whole.least), whole.held.part.weights
-        self.both = dtype != torch.float64  # outputs are rounded when they are written
+        self.both = task.z.dtype != torch.float64  # outputs are rounded when they are written
         self.at = np.zeros(self.G)  # the shifts at which sums were taken last
         self.taken, self.bottoms = self._as_floats(whole.sums, whole.bottoms), whole.bottoms
         self.written: Tensor | None = None  # by the samples held
@@ -63,6 +53,10 @@ class RankPasses:
         if self.written is None or self.held.rows is None:
             return self.written
         return self.written[self.whole.mine].clone()
+
+    def usual_slope(self) -> float:
+        """The mean slope of a sample before any shift, by weight."""
+        return float(self.taken[SLOPES].sum()) / float(self.task.system.weight.sum()) or 1.0
 
     def answer(self, request: int, of_cell: np.ndarray) -> None:
         """Take the sums that are asked for, unless they are known."""
@@ -76,8 +70,6 @@ class RankPasses:
         of_cell[S], of_cell[D] = self.taken[outputs], self.taken[slopes]
         if request == MEASURE:
             of_cell[CELL_ABSOLUTE] = self.taken[ABSOLUTE]
-            # Aim inside by all that rounding can do, as a second attempt takes as many exchanges as the first.
-            of_cell[SQUARE] = np.where(of_cell[COUNT] > 0, np.inf, 0.0)
         if request == WRITE:
             self.written = self.held.share.write(of_cell[SHIFT])
             of_cell[ERROR] = sum_errors(of_cell[S], of_cell[COUNT], self.bottoms[0])
@@ -85,9 +77,9 @@ class RankPasses:
                 of_cell[ERROR] += 1.01 * UNIT * self.taken[ABSOLUTE]
 
     def _take(self, shift: np.ndarray) -> None:
-        whole, furthest = self.whole, float(np.abs(shift).max(initial=0.0))
-        largest = largest_output(self.discrepancy, whole.largest, whole.extent[1], whole.limits[1], furthest)
-        sizes = sizes_of(self.discrepancy, 2.0 * largest, whole.heaviest)
+        whole, discrepancy, furthest = self.whole, self.task.discrepancy, float(np.abs(shift).max(initial=0.0))
+        largest = largest_output(discrepancy, whole.largest, whole.extent[1], whole.limits[1], furthest)
+        sizes = sizes_of(discrepancy, 2.0 * largest, whole.heaviest)
         self.bottoms = bottom_below(sizes[0]), bottom_below(sizes[1])
         windows = self.held.share.sums(shift, sizes, self.bottoms, self.both, self.weights is not None)
         self.taken = self._as_floats(self.held.total(self.ranks, windows), self.bottoms)
@@ -139,36 +131,14 @@ def solve_ranks(task: Task, whole: Whole, relax: bool = False) -> tuple[Result, 
     size = whole.largest * whole.heaviest
     if size != 0.0 and not _SMALLEST < size < _LARGEST:
         return _solve_gathered(task, whole, relax)
-    reach = math.inf
-    if hasattr(task.discrepancy, "reach"):
-        reach = task.discrepancy.reach(*whole.extent, *whole.limits)
-    passes = RankPasses(ranks, whole, task.z.dtype, task.discrepancy)
-    unit, weight = torch.finfo(task.z.dtype).eps / 2, system.weight
-    if not task.discrepancy.piecewise_linear:  # the usual slope of a sample
-        weight = weight * (float(passes.taken[SLOPES].sum()) / float(weight.sum()) or 1.0)
-    driver = begin(system.rows, system.samples, weight, whole.least, whole.most, reach, _NO_START, unit)
-    if task.discrepancy.name != "squared":
-        driver.search.number[PATIENCE] = np.inf  # there is no other way
-    of_cell, request = driver.search.cell, MEASURE
-    while request != FINISHED:
-        passes.answer(request, of_cell)
-        request = proceed(driver)
-    nu, missed = driver.search.statistic[TRIAL], driver.family[MISSED]
-    if driver.search.number[OUTCOME] != DONE or not (missed <= 0.0).all():
+    passes = RankPasses(ranks, whole, task)
+    extent, unit = (*whole.extent, *whole.limits), torch.finfo(task.z.dtype).eps / 2
+    result = run_passes(passes, system, task.discrepancy, extent, (whole.least, whole.most), _NO_START, unit)
+    if result.outcome != DONE or not result.holds:
         return _solve_gathered(task, whole, relax)
-    asks = passes.weights is not None or (task.z.dtype == torch.float64 and not is_tight(system.rows, nu, missed))
-    if asks and task.discrepancy.name == "squared" and not is_near(task, nu, missed, *passes.norms()):
+    asks = passes.weights is not None or (task.z.dtype == torch.float64 and not result.tight)
+    if asks and task.discrepancy.name == "squared" and not is_near(task, result.nu, result.missed, *passes.norms()):
         return _solve_gathered(task, whole, relax)
-    result = Result(
-        outcome=DONE,
-        value=passes.value,
-        nu=nu,
-        shift=of_cell[SHIFT],
-        slopes=of_cell[D],
-        missed=missed,
-        statistics=statistics(system.rows, of_cell[S]),
-        absolute=of_cell[CELL_ABSOLUTE],
-    )
     return result, 0.0
 
 

@@ -7,7 +7,6 @@ sum is a window (`windows`), of each cell.
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,8 +15,9 @@ from torch import Tensor
 from fairlayer.binding.bounds import Box
 from fairlayer.binding.exact_sums import carry
 from fairlayer.compiled import compiled
-from fairlayer.solve.discrepancy import Discrepancy, GeneralizedKL, Squared, compiled_kind, inner_limits
-from fairlayer.solve.smooth import FURTHEST, ODDS, factors, inside, respond
+from fairlayer.solve.discrepancy import Discrepancy, GeneralizedKL, Squared, compiled_kind
+from fairlayer.solve.smooth import FURTHEST, ODDS, SQUARED, bound_of, factors, inside, respond, weight_of
+from fairlayer.solve.tensors import TensorSamples
 from fairlayer.solve.windows import BLOCK, WIDTH, add_tensor, add_value, empty_bank, put, splitters
 
 Bottoms = tuple[int, int]  # of the windows of outputs, and of those of slopes
@@ -26,23 +26,6 @@ Sizes = tuple[float, float]  # what an output and a slope, each times a weight, 
 # Places of windows: of the outputs as they are written, their slopes and absolute values; and of the outputs and slopes
 # before they are rounded, where they are.
 WRITTEN, SLOPES, ABSOLUTE, OUTPUTS, OUTPUT_SLOPES = range(5)
-_SQUARED = 0  # beside the kinds of smooth.py: here one loop takes them all, as adding to windows takes most of the time
-
-
-class Share(Protocol):
-    """Samples of a rank, in the cells of the whole batch."""
-
-    def sums(self, shift: np.ndarray, sizes: Sizes, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
-        """(3 or 5, G, WIDTH) windows at the shifts.
-
-        both: of the outputs before they are rounded, too; absolute: whether those of absolute values are wanted.
-        """
-
-    def write(self, shift: np.ndarray) -> Tensor:
-        """The outputs at the shifts, in their own dtype."""
-
-    def slope_sums(self, gradient: Tensor, shift: np.ndarray, bottom: int) -> tuple[np.ndarray, float]:
-        """(G, WIDTH) windows of slope times gradient, and the largest absolute value among these."""
 
 
 def sizes_of(discrepancy: Discrepancy, largest: float, heaviest: float) -> Sizes:
@@ -62,30 +45,33 @@ def largest_output(discrepancy: Discrepancy, unmoved: float, greatest: float, hi
 
 
 class LoopShare:
-    """By compiled loops."""
+    """Samples of a rank, in the cells of the whole batch, by compiled loops."""
 
     def __init__(self, z: Tensor, cell: np.ndarray, weights: np.ndarray, box: Box, discrepancy: Discrepancy):
         given = z.numpy()
         self.single = given.itemsize == 4  # what outputs are rounded to
         self.dtype = given.dtype
-        self.kind = compiled_kind(discrepancy) or _SQUARED
+        self.kind = compiled_kind(discrepancy)
         self.samples = _odds(given) if self.kind == ODDS else given, cell, weights, box.lo, box.hi
 
     def sums(self, shift: np.ndarray, sizes: Sizes, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
-        """As in `Share`."""
+        """(3 or 5, G, WIDTH) windows at the shifts.
+
+        both: of the outputs before they are rounded, too; absolute: whether those of absolute values are wanted.
+        """
         limbs = np.zeros((5 if both else 3, len(shift), WIDTH), dtype=np.int64)
         splits = splitters(sizes[0], bottoms[0]), splitters(sizes[1], bottoms[1])
         _add_sums(self.kind, self.single, *self.samples, shift, bottoms, splits, absolute, limbs)
         return limbs
 
     def write(self, shift: np.ndarray) -> Tensor:
-        """As in `Share`."""
+        """The outputs at the shifts, in their own dtype."""
         out = np.empty(len(self.samples[0]), dtype=self.dtype)
         _write(self.kind, self.single, *self.samples, shift, out)
         return torch.from_numpy(out)
 
     def slope_sums(self, gradient: Tensor, shift: np.ndarray, bottom: int) -> tuple[np.ndarray, float]:
-        """As in `Share`."""
+        """(G, WIDTH) windows of slope times gradient, and the largest absolute value among these."""
         limbs = np.zeros((len(shift), WIDTH), dtype=np.int64)
         g, values = gradient.contiguous().numpy(), np.empty(len(self.samples[0]))
         largest = _slopes_times(self.kind, self.single, g, *self.samples, shift, values)
@@ -101,60 +87,41 @@ class LoopShare:
         return torch.from_numpy(out)
 
 
-class TensorShare:
-    """In tensor operations."""
-
-    def __init__(
-        self, z: Tensor, cell: Tensor, weights: np.ndarray, box: Box, discrepancy: Discrepancy, device: torch.device
-    ):
-        """device: where sums are taken."""
-        self.z, self.discrepancy, self.device = z, discrepancy, device
-        self.exact, self.cell = z.to(device).double(), torch.as_tensor(cell, device=device).long()
-        self.weights = torch.from_numpy(weights).to(device) if len(weights) else None
-        self.lo, self.hi = box.tensors(device)
-
-    def _shift_of(self, shift: np.ndarray) -> Tensor:
-        return torch.from_numpy(shift).to(self.device)[self.cell]
-
-    def _written(self, y: Tensor) -> Tensor:
-        dtype = self.z.dtype
-        inside = torch.clamp(y.to(dtype), *inner_limits(self.discrepancy, dtype))
-        return torch.clamp(inside, self.lo.to(dtype), self.hi.to(dtype))
-
-    def _weighted(self, values: Tensor) -> Tensor:
-        return values if self.weights is None else values * self.weights
+class TensorShare(TensorSamples):
+    """Samples of a rank, in the cells of the whole batch, in tensor operations."""
 
     def sums(self, shift: np.ndarray, sizes: Sizes, bottoms: Bottoms, both: bool, absolute: bool) -> np.ndarray:
-        """As in `Share`."""
-        s, (bottom, slope_bottom) = self._shift_of(shift), bottoms
-        y = self.discrepancy.response(self.exact, s, self.lo, self.hi)
-        slope = self._weighted(self.discrepancy.slope(self.exact, s, self.lo, self.hi))
-        written = self._weighted(self._written(y).double())
+        """As in `LoopShare`."""
+        at, (bottom, slope_bottom) = self.at(shift), bottoms
+        y, slope = self.discrepancy.response(*at), self.weighted(self.discrepancy.slope(*at))
+        written = self.weighted(self.written(y).double())
         listed = [(written, bottom), (slope, slope_bottom), (written.abs(), bottom)]
         if both:
-            listed += [(self._weighted(y), bottom), (slope, slope_bottom)]
+            listed += [(self.weighted(y), bottom), (slope, slope_bottom)]
         limbs = [add_tensor(values, self.cell, len(shift), lowest) for values, lowest in listed]
         found = torch.stack(limbs).cpu().numpy()
         carry(found.reshape(-1, WIDTH))
         return found
 
     def write(self, shift: np.ndarray) -> Tensor:
-        """As in `Share`."""
-        y = self.discrepancy.response(self.exact, self._shift_of(shift), self.lo, self.hi)
-        return self._written(y).to(self.z.device)
+        """As in `LoopShare`."""
+        return self.written(self.discrepancy.response(*self.at(shift))).to(self.z.device)
 
     def slope_sums(self, gradient: Tensor, shift: np.ndarray, bottom: int) -> tuple[np.ndarray, float]:
-        """As in `Share`."""
-        slope = self.discrepancy.slope(self.exact, self._shift_of(shift), self.lo, self.hi)
-        values = slope * gradient.to(self.device).double()
+        """As in `LoopShare`."""
+        values = self.discrepancy.slope(*self.at(shift)) * gradient.to(self.device).double()
         limbs = add_tensor(values, self.cell, len(shift), bottom).cpu().numpy()
         carry(limbs)
         return limbs, float(values.abs().max()) if len(values) else 0.0
 
 
+Share = LoopShare | TensorShare
+
+
 @compiled(inline=True)
-def _one(side, i):
-    return float(side[i] if side.size > 1 else side[0])
+def _within(raw, lo, hi, i):
+    """An output within the bounds of its sample."""
+    return min(max(raw, float(bound_of(lo, i))), float(bound_of(hi, i)))
 
 
 @compiled
@@ -169,13 +136,16 @@ def _odds(logits):
 @compiled(inline=True)
 def _moved_by(kind, shift):
     """What the shift of each cell is to its samples."""
-    return shift if kind == _SQUARED else factors(kind, shift)
+    return shift if kind == SQUARED else factors(kind, shift)
 
 
 @compiled(inline=True)
 def _answer(kind, single, z, moved):
-    """(output before its bounds, the same rounded as it will be written, slope, sensitivity) of one sample."""
-    if kind == _SQUARED:
+    """(output before its bounds, the same rounded as it will be written, slope, sensitivity) of one sample.
+
+    One loop takes samples of all kinds, as adding to windows takes most of the time.
+    """
+    if kind == SQUARED:
         exact, slope, sensitivity = z - moved, 1.0, 1.0
         raw = float(np.float32(exact)) if single else exact
     else:
@@ -186,7 +156,7 @@ def _answer(kind, single, z, moved):
 
 @compiled
 def _add_sums(kind, single, z, cell, weight, lo, hi, shift, bottoms, splits, absolute, limbs):
-    both, weighted, counted = limbs.shape[0] > OUTPUTS, weight.size > 0, weight.size == 0 and kind == _SQUARED
+    both, counted = limbs.shape[0] > OUTPUTS, weight.size == 0 and kind == SQUARED
     free = np.zeros((2, shift.size), dtype=np.int64)  # samples that no bound holds, where the slope of each is 1
     bottom, slope_bottom = bottoms
     of_output, of_slope = splits
@@ -194,9 +164,8 @@ def _add_sums(kind, single, z, cell, weight, lo, hi, shift, bottoms, splits, abs
     moved = _moved_by(kind, shift)
     for start in range(0, z.size, BLOCK):
         for i in range(start, min(start + BLOCK, z.size)):
-            c = cell[i]
-            w = weight[i] if weighted else 1.0
-            low, high = _one(lo, i), _one(hi, i)
+            c, w = cell[i], weight_of(weight, i)
+            low, high = float(bound_of(lo, i)), float(bound_of(hi, i))
             exact, raw, slope, _ = _answer(kind, single, float(z[i]), moved[c])
             y = min(max(raw, low), high)
             value = w * y
@@ -230,7 +199,7 @@ def _write(kind, single, z, cell, weight, lo, hi, shift, out):
     dtype, moved = out.dtype.type, _moved_by(kind, shift)
     for i in range(z.size):
         _, raw, _, _ = _answer(kind, single, float(z[i]), moved[cell[i]])
-        out[i] = dtype(min(max(raw, _one(lo, i)), _one(hi, i)))
+        out[i] = dtype(_within(raw, lo, hi, i))
 
 
 @compiled
@@ -239,7 +208,7 @@ def _slopes_times(kind, single, gradient, z, cell, weight, lo, hi, shift, values
     largest, moved = 0.0, _moved_by(kind, shift)
     for i in range(z.size):
         _, raw, slope, _ = _answer(kind, single, float(z[i]), moved[cell[i]])
-        free = min(max(raw, _one(lo, i)), _one(hi, i)) == raw
+        free = _within(raw, lo, hi, i) == raw
         g = slope * float(gradient[i]) if free else 0.0
         values[i] = g
         largest = max(largest, abs(g)) if g == g else np.inf
@@ -262,6 +231,5 @@ def _pull_back(kind, single, gradient, z, cell, weight, lo, hi, shift, correctio
     for i in range(z.size):
         c = cell[i]
         _, raw, _, sensitivity = _answer(kind, single, float(z[i]), moved[c])
-        w = weight[i] if weight.size > 0 else 1.0
-        free = min(max(raw, _one(lo, i)), _one(hi, i)) == raw
-        out[i] = dtype(sensitivity * (gradient[i] - w * correction[c])) if free else dtype(0)
+        free = _within(raw, lo, hi, i) == raw
+        out[i] = dtype(sensitivity * (gradient[i] - weight_of(weight, i) * correction[c])) if free else dtype(0)

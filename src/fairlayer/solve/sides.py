@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairlayer.binding.rows import COEFFICIENT, DIFFERENCE, EACH, KIND, LOWER, UPPER
+from fairlayer.binding.rows import COEFFICIENT, DIFFERENCE, EACH, KIND, UPPER
 from fairlayer.compiled import compiled
-from fairlayer.solve.families import extremes
+from fairlayer.solve.families import extremes, held_at
 
 FEW = 24  # statistics up to which the active-set method is quicker
 _MOST_GUESSES = 40
@@ -71,16 +71,6 @@ def _middle_share(rows, f, side):
     if rows.family[KIND, f] == DIFFERENCE or side < 0:
         return 1.0
     return 1.0 / rows.family[COEFFICIENT, f]
-
-
-@compiled(small=True, borrows=True)
-def _held_at(rows, f, side):
-    """Where a statistic is held on a side, from its family's middle."""
-    if rows.family[KIND, f] == EACH:
-        return rows.family[UPPER, f] if side > 0 else rows.family[LOWER, f]
-    if rows.family[KIND, f] == DIFFERENCE:
-        return 0.5 * side * rows.family[UPPER, f]
-    return rows.family[UPPER, f] / rows.family[COEFFICIENT, f] if side > 0 else 0.0
 
 
 @compiled(inner=True)
@@ -192,7 +182,7 @@ def guess_sides(H, b, rows, tolerance, start, nu):
     for guess in range(_MOST_GUESSES):
         if guess > 0:
             for k in range(K):
-                want[k] = b[k] - _held_at(rows, family[k], side[k])
+                want[k] = b[k] - held_at(rows, family[k], side[k] > 0, 0.0)
             if not solve_sides(H, rows, family, side, want, nu, middle):
                 return False
             for k in range(K):
@@ -226,8 +216,8 @@ def guess_sides(H, b, rows, tolerance, start, nu):
             for k in range(begin, end):
                 if not rows.present[k]:
                     continue
-                above = q[k] - _middle_share(rows, f, 1) * middle[f] - _held_at(rows, f, 1)
-                below = _middle_share(rows, f, -1) * middle[f] + _held_at(rows, f, -1) - q[k]
+                above = q[k] - _middle_share(rows, f, 1) * middle[f] - held_at(rows, f, True, 0.0)
+                below = _middle_share(rows, f, -1) * middle[f] + held_at(rows, f, False, 0.0) - q[k]
                 now = side[k]
                 if side[k] != 0:
                     if guess > 0 and nu[k] * side[k] <= 0.0:

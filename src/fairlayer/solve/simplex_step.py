@@ -82,6 +82,21 @@ def solve_active(H, b, half, family, side, x, middle):
 
 
 @compiled(inner=True)
+def _extremes(q, half, family):
+    """Of every family and class, where the lowest of the upper ends q + half is, and the highest of the lower ends."""
+    m, K = q.size, family.size
+    d = m // K
+    low, high = np.full((K, d), -1), np.full((K, d), -1)
+    for v in range(m):
+        f, j = family[v // d], v % d
+        if low[f, j] < 0 or q[v] + half[v] < q[low[f, j]] + half[low[f, j]]:
+            low[f, j] = v
+        if high[f, j] < 0 or q[v] - half[v] > q[high[f, j]] - half[high[f, j]]:
+            high[f, j] = v
+    return low, high
+
+
+@compiled(inner=True)
 def guess(q, half, family, side):
     """Fill side, which rows may be active, from the statistics q.
 
@@ -90,14 +105,9 @@ def guess(q, half, family, side):
     """
     m, K = q.size, family.size
     d, F = m // K, family[K - 1] + 1
-    low, high = np.full((F, d), -1), np.full((F, d), -1)
+    low, high = _extremes(q, half, family)
     for v in range(m):
-        f, j = family[v // d], v % d
         side[v] = 1 if half[v] <= EQUAL else 0
-        if low[f, j] < 0 or q[v] + half[v] < q[low[f, j]] + half[low[f, j]]:
-            low[f, j] = v
-        if high[f, j] < 0 or q[v] - half[v] > q[high[f, j]] - half[high[f, j]]:
-            high[f, j] = v
     for f in range(F):
         up, down = 0, 0
         for j in range(d):
@@ -125,16 +135,11 @@ def settle(H, b, half, family, side, x):
             largest = max(largest, abs(x[v]))
         if not largest < np.inf:
             return False
-        low, high = np.full((K, d), -1), np.full((K, d), -1)
         for v in range(m):
             u[v] = b[v]
             for k in range(m):
                 u[v] -= H[v, k] * x[k]
-            f, j = family[v // d], v % d
-            if low[f, j] < 0 or u[v] + half[v] < u[low[f, j]] + half[low[f, j]]:
-                low[f, j] = v
-            if high[f, j] < 0 or u[v] - half[v] > u[high[f, j]] - half[high[f, j]]:
-                high[f, j] = v
+        low, high = _extremes(u, half, family)
         for v in range(m):
             slack = 1e-13 + 1e-9 * half[v]
             f, j = family[v // d], v % d

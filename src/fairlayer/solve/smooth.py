@@ -30,18 +30,24 @@ _BELOW_SINGLE, _BELOW = float(np.nextafter(np.float32(1), np.float32(0))), float
 
 
 @compiled(inline=True)
-def _factor(kind, shift):
-    """What the shift of a cell is to its samples."""
-    near = min(max(shift, -FURTHEST), FURTHEST)
-    return math.exp(-near) if kind == KL else math.exp(near)
+def bound_of(side, i):
+    """The bound of a sample; side: (n,), or (1,) where all have the same."""
+    return side[i] if side.size > 1 else side[0]
+
+
+@compiled(inline=True)
+def weight_of(weight, i):
+    """The weight of a sample; weight: (n,), or empty where all are 1."""
+    return weight[i] if weight.size > 0 else 1.0
 
 
 @compiled
 def factors(kind, shift):
-    """The same for all cells."""
+    """What the shift of each cell is to its samples."""
     of_cell = np.empty(shift.size)
     for c in range(shift.size):
-        of_cell[c] = _factor(kind, shift[c])
+        near = min(max(shift[c], -FURTHEST), FURTHEST)
+        of_cell[c] = math.exp(-near) if kind == KL else math.exp(near)
     return of_cell
 
 
@@ -78,45 +84,50 @@ def inside(kind, y, single):
     return y
 
 
-def _kernels(kind: int) -> tuple[Any, Any, Any, Any]:
+def _kernels(kind: int) -> tuple[Any, Any, Any]:
     """The loops for one kind, a constant to each of them: what is of other kinds is no part of the machine code."""
 
     @compiled(reorder=True, small=True)
     def stretch(z, start, stop, factor, low, high):
-        """Sums of outputs, slopes and squares over samples with the same shift and bounds, and no weights."""
-        total, slopes, square = 0.0, 0.0, 0.0
+        """Sums of outputs and slopes over samples with the same shift and bounds, and no weights."""
+        total, slopes = 0.0, 0.0
         for i in range(start, stop):
             raw, slope, _ = respond(kind, float(z[i]), factor)
             y = min(max(raw, low), high)
             total += y
-            square += y * y
             slopes += slope if y == raw else 0.0
-        return total, slopes, square
+        return total, slopes
 
     @compiled(small=True)
-    def scattered(z, cell, weight, lo, hi, factor, S, D, square):
-        """The same, by weight, of samples in any order with bounds of their own."""
+    def sums(samples, factor, S, D):
+        """Cell sums of outputs and slopes."""
+        z, cell, weight, lo, hi, ordered, start, _ = samples
+        if ordered.size > 0:
+            low, high = float(lo[0]), float(hi[0])
+            for c in range(S.size):
+                S[c], D[c] = stretch(ordered, start[c], start[c + 1], factor[c], low, high)
+            return
+        for c in range(S.size):
+            S[c] = D[c] = 0.0
         for i in range(z.size):
-            c = cell[i]
-            w = weight[i] if weight.size > 0 else 1.0
-            low, high = lo[i] if lo.size > 1 else lo[0], hi[i] if hi.size > 1 else hi[0]
+            c, w = cell[i], weight_of(weight, i)
             raw, slope, _ = respond(kind, float(z[i]), factor[c])
-            y = min(max(raw, float(low)), float(high))
+            y = min(max(raw, float(bound_of(lo, i))), float(bound_of(hi, i)))
             S[c] += w * y
-            square[c] += w * w * y * y
             D[c] += w * slope if y == raw else 0.0
 
     @compiled(small=True)
-    def written(z, cell, weight, lo, hi, factor, single, out, S, D, error):
+    def written(samples, factor, single, out, S, D, error):
         """Outputs, rounded, and sums of them, of slopes and of absolute values."""
         rounded = out.dtype.type
+        z, cell, weight, lo, hi = samples.z, samples.cell, samples.weight, samples.lo, samples.hi
+        for c in range(S.size):
+            S[c] = D[c] = error[c] = 0.0
         for i in range(z.size):
-            c = cell[i]
-            w = weight[i] if weight.size > 0 else 1.0
-            low, high = lo[i] if lo.size > 1 else lo[0], hi[i] if hi.size > 1 else hi[0]
+            c, w = cell[i], weight_of(weight, i)
             raw, slope, _ = respond(kind, float(z[i]), factor[c])
             raw = inside(kind, raw, single)
-            y = min(max(raw, float(low)), float(high))
+            y = min(max(raw, float(bound_of(lo, i))), float(bound_of(hi, i)))
             out[i] = rounded(y)
             S[c] += w * y
             D[c] += w * slope if y == raw else 0.0
@@ -127,67 +138,43 @@ def _kernels(kind: int) -> tuple[Any, Any, Any, Any]:
         """Cell sums of slope times gradient, four banks in turn; and the sensitivity of each sample."""
         for i in range(z.size):
             c = cell[i]
-            low, high = lo[i] if lo.size > 1 else lo[0], hi[i] if hi.size > 1 else hi[0]
             raw, slope, own = respond(kind, float(z[i]), factor[c])
             raw = inside(kind, raw, single)
-            y = min(max(raw, float(low)), float(high))
+            y = min(max(raw, float(bound_of(lo, i))), float(bound_of(hi, i)))
             free = y == raw
             bank[i & 3, c] += slope * gradient[i] if free else 0.0
             sensitivity[i] = own if free else 0.0
 
-    return stretch, scattered, written, derivatives
+    return sums, written, derivatives
 
 
-_entropy_stretch, _entropy_scattered, _entropy_written, _entropy_derivatives = _kernels(ENTROPY)
-_odds_stretch, _odds_scattered, _odds_written, _odds_derivatives = _kernels(ODDS)
-_kl_stretch, _kl_scattered, _kl_written, _kl_derivatives = _kernels(KL)
+_entropy_sums, _entropy_written, _entropy_derivatives = _kernels(ENTROPY)
+_odds_sums, _odds_written, _odds_derivatives = _kernels(ODDS)
+_kl_sums, _kl_written, _kl_derivatives = _kernels(KL)
 
 
 @compiled(inner=True, later="None")
-def smooth_sums(kind, samples, shift, S, D, square):
-    """Cell sums of outputs, slopes and squares of outputs at the shifts."""
-    z, start = samples.ordered, samples.start
+def smooth_sums(kind, samples, shift, S, D):
+    """Cell sums of outputs and slopes at the shifts."""
     factor = factors(kind, shift)
-    if z.size > 0:
-        low, high = float(samples.lo[0]), float(samples.hi[0])
-        for c in range(S.size):
-            if kind == ENTROPY:
-                S[c], D[c], square[c] = _entropy_stretch(z, start[c], start[c + 1], factor[c], low, high)
-            elif kind == ODDS:
-                S[c], D[c], square[c] = _odds_stretch(z, start[c], start[c + 1], factor[c], low, high)
-            else:
-                S[c], D[c], square[c] = _kl_stretch(z, start[c], start[c + 1], factor[c], low, high)
-        return
-    for c in range(S.size):
-        S[c] = D[c] = square[c] = 0.0
-    z, cell, weight, lo, hi = samples.z, samples.cell, samples.weight, samples.lo, samples.hi
     if kind == ENTROPY:
-        _entropy_scattered(z, cell, weight, lo, hi, factor, S, D, square)
+        _entropy_sums(samples, factor, S, D)
     elif kind == ODDS:
-        _odds_scattered(z, cell, weight, lo, hi, factor, S, D, square)
+        _odds_sums(samples, factor, S, D)
     else:
-        _kl_scattered(z, cell, weight, lo, hi, factor, S, D, square)
-
-
-@compiled(inner=True, later="None")
-def smooth_sums_at(kind, samples, shift, S, D):
-    """The same, but for the squares."""
-    smooth_sums(kind, samples, shift, S, D, np.empty(S.size))
+        _kl_sums(samples, factor, S, D)
 
 
 @compiled(inner=True, later="None")
 def smooth_write(kind, samples, shift, out, S, D, absolute):
     """Write the output in its own dtype; cell sums of what was written, of slopes and of absolute values."""
-    z, cell, weight, lo, hi = samples.z, samples.cell, samples.weight, samples.lo, samples.hi
     factor, single = factors(kind, shift), samples.single or out.itemsize == 4
-    for c in range(S.size):
-        S[c] = D[c] = absolute[c] = 0.0
     if kind == ENTROPY:
-        _entropy_written(z, cell, weight, lo, hi, factor, single, out, S, D, absolute)
+        _entropy_written(samples, factor, single, out, S, D, absolute)
     elif kind == ODDS:
-        _odds_written(z, cell, weight, lo, hi, factor, single, out, S, D, absolute)
+        _odds_written(samples, factor, single, out, S, D, absolute)
     else:
-        _kl_written(z, cell, weight, lo, hi, factor, single, out, S, D, absolute)
+        _kl_written(samples, factor, single, out, S, D, absolute)
 
 
 @compiled(inner=True)
@@ -220,8 +207,7 @@ def smooth_pull_back(kind, gradient, z, cell, weight, lo, hi, shift, slopes, row
         _kl_derivatives(gradient, z, cell, lo, hi, factor, single, bank, sensitivity)
     rounded, correction = out.dtype.type, correct(rows, nu, slopes, bank)
     for i in range(z.size):
-        w = weight[i] if weight.size > 0 else 1.0
-        out[i] = rounded(sensitivity[i] * (gradient[i] - w * correction[cell[i]]))
+        out[i] = rounded(sensitivity[i] * (gradient[i] - weight_of(weight, i) * correction[cell[i]]))
 
 
 @compiled(inner=True, later="None")

@@ -157,9 +157,9 @@ def _solve(L, low, x, y):
 
 
 @compiled
-def _sums(a, b, c, d, sign, high, low):
+def _sums(a, b, c, d, high, low):
     for i in range(high.size):
-        high[i], low[i] = add(a[i], b[i], sign * c[i], sign * d[i])
+        high[i], low[i] = add(a[i], b[i], c[i], d[i])
 
 
 @compiled
@@ -184,35 +184,29 @@ class Twofold:
         self.high = high
         self.low = np.zeros(high.shape) if low is None else low
 
-    def _with(self, other: Any) -> tuple[np.ndarray, ...]:
-        """What an operation with as many numbers, or with one, takes and fills."""
+    def _with(self, other: Any, operation: Callable[..., None]) -> Twofold:
+        """What an operation makes of these and as many other numbers, or one."""
         size = len(self.high)
         if not isinstance(other, Twofold):
             other = Twofold(np.full(size, other) if np.ndim(other) == 0 else np.require(other, np.float64, ["C", "W"]))
-        return self.high, self.low, other.high, other.low, np.empty(size), np.empty(size)
+        found = Twofold(np.empty(size), np.empty(size))
+        operation(self.high, self.low, other.high, other.low, found.high, found.low)
+        return found
 
     def __add__(self, other: Any) -> Twofold:
-        *given, high, low = self._with(other)
-        _sums(*given, 1.0, high, low)
-        return Twofold(high, low)
+        return self._with(other, _sums)
 
     def __sub__(self, other: Any) -> Twofold:
-        *given, high, low = self._with(other)
-        _sums(*given, -1.0, high, low)
-        return Twofold(high, low)
+        return self + -other
 
     def __neg__(self) -> Twofold:
         return Twofold(-self.high, -self.low)
 
     def __mul__(self, other: Any) -> Twofold:
-        *given, high, low = self._with(other)
-        _products(*given, high, low)
-        return Twofold(high, low)
+        return self._with(other, _products)
 
     def __truediv__(self, other: Any) -> Twofold:
-        *given, high, low = self._with(other)
-        _quotients(*given, high, low)
-        return Twofold(high, low)
+        return self._with(other, _quotients)
 
     def __getitem__(self, index: Any) -> Twofold:
         return Twofold(self.high[index], self.low[index])
