@@ -21,6 +21,7 @@ from fairlayer import (
     project,
 )
 from fairlayer.audit import Audit
+from fairlayer.tables.table_io import TableFile
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -201,3 +202,21 @@ def test_bad_input_is_refused(change: dict[str, Any], message: str, tmp_path: Pa
     arguments = {"groups": ["sex"], "constraints": [MeanParity(0.05)], "prediction": "p", "tradeoff": False}
     with pytest.raises(InputError, match=message):
         audit(path, **{**arguments, **change})
+
+
+def test_an_engine_may_answer_in_any_order(tmp_path, monkeypatch):
+    """Totals of an engine with several threads come as they are ready; the result is the same to the bit."""
+    path = write(people(), tmp_path / "people.parquet")
+    totals, random = TableFile.totals, np.random.default_rng(1)
+
+    def shuffled(self, *asked):
+        found = totals(self, *asked)
+        order = random.permutation(len(next(iter(found.values()))))
+        return {name: values[order] for name, values in found.items()}
+
+    monkeypatch.setattr(TableFile, "totals", shuffled)
+    results = {
+        audit(path, ["sex", "site"], MeanParity(0.05), prediction="p", raw="z", weight="w", target="y").to_json()
+        for _ in range(5)
+    }
+    assert len(results) == 1

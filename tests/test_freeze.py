@@ -355,12 +355,12 @@ def test_columns_without_names_are_those_of_the_calibration_sample():
     random = np.random.default_rng(5)
     table = random.integers(0, 2, (600, 3))
     z = random.random(600) + 0.3 * table[:, 2]
-    frozen = freeze(FairLayer([MeanParity(0.01, over=[2])]), z, table)
+    frozen = freeze(FairLayer([MeanParity(0.01, over=[2])]), z, table, confidence=None)
     expected = frozen.predict(z, {2: table[:, 2]})
     assert abs(expected[table[:, 2] == 0].mean() - expected[table[:, 2] == 1].mean()) <= 0.0101
     for groups in (table, torch.from_numpy(table), table[:, 2], table[:, [2]]):
         assert np.array_equal(frozen.predict(z, groups), expected)
-    named = freeze(FairLayer([MeanParity(0.01)]), z, {"sex": table[:, 0], "race": table[:, 1]})
+    named = freeze(FairLayer([MeanParity(0.01)]), z, {"sex": table[:, 0], "race": table[:, 1]}, confidence=None)
     both = named.predict(z, {"sex": table[:, 0], "race": table[:, 1]})
     assert np.array_equal(named.predict(z, table[:, :2]), both)
     with pytest.raises(InputError, match=r"3 columns without names.*\['sex', 'race'\].*by name"):

@@ -319,7 +319,7 @@ def _named(groups: Any, names: list[Name]) -> dict[Name, Any]:
     if absent and not isinstance(groups, Mapping) and not is_frame(groups):  # these have no names of their own
         if len(columns) != len(names):
             raise InputError(
-                f"groups has {len(columns)} columns without names, and the attributes are {names}: pass columns by name."
+                f"groups has {len(columns)} columns without names, and the attributes are {names}: pass them by name."
             )
         return dict(zip(names, columns.values(), strict=True))
     if absent:
