@@ -115,7 +115,7 @@ class _Quantities:
         asked = {f"sum_{s}": f"sum(CAST({' * '.join(s)} * $scale_{s} AS BIGINT))" for s in scales}
         query = Totals({"n": "count(*)", **(also or {}), **asked}, {"code": "code", **by}, self.rows, where)
         found = self.table.totals(query, self.parameters)
-        order = np.lexsort([found[name] for name in reversed(query.by)])  # an engine gives them in any
+        order = np.lexsort([found[name] for name in (*by, "code")])  # an engine gives them in any
         found = {name: values[order] for name, values in found.items()}
         added = {spelled: found[f"sum_{spelled}"].astype(np.float64) / scale for spelled, scale in scales.items()}
         added[""] = found["n"].astype(np.float64)
