@@ -176,13 +176,6 @@ class Database(ABC):
                 raise self.explain(error) from error
             raise
 
-    def streams(self) -> dict[str, str]:
-        """The configuration of every stream there is, by name."""
-        with self.explained():
-            if not self.is_open:
-                self.open()
-            return dict(self.execute("SELECT name, configuration FROM fairlayer_streams ORDER BY name").fetchall())
-
     def close(self) -> None:
         """Let go of the connection."""
         self._waiting = []

@@ -156,12 +156,8 @@ class Leader:
         """Of each cell. A cell without a target gets what is to be expected of those with one, by their counts now."""
         plan = self.book.plan
         if self._shift is None or self._shift[0] is not plan:
-            price = np.array([self.account.price.get(label, 0.0) for label in plan.labels])
-            shift = np.bincount(
-                np.repeat(np.arange(plan.size), np.diff(plan.start)),
-                weights=plan.share * price[plan.statistic],
-                minlength=plan.size,
-            )
+            cell, price = np.repeat(np.arange(plan.size), np.diff(plan.start)), self.prices()[plan.statistic]
+            shift = np.bincount(cell, weights=plan.share * price, minlength=plan.size)
             self._shift = (plan, shift, self.book.without_target())
         _, shift, pending = self._shift
         if not (pending >= 0).any():
@@ -220,6 +216,10 @@ class Leader:
         upper = self.aims(counted, future)
         lower = np.where(plan.kind == RATIO, -np.inf, -upper)
         return plan.rows(plan.share / some[plan.statistic], known, -(high + low) / some, lower, upper), some
+
+    def prices(self) -> np.ndarray:
+        """(K,) one of each statistic."""
+        return np.array([self.account.price.get(label, 0.0) for label in self.book.plan.labels])
 
     def set_prices(self, price: np.ndarray) -> None:
         """Take these from now on, (K,) one of each statistic."""

@@ -32,9 +32,10 @@ from fairlayer.stream.cell_sums import (
 )
 from fairlayer.stream.class_leader import ClassLeader
 from fairlayer.stream.fair_rounding import limit_units
-from fairlayer.stream.kernels import history, note_raw, note_shares, pooled_statistics, settle
+from fairlayer.stream.kernels import add_sums, history, note_raw, note_shares, pooled_statistics, settle
 from fairlayer.stream.leader import Leader
 from fairlayer.stream.policies import Outcome
+from fairlayer.stream.quantity import measured
 from fairlayer.stream.settings import Settings
 from fairlayer.stream.store import Pending
 from fairlayer.stream.threshold_leader import ThresholdLeader
@@ -57,13 +58,13 @@ class Ledger:
         self._numbers: dict[str, int] = {}  # of cells, by their names in the log
         self._shares: tuple[PresentRows, np.ndarray] | None = None
         self._limits: tuple[RowPlan, np.ndarray, np.ndarray] | None = None
-        self._full: tuple[RowPlan, PresentRows] | None = None  # the view of a plan once all its groups have samples
+        self._full: PresentRows | None = None  # the view, once all groups have samples
 
     def _fields(self) -> Fields:
-        return OUTPUT_FIELDS if self.settings.quantity.threshold is None else DECISION_FIELDS
+        return OUTPUT_FIELDS if self.settings.threshold is None else DECISION_FIELDS
 
     def _new_leader(self) -> Leader:
-        settings, threshold = self.settings, self.settings.quantity.threshold
+        settings, threshold = self.settings, self.settings.threshold
         if threshold is not None:
             return ThresholdLeader(self.book, self.account, threshold)
         return (ClassLeader if settings.simplex else Leader)(self.book, self.account, settings.kind)
@@ -86,16 +87,15 @@ class Ledger:
     ) -> tuple[float, float]:
         """Enter a batch that was emitted; how many of its samples were changed, and by how much in all."""
         cells, numbers = self.account.cells, self.account.numbers
-        counted = self.settings.quantity.measured(outcome.value)
+        counted = measured(outcome.value, self.settings.threshold)
         changed, change, square, largest = settle(
             raw, outcome.value, counted, cell, cells["sums"], cells["error"], cells["square"], self.book.width
         )
         self.leader.learn(raw, cell)
         if targets is not None:
-            for c, target in zip(cell.tolist(), targets.tolist(), strict=True):
-                self.account.add(c, TARGET, target)
+            add_sums(targets, cell, TARGET, cells["sums"], cells["error"])
         early_or_late = self.account.moments[int(numbers["samples"] >= EARLY)]
-        note_raw(self.settings.quantity.measured(raw), counted, cell, cells["sums"], early_or_late)
+        note_raw(measured(raw, self.settings.threshold), counted, cell, cells["sums"], early_or_late)
         numbers["batches"] += 1
         numbers["samples"] += len(raw) // self.book.width
         numbers["changed"] += changed
@@ -111,21 +111,20 @@ class Ledger:
 
     def enter_targets(self, decisions: Sequence[Pending], targets: np.ndarray) -> dict[str, Any]:
         """Move decisions whose targets have arrived to the cells they belong to now; what changed, for the log."""
-        old = [decision.cell for decision in decisions]
-        new = self._cells_with_targets(old, targets)
+        old, output, raw = (np.array(each) for each in zip(*decisions, strict=True))
+        new = np.array(self._cells_with_targets(old.tolist(), targets), dtype=np.int32)
         self.account.grow(len(self.book))
         self._full = None
-        touched = np.unique([*old, *new])
+        touched = np.union1d(old, new)
         before = self.record(touched)
-        cells = self.account.cells
-        for decision, cell, target in zip(decisions, new, targets.tolist(), strict=True):
-            for c, sign in ((decision.cell, -1.0), (cell, 1.0)):
-                cells["sums"][c, COUNT] += sign
-                cells["square"][c] += sign * decision.output**2
-                cells["sums"][c, RAW] += sign * decision.raw
-                self.account.add(c, TOTAL, sign * decision.output)
-            self.account.add(cell, TARGET, target)
-            self.leader.learn(np.array([decision.raw]), np.array([cell], dtype=np.int32))
+        sums, error = self.account.cells["sums"], self.account.cells["error"]
+        for cell, sign in ((old.astype(np.int32), -1.0), (new, 1.0)):
+            np.add.at(sums[:, COUNT], cell, sign)
+            np.add.at(sums[:, RAW], cell, sign * raw)
+            np.add.at(self.account.cells["square"], cell, [sign * value**2 for value in output.tolist()])
+            add_sums(sign * output, cell, TOTAL, sums, error)
+        add_sums(targets, new, TARGET, sums, error)
+        self.leader.learn(raw, new)
         self.resolve()
         return self.changes(touched, before)
 
@@ -161,19 +160,15 @@ class Ledger:
 
     # Asking
 
-    def view(self, arriving: np.ndarray | None = None) -> PresentRows:
-        """The rows between groups that have samples, or will have with those arriving, given by their cells."""
+    def view(self) -> PresentRows:
+        """The rows between groups that have samples."""
         plan = self.book.plan
-        if self._full is None or self._full[0] is not plan:
-            count = self.account.count
-            if arriving is not None:
-                count = count + np.bincount(arriving, minlength=len(count))
-            present = plan.totals(count) > 0
-            view = plan.view(present)
-            if arriving is not None or not present.all():
-                return view
-            self._full = (plan, view)
-        return self._full[1]
+        if self._full is not None and self._full.plan is plan:
+            return self._full
+        view = plan.view(plan.totals(self.account.count) > 0)
+        if view.present.all():
+            self._full = view
+        return view
 
     def decision_limits(self) -> tuple[np.ndarray, np.ndarray]:
         """(G, F) the group of each cell in each family, and (F,) what the families admit: see fair_rounding.py."""
@@ -207,7 +202,7 @@ class Ledger:
             if waiting:
                 status = Status.UNCERTIFIED
             elif beyond:
-                status = Status.EXCEEDED if self.settings.quantity.threshold is None else Status.GRANULAR
+                status = Status.EXCEEDED if self.settings.threshold is None else Status.GRANULAR
             else:
                 status = Status.VACUOUS if view.vacuous else Status.OPTIMAL
         return Facts(view, q, outcome.nu, np.zeros(0), outcome.excess, status=status)

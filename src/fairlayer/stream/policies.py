@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from fairlayer.binding.bounds import Box
-from fairlayer.binding.row_plan import PresentRows
 from fairlayer.binding.rows import Rows
 from fairlayer.binding.system import bind
 from fairlayer.projection import project
@@ -184,20 +183,20 @@ def keep_decisions(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -
 
 def primal_dual(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -> Outcome:
     """Algorithm 1: project large batches; let small ones pay for their largest gap, and adapt the price."""
-    settings, numbers, n, pooled = ledger.settings, ledger.account.numbers, len(batch.raw), ledger.view(cell)
+    settings, numbers, n = ledger.settings, ledger.account.numbers, len(batch.raw)
     data = {"groups": batch.groups, "targets": batch.known, "features": batch.features}
     data["levels"] = ledger.book.labels_met()  # so that a row of the batch is named as its pooled one
     if n >= settings.b_tau:
         solution = project(batch.raw, constraints=settings.rules, bounds=settings.bounds, infeasible="relax", **data)
         gap = float(np.abs(solution.gaps).max()) if len(solution.gaps) else float("nan")
         facts: Any = solution.facts
-        nu = _placed(pooled, facts.view.plan.labels, facts.nu)
+        nu = _placed(ledger, facts.view.plan.labels, facts.nu)
         outcome = Outcome(solution.value, nu, solution.status, solution.excess)
     else:
         system = bind(settings.rules, n, **data)
         softened = soft_step(batch.raw, system, box, 0.5 * numbers["multiplier"] * n)
         gap = softened.gap
-        nu = _placed(pooled, system.view.plan.labels, softened.nu)
+        nu = _placed(ledger, system.view.plan.labels, softened.nu)
         outcome = Outcome(softened.value, nu, Status.OPTIMAL)
         if not np.isnan(gap):  # a batch that lacks a group has no gap, and makes no step
             numbers["soft_steps"] += 1
@@ -211,10 +210,10 @@ def primal_dual(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -> O
     return outcome
 
 
-def _placed(pooled: PresentRows, labels: Sequence[str], nu: np.ndarray) -> np.ndarray:
+def _placed(ledger: Ledger, labels: Sequence[str], nu: np.ndarray) -> np.ndarray:
     """Multipliers of a batch's own statistics in the places of the pooled ones."""
     known = dict(zip(labels, nu.tolist(), strict=True))
-    return np.array([known.get(label, 0.0) for label in pooled.plan.labels])
+    return np.array([known.get(label, 0.0) for label in ledger.book.plan.labels])
 
 
 POLICIES: dict[str, Callable[..., Outcome]] = {

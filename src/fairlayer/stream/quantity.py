@@ -1,8 +1,11 @@
-"""What a stream keeps the sums of: its outputs, or the decisions that follow from them."""
+"""What a stream keeps the sums of: its outputs, or the decisions that follow from them.
+
+Where there is a threshold it is decisions, 1 for an output at or above it and 0 below.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -11,50 +14,40 @@ from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.errors import InputError
 
 
-class Quantity(NamedTuple):
-    """Outputs where there is no threshold; otherwise decisions, 1 for an output at or above it and 0 below."""
+def read_threshold(rules: ConstraintSet, low: float, high: float) -> float | None:
+    """The threshold of these constraints, None where they are about outputs; refuse what a stream cannot keep together.
 
-    threshold: float | None
+    low, high: bounds, which must leave room for a yes and for a no.
+    """
+    about = {constraint.quantity == "decision" for constraint in rules.constraints}
+    if about == {False}:
+        return None
+    if False in about:
+        raise InputError(
+            "constraints of a stream are about decisions or about means, not both: a score that is moved across the "
+            "threshold moves the mean too. Make two streams, or keep one of the constraints."
+        )
+    waiting = next((constraint for constraint in rules.constraints if constraint.needs_targets), None)
+    if waiting is not None:
+        raise InputError(
+            f"constraints: given={waiting.given!r} compares those with the same target, which a stream does not know "  # type: ignore[attr-defined]
+            "when it decides, and a decision is final. Leave `given` out, or use EqualizedOdds, which a stream keeps "
+            "on scores; with known targets use `project`."
+        )
+    threshold, *others = sorted({float(constraint.threshold) for constraint in rules.constraints})  # type: ignore[attr-defined]
+    if others:
+        raise InputError(f"constraints have several thresholds, {[threshold, *others]}: a stream decides by one.")
+    if not low < threshold <= high:
+        raise InputError(
+            f"threshold is {threshold:g}, and bounds are ({low:g}, {high:g}): a stream of decisions needs room on both "
+            "sides of it."
+        )
+    return threshold
 
-    @classmethod
-    def of(cls, rules: ConstraintSet) -> Quantity:
-        """What these constraints are about, all of them; refuse what a stream cannot keep together."""
-        about = {constraint.quantity == "decision" for constraint in rules.constraints}
-        if about != {True}:
-            if True in about:
-                raise InputError(
-                    "constraints of a stream are about decisions or about means, not both: a score that is moved "
-                    "across the threshold moves the mean too. Make two streams, or keep one of the constraints."
-                )
-            return cls(None)
-        waiting = next((constraint for constraint in rules.constraints if constraint.needs_targets), None)
-        if waiting is not None:
-            raise InputError(
-                f"constraints: given={waiting.given!r} compares those with the same target, which a stream "  # type: ignore[attr-defined]
-                "does not know when it decides, and a decision is final. Leave `given` out, or use EqualizedOdds, "
-                "which a stream keeps on scores; with known targets use `project`."
-            )
-        thresholds = {float(constraint.threshold) for constraint in rules.constraints}  # type: ignore[attr-defined]
-        if len(thresholds) > 1:
-            raise InputError(f"constraints have several thresholds, {sorted(thresholds)}: a stream decides by one.")
-        return cls(thresholds.pop())
 
-    @property
-    def measure(self) -> str:
-        """What is compared of groups, in a word."""
-        return "mean" if self.threshold is None else "rate"
-
-    def measured(self, values: np.ndarray) -> np.ndarray:
-        """(n,) what is summed of these outputs."""
-        return values if self.threshold is None else (values >= np.float64(self.threshold)).astype(np.float64)
-
-    def check_bounds(self, low: float, high: float) -> None:
-        """Refuse bounds that leave no room for a yes or for a no."""
-        if self.threshold is not None and not low < self.threshold <= high:
-            raise InputError(
-                f"threshold is {self.threshold:g}, and bounds are ({low:g}, {high:g}): a stream of decisions needs "
-                "room on both sides of it."
-            )
+def measured(values: np.ndarray, threshold: float | None) -> np.ndarray:
+    """(n,) what is summed of these outputs."""
+    return values if threshold is None else (values >= np.float64(threshold)).astype(np.float64)
 
 
 def decided_scores(raw: np.ndarray, yes: np.ndarray, threshold: float, box: Box) -> np.ndarray:

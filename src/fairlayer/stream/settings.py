@@ -15,7 +15,7 @@ from fairlayer.classes import KINDS, check_class_kind, check_class_rules, check_
 from fairlayer.constraints import read_constraint
 from fairlayer.errors import InputError
 from fairlayer.solve.discrepancy import check_domain, check_interval, compiled_kind, find_discrepancy
-from fairlayer.stream.quantity import Quantity
+from fairlayer.stream.quantity import read_threshold
 from fairlayer.stream.reading import read_positive, read_whole
 
 POLICY_NAMES = ("ledger", "primal-dual")
@@ -37,7 +37,7 @@ class Settings:
     classes: Any = ()  # what they are called; none where they go by their numbers
     rules: ConstraintSet = field(init=False)
     tolerances: tuple[float, ...] = field(init=False)  # the largest gap that each constraint allows
-    quantity: Quantity = field(init=False)  # what is summed: follows from the constraints
+    threshold: float | None = field(init=False)  # where constraints are about decisions: see quantity.py
 
     def __post_init__(self) -> None:
         """Check what a user asks for."""
@@ -68,16 +68,15 @@ class Settings:
         if box.per_sample:
             raise InputError("bounds of a stream must be numbers: what was emitted before must lie within them.")
         rules.check_bounds(box.lowest)
-        quantity = Quantity.of(rules)
-        quantity.check_bounds(box.lowest, box.highest)
-        if quantity.threshold is not None and (policy != "ledger" or self.each_batch or discrepancy != "squared"):
+        threshold = read_threshold(rules, box.lowest, box.highest)
+        if threshold is not None and (policy != "ledger" or self.each_batch or discrepancy != "squared"):
             raise InputError(
                 "constraints are about decisions, which a stream keeps with policy='ledger' and discrepancy='squared' "
                 "alone, over all of them rather than in each batch; got "
                 f"policy={policy!r}, discrepancy={discrepancy!r} and each_batch={self.each_batch!r}."
             )
         read: dict[str, Any] = {"b_tau": read_whole(self.b_tau, "b_tau"), "eta": read_positive(self.eta, "eta")}
-        read |= {"rules": rules, "tolerances": rules.allowed(), "quantity": quantity, "classes": classes}
+        read |= {"rules": rules, "tolerances": rules.allowed(), "threshold": threshold, "classes": classes}
         read |= {"each_batch": bool(self.each_batch), "simplex": bool(self.simplex)}
         for name, value in {**read, "bounds": (box.lowest, box.highest)}.items():
             object.__setattr__(self, name, value)
@@ -85,7 +84,7 @@ class Settings:
     @property
     def way(self) -> str:
         """How the next batch is decided: by the policy, or by the ledger of decisions or of classes, where there is."""
-        if self.quantity.threshold is not None:
+        if self.threshold is not None:
             return "decisions"
         return "classes" if self.simplex else self.policy
 
