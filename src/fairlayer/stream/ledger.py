@@ -28,7 +28,6 @@ from fairlayer.stream.cell_sums import (
     TARGET,
     TOTAL,
     CellSums,
-    Fields,
 )
 from fairlayer.stream.class_leader import ClassLeader
 from fairlayer.stream.fair_rounding import limit_units
@@ -47,21 +46,26 @@ _NO_SHARES = [1.0, 0.0, 0.0, 0.0, 0.0]  # of a row before its first batch, see k
 class Ledger:
     """All that was emitted, by cell, and what follows from it."""
 
-    def __init__(self, settings: Settings, levels: Mapping[Name, Sequence[Label]] | None = None):
-        """levels: all labels that attributes can have, where others are to be refused."""
+    def __init__(
+        self, settings: Settings, levels: Mapping[Name, Sequence[Label]] | None = None, block: bytes | None = None
+    ):
+        """levels: all labels that attributes can have, where others are to be refused. block: what to go on from."""
         self.settings = settings
         column = "class" if settings.simplex else "output"
         self.book = CellIndex(settings.rules, levels, column, settings.classes)
-        self.account = CellSums(self._fields())
+        self._limits: tuple[RowPlan, np.ndarray, np.ndarray] | None = None
+        self._fields = OUTPUT_FIELDS if settings.threshold is None else DECISION_FIELDS
+        self._go_on(CellSums(self._fields))
+        if block is not None:
+            self.load_bytes(block)
+
+    def _go_on(self, account: CellSums) -> None:
+        """From this account."""
+        self.account = account
         self.leader = self._new_leader()
         self._cell_names: list[str] = []
-        self._numbers: dict[str, int] = {}  # of cells, by their names in the log
         self._shares: tuple[PresentRows, np.ndarray] | None = None
-        self._limits: tuple[RowPlan, np.ndarray, np.ndarray] | None = None
         self._full: PresentRows | None = None  # the view, once all groups have samples
-
-    def _fields(self) -> Fields:
-        return OUTPUT_FIELDS if self.settings.threshold is None else DECISION_FIELDS
 
     def _new_leader(self) -> Leader:
         settings, threshold = self.settings, self.settings.threshold
@@ -130,20 +134,15 @@ class Ledger:
 
     def _cells_with_targets(self, cells: Sequence[int], targets: np.ndarray) -> list[int]:
         """The cells that samples of `cells` belong to with these targets."""
-        columns: dict[Any, Column] = {}
+        columns: dict[Any, Any] = {LABELLED: Column("labelled", np.zeros(len(cells), dtype=np.int64), (True,))}
         for constraint in self.settings.rules.constraints:
             if constraint.needs_targets:
                 columns.update(condition_columns(constraint, None, targets))
         numbers = []
         for i, cell in enumerate(cells):
-            labels = list(self.book.cell_labels(cell))
-            for j, key in enumerate(self.book.keys):
-                if key in columns:
-                    column = columns[key]
-                    labels[j] = column.labels[column.values[i]]  # type: ignore[index]
-                elif key == LABELLED:
-                    labels[j] = True
-            numbers.append(self.book.number(labels))
+            labels = dict(zip(self.book.keys, self.book.cell_labels(cell), strict=True))
+            labels |= {key: column.labels[column.values[i]] for key, column in columns.items()}
+            numbers.append(self.book.number(list(labels.values())))
         return numbers
 
     def warm_up(self, raw: np.ndarray, groups: Any, features: Any = None) -> None:
@@ -250,17 +249,11 @@ class Ledger:
         """The sums of every cell, by cell."""
         return {self.cell_name(c): sums for c, sums in enumerate(self.record(np.arange(len(self.account))))}
 
-    def rewind(self) -> None:
-        """Forget all sums, keeping the cells: to go through a log from its start with `put`."""
+    def rewind(self) -> dict[str, np.ndarray]:
+        """Forget all sums, keeping the cells. Returns those of each, by cell: to be set as a log has them."""
         self.account.cells["sums"][:] = 0.0
         self._full = None
-
-    def put(self, cells: Mapping[str, list[float]]) -> None:
-        """Sums of some cells as a log has them, by cell."""
-        if len(self._numbers) < len(self.account):
-            self._numbers = {self.cell_name(c): c for c in range(len(self.account))}
-        for name, sums in cells.items():
-            self.account.cells["sums"][self._numbers[name]] = sums
+        return {self.cell_name(c): sums for c, sums in enumerate(self.account.cells["sums"])}
 
     def to_bytes(self) -> bytes:
         """Everything, to go on from."""
@@ -269,7 +262,6 @@ class Ledger:
 
     def load_bytes(self, block: bytes) -> None:
         """What `to_bytes` gave."""
-        self.account, data = CellSums.from_bytes(block, self._fields())
+        account, data = CellSums.from_bytes(block, self._fields)
         self.book.load_data(data)
-        self.leader = self._new_leader()
-        self._cell_names, self._numbers, self._shares, self._full = [], {}, None, None
+        self._go_on(account)

@@ -25,7 +25,7 @@ from fairlayer.solve.simplex_passes import write
 from fairlayer.solve.smooth import shifted
 from fairlayer.stream.fair_rounding import decide
 from fairlayer.stream.kernels import history, localised, pooled_rows, target_sums
-from fairlayer.stream.quantity import check_sides, decided_scores
+from fairlayer.stream.quantity import sides
 
 if TYPE_CHECKING:
     from fairlayer.stream.ledger import Ledger
@@ -168,7 +168,7 @@ def keep_decisions(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -
     """The leader's decisions, one after another, each turned round where the pooled rates could not be kept with it."""
     account, plan, raw = ledger.account, ledger.book.plan, batch.raw
     leader: ThresholdLeader = ledger.leader  # type: ignore[assignment]
-    check_sides(leader.threshold, raw.dtype, box)
+    low, high = sides(leader.threshold, raw.dtype, box)
     wanted = raw >= leader.thresholds()[cell]
     group, limit = ledger.decision_limits()
     yes = np.empty(len(raw), dtype=np.bool_)
@@ -176,8 +176,11 @@ def keep_decisions(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -
         wanted, cell, group, plan.first, plan.kind, limit, account.cells["sums"], account.cells["off"],
         int(account.numbers["level"]), yes,
     )  # fmt: skip
-    value = decided_scores(raw, yes, leader.threshold, box)
     account.numbers["level"] = float(level)
+    # The scores nearest to the raw ones from which these decisions follow, whether a score is compared with the
+    # threshold as it is, or as its own dtype rounds it.
+    within = np.clip(raw, box.lo, box.hi)
+    value = np.where(yes, np.maximum(within, high), np.minimum(within, low)).astype(raw.dtype, copy=False)
     return Outcome(value, np.zeros(len(plan.residual)), Status.OPTIMAL, overruled=overruled)
 
 

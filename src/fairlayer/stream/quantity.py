@@ -50,28 +50,17 @@ def measured(values: np.ndarray, threshold: float | None) -> np.ndarray:
     return values if threshold is None else (values >= np.float64(threshold)).astype(np.float64)
 
 
-def decided_scores(raw: np.ndarray, yes: np.ndarray, threshold: float, box: Box) -> np.ndarray:
-    """(n,) the scores nearest to the raw ones from which these decisions follow, within bounds.
+def sides(threshold: float, dtype: np.dtype[Any], box: Box) -> tuple[Any, Any]:
+    """The numbers next to a threshold, in a dtype: the largest that is a no, and the least that is a yes.
 
-    They follow whether a score is compared with the threshold as it is, or as its own dtype rounds it.
+    A dtype that leaves no room for one of them within the bounds is refused.
     """
-    low, high = sides(threshold, raw.dtype)
-    within = np.clip(raw, box.lo, box.hi)
-    return np.where(yes, np.maximum(within, high), np.minimum(within, low)).astype(raw.dtype, copy=False)
-
-
-def check_sides(threshold: float, dtype: np.dtype[Any], box: Box) -> None:
-    """Refuse outputs of a dtype that leaves no room for a yes or for a no."""
-    low, high = sides(threshold, dtype)
+    near = dtype.type(threshold)
+    low = np.nextafter(near, dtype.type(-np.inf))
+    high = near if float(near) >= threshold else np.nextafter(near, dtype.type(np.inf))
     if high > box.highest or low < box.lowest:
         raise InputError(
             f"z holds {dtype}, which has no number within bounds ({box.lowest:g}, {box.highest:g}) on both sides of "
             f"the threshold {threshold:g}: pass float64, or widen the bounds."
         )
-
-
-def sides(threshold: float, dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    """The numbers next to a threshold, in a dtype: the largest that is a no, and the least that is a yes."""
-    near = dtype.type(threshold)
-    above = near if float(near) >= threshold else np.nextafter(near, dtype.type(np.inf))
-    return np.nextafter(near, dtype.type(-np.inf)), above
+    return low, high

@@ -37,7 +37,7 @@ def _rehearse(way: str, dtype: Any, discrepancy: str) -> None:
     from fairlayer.stream.stream import Stream
 
     z, words = np.array([0.1, 0.9, 0.4, 0.6], dtype), {"g": ["a", "b", "a", "b"]}
-    table = np.array([[0, 1], [1, 0], [0, 0], [1, 1]])
+    table, targets = np.array([[0, 1], [1, 0], [0, 0], [1, 1]]), np.array([0.0, 1.0, 1.0, 0.0])
     options: dict[str, Any] = {"bounds": (0.0, 1.0), "policy": way, "b_tau": 3, "discrepancy": discrepancy}
 
     def run(stream: Stream, groups: Any, **more: Any) -> None:
@@ -53,7 +53,7 @@ def _rehearse(way: str, dtype: Any, discrepancy: str) -> None:
     else:
         run(Stream([MeanParity(0.01)], **options), words)
         stream = Stream([MeanParity(0.01)], **options)
-    run(stream, table)  # one that was met before takes another way
+    run(stream, table, targets=targets)  # one that was met before takes another way
     run(stream, {j: table[:, j].copy() for j in range(2)})
     stream.certificate()
     if way in ("decisions", "classes"):
@@ -62,7 +62,6 @@ def _rehearse(way: str, dtype: Any, discrepancy: str) -> None:
     exact = Stream([MeanParity(0.0)], **options)
     for part in (slice(4), slice(1, 4), slice(2)):
         exact.update(z[part] / 3, {"g": table[part, 0].copy(), "h": table[part, 1].copy()})
-    targets = np.array([0.0, 1.0, 1.0, 0.0])
     conditions = ConditionalParity(0.01, regions={"x": [(None, 0.5), (0.5, None)]})
     features = {"x": z.tolist()}
     for constraints in ([EqualizedOdds(0.01), conditions], [ResidualMean(0.01)]):

@@ -151,7 +151,7 @@ class Stream:
         if self._store.configuration != configuration:  # classes are called as they were when the stream was made
             settings = Settings.from_text(self._store.configuration)
         self.settings = settings
-        self.ledger = self._read_ledger(None)
+        self.ledger = Ledger(settings, levels)
         self._group = GroupCommit(self._whole, self._store.place)
         if location is not None and not read_only:
             # Before the first transaction: nobody waits for a lock meanwhile.
@@ -299,7 +299,7 @@ class Stream:
     def timeline(self) -> Timeline:
         """How the stream came to be what it is: gaps, groups and changes over time, computed again from the log."""
         with self._whole():
-            return trace(self._read_ledger(self.ledger.to_bytes()), self._store.entries())
+            return trace(Ledger(self.settings, self.levels, self.ledger.to_bytes()), self._store.entries())
 
     def entries(self) -> Iterator[Entry]:
         """The log, entry by entry, as it is stored."""
@@ -353,7 +353,7 @@ class Stream:
             store = self._memory()
             with readable("state", InputError, "pass what `state_dict` of a stream in memory gave."):
                 name, different = state["name"], differences(state["configuration"], self.configuration)
-                ledger = self._read_ledger(bytes(state["ledger"]))
+                ledger = Ledger(self.settings, self.levels, bytes(state["ledger"]))
                 if name == self.name and not different:
                     store.load_data(state)
             if name != self.name:
@@ -366,12 +366,6 @@ class Stream:
         if not isinstance(self._store, MemoryStore):
             raise InputError("a stream with a store continues from the store: open it by its name instead.")
         return self._store
-
-    def _read_ledger(self, block: bytes | None) -> Ledger:
-        ledger = Ledger(self.settings, self.levels)
-        if block is not None:
-            ledger.load_bytes(block)
-        return ledger
 
     def __getstate__(self) -> dict[str, Any]:
         opened = ("settings", "location", "name", "timeout", "levels", "read_only")
@@ -419,7 +413,7 @@ class Stream:
         what = f"the state of stream {self.name!r} in {self._store.place!r}"
         with readable(what, StoreError, "it was damaged; go back to a copy."):
             if self._at is None or stored.block is None:
-                self.ledger = self._read_ledger(stored.block)
+                self.ledger = Ledger(self.settings, self.levels, stored.block)
             else:
                 self.ledger.load_bytes(stored.block)
         # What was written only in part may be looked at; it is read, and found out, again each time.
