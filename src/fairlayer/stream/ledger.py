@@ -29,10 +29,9 @@ from fairlayer.stream.cell_sums import (
     TOTAL,
     CellSums,
 )
-from fairlayer.stream.class_leader import ClassLeader
 from fairlayer.stream.fair_rounding import limit_units
 from fairlayer.stream.kernels import add_sums, history, note_raw, note_shares, pooled_statistics, settle
-from fairlayer.stream.leader import Leader
+from fairlayer.stream.leader import ClassLeader, Leader
 from fairlayer.stream.policies import Outcome
 from fairlayer.stream.quantity import measured
 from fairlayer.stream.settings import Settings
