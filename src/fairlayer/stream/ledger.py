@@ -33,7 +33,6 @@ from fairlayer.stream.fair_rounding import limit_units
 from fairlayer.stream.kernels import add_sums, history, note_raw, note_shares, pooled_statistics, settle
 from fairlayer.stream.leader import ClassLeader, Leader
 from fairlayer.stream.policies import Outcome
-from fairlayer.stream.quantity import measured
 from fairlayer.stream.settings import Settings
 from fairlayer.stream.store import Pending
 from fairlayer.stream.threshold_leader import ThresholdLeader
@@ -59,18 +58,22 @@ class Ledger:
             self.load_bytes(block)
 
     def _go_on(self, account: CellSums) -> None:
-        """From this account."""
+        """Go on from this account."""
+        settings = self.settings
         self.account = account
-        self.leader = self._new_leader()
+        self.leader: Leader
+        if settings.threshold is not None:
+            self.leader = ThresholdLeader(self.book, account, settings.threshold)
+        else:
+            self.leader = (ClassLeader if settings.simplex else Leader)(self.book, account, settings.kind)
         self._cell_names: list[str] = []
         self._shares: tuple[PresentRows, np.ndarray] | None = None
         self._full: PresentRows | None = None  # the view, once all groups have samples
 
-    def _new_leader(self) -> Leader:
-        settings, threshold = self.settings, self.settings.threshold
-        if threshold is not None:
-            return ThresholdLeader(self.book, self.account, threshold)
-        return (ClassLeader if settings.simplex else Leader)(self.book, self.account, settings.kind)
+    def _counted(self, values: np.ndarray) -> np.ndarray:
+        """(n,) what is summed of these outputs: themselves, or 1 for a yes and 0 for a no."""
+        threshold = self.settings.threshold
+        return values if threshold is None else (values >= np.float64(threshold)).astype(np.float64)
 
     # Entering
 
@@ -90,7 +93,7 @@ class Ledger:
     ) -> tuple[float, float]:
         """Enter a batch that was emitted; how many of its samples were changed, and by how much in all."""
         cells, numbers = self.account.cells, self.account.numbers
-        counted = measured(outcome.value, self.settings.threshold)
+        counted = self._counted(outcome.value)
         changed, change, square, largest = settle(
             raw, outcome.value, counted, cell, cells["sums"], cells["error"], cells["square"], self.book.width
         )
@@ -98,7 +101,7 @@ class Ledger:
         if targets is not None:
             add_sums(targets, cell, TARGET, cells["sums"], cells["error"])
         early_or_late = self.account.moments[int(numbers["samples"] >= EARLY)]
-        note_raw(measured(raw, self.settings.threshold), counted, cell, cells["sums"], early_or_late)
+        note_raw(self._counted(raw), counted, cell, cells["sums"], early_or_late)
         numbers["batches"] += 1
         numbers["samples"] += len(raw) // self.book.width
         numbers["changed"] += changed

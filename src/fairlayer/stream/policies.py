@@ -11,6 +11,7 @@ import torch
 from fairlayer.binding.bounds import Box
 from fairlayer.binding.rows import Rows
 from fairlayer.binding.system import bind
+from fairlayer.errors import InputError
 from fairlayer.projection import project
 from fairlayer.solution import Status
 from fairlayer.solve import statistic_scale
@@ -25,7 +26,6 @@ from fairlayer.solve.simplex_passes import write
 from fairlayer.solve.smooth import shifted
 from fairlayer.stream.fair_rounding import decide
 from fairlayer.stream.kernels import history, localised, pooled_rows, target_sums
-from fairlayer.stream.quantity import sides
 
 if TYPE_CHECKING:
     from fairlayer.stream.ledger import Ledger
@@ -168,7 +168,7 @@ def keep_decisions(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -
     """The leader's decisions, one after another, each turned round where the pooled rates could not be kept with it."""
     account, plan, raw = ledger.account, ledger.book.plan, batch.raw
     leader: ThresholdLeader = ledger.leader  # type: ignore[assignment]
-    low, high = sides(leader.threshold, raw.dtype, box)
+    low, high = _sides(leader.threshold, raw.dtype, box)
     wanted = raw >= leader.thresholds()[cell]
     group, limit = ledger.decision_limits()
     yes = np.empty(len(raw), dtype=np.bool_)
@@ -182,6 +182,22 @@ def keep_decisions(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -
     within = np.clip(raw, box.lo, box.hi)
     value = np.where(yes, np.maximum(within, high), np.minimum(within, low)).astype(raw.dtype, copy=False)
     return Outcome(value, np.zeros(len(plan.residual)), Status.OPTIMAL, overruled=overruled)
+
+
+def _sides(threshold: float, dtype: np.dtype[Any], box: Box) -> tuple[Any, Any]:
+    """The numbers next to a threshold, in a dtype: the largest that is a no, and the least that is a yes.
+
+    A dtype that leaves no room for one of them within the bounds is refused.
+    """
+    near = dtype.type(threshold)
+    low = np.nextafter(near, dtype.type(-np.inf))
+    high = near if float(near) >= threshold else np.nextafter(near, dtype.type(np.inf))
+    if high > box.highest or low < box.lowest:
+        raise InputError(
+            f"z holds {dtype}, which has no number within bounds ({box.lowest:g}, {box.highest:g}) on both sides of "
+            f"the threshold {threshold:g}: pass float64, or widen the bounds."
+        )
+    return low, high
 
 
 def primal_dual(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -> Outcome:
