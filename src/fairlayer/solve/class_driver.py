@@ -1,7 +1,7 @@
 """The nearest fair class probabilities: aim a little inside the rows, write, certify, aim further inside where missed.
 
 Used for a batch by classes.py, and for a stream, whose rows have an offset, by stream/policies.py and
-stream/class_leader.py.
+stream/leader.py.
 """
 
 from __future__ import annotations

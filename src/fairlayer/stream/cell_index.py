@@ -176,10 +176,7 @@ class CellIndex:
             # Before the first batch, which brings the attributes, nobody can be compared.
             nobody = tuple(() for _ in self.rules.constraints)
             groupings = nobody if self.names is None else self.rules.groupings(self.names)[0]
-            known = None
-            if LABELLED in grid:
-                labelled = grid[LABELLED]
-                known = np.array([bool(label) for label in labelled.labels], dtype=bool)[labelled.digits]
+            known = ~self.waiting() if LABELLED in grid else None
             plan = make_plan(self.rules, groupings, grid, len(digits), known)
             if self.width > 1:
                 output = np.arange(len(digits)) % self.width

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.binding.exact_sums import UNIT
 from fairlayer.stream.score_sketch import BINS
 
 COUNT, TOTAL, TARGET, RAW = 0, 1, 3, 5  # places in a cell's sums; a sum's second part follows its first
@@ -90,15 +89,6 @@ class CellSums:
     def total(self) -> np.ndarray:
         """(G,) sum of what was emitted."""
         return self.cells["sums"][:, TOTAL] + self.cells["sums"][:, TOTAL + 1]
-
-    def add(self, cell: int, place: int, value: float) -> None:
-        """Add to a sum kept in two parts: the second takes what the first cannot hold."""
-        sums = self.cells["sums"][cell]
-        total = sums[place] + value
-        part = total - sums[place]
-        sums[place + 1] += (sums[place] - (total - part)) + (value - part)
-        sums[place] = total
-        self.cells["error"][cell, int(place == TARGET)] += UNIT * abs(sums[place + 1])
 
     def grow(self, size: int) -> None:
         """Make room for cells up to `size`."""

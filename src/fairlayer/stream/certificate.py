@@ -194,8 +194,8 @@ def certify(name: str, ledger: Ledger, head: tuple[int, str]) -> Certificate:
         early=int(early[0]) // ledger.book.width,
         early_agreement=correlation(early),
         later_agreement=correlation(later),
-        threshold=settings.quantity.threshold,
-        overruled=int(numbers["overruled"]) if settings.quantity.threshold is not None else None,
+        threshold=settings.threshold,
+        overruled=int(numbers["overruled"]) if settings.threshold is not None else None,
         excess=numbers["excess"],
         aggregate_bound=_aggregate_bound(ledger),
         weighted_average_gap=average if algorithm else None,
@@ -239,7 +239,7 @@ def report_constraints(ledger: Ledger) -> tuple[ConstraintReport, ...]:
     """Each constraint now."""
     reports, settings = [], ledger.settings
     promises: list[Promise | None] = [None] * len(settings.tolerances)
-    if settings.quantity.threshold is not None:
+    if settings.threshold is not None:
         promises = decision_promises(ledger)
     for position, (constraint, gap) in enumerate(zip(settings.rules.constraints, largest_gaps(ledger), strict=True)):
         largest = ledger.account.largest[position] if gap is not None else None
@@ -297,7 +297,8 @@ def largest_gaps(ledger: Ledger) -> tuple[float | None, ...]:
 
 def report_groups(ledger: Ledger) -> tuple[GroupReport, ...]:
     """Each group that has decisions."""
-    account, plan, measure = ledger.account, ledger.book.plan, ledger.settings.quantity.measure
+    account, plan = ledger.account, ledger.book.plan
+    measure = "mean" if ledger.settings.threshold is None else "rate"
     sums = [plan.totals(each).tolist() for each in (account.count, account.total, account.cells["sums"][:, RAW])]
     return tuple(
         GroupReport(label, int(count), total / count, raw / count, measure)

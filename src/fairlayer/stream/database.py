@@ -39,6 +39,7 @@ class Database(ABC):
 
     mark: ClassVar[str]  # of a parameter
     types: ClassVar[dict[str, str]]
+    has_tables: ClassVar[str]  # asks whether streams have been kept here before; NULL if not
 
     def __init__(self, location: str, timeout: float, read_only: bool = False):
         self.location = location
@@ -64,10 +65,6 @@ class Database(ABC):
     @abstractmethod
     def _begin(self) -> None:
         """Begin a transaction, with the next round trip."""
-
-    @abstractmethod
-    def _has_tables(self) -> bool:
-        """Whether streams have been kept here before."""
 
     @abstractmethod
     def _keep_makers_out(self) -> None:
@@ -116,7 +113,7 @@ class Database(ABC):
 
     def _make_tables(self) -> None:
         with self.whole():
-            if not self._has_tables():
+            if self.execute(self.has_tables).fetchone()[0] is None:
                 if self.read_only:
                     raise StoreError(f"store {self.place!r} holds no streams: name a file or URL that a Stream wrote.")
                 self._keep_makers_out()
@@ -175,13 +172,6 @@ class Database(ABC):
             if isinstance(error, self.errors):
                 raise self.explain(error) from error
             raise
-
-    def streams(self) -> dict[str, str]:
-        """The configuration of every stream there is, by name."""
-        with self.explained():
-            if not self.is_open:
-                self.open()
-            return dict(self.execute("SELECT name, configuration FROM fairlayer_streams ORDER BY name").fetchall())
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -135,14 +135,11 @@ def decide(wanted, cell, group, first, kind, limit, sums, off, level, decided):
     """
     G, F = group.shape
     K = first[F]
-    cell_count, cell_yes = np.empty(G, dtype=np.int64), np.empty(G, dtype=np.int64)
+    cell_count, cell_yes = sums[:, COUNT].astype(np.int64), sums[:, TOTAL].astype(np.int64)
     count, yes, cells = np.zeros(K, dtype=np.int64), np.zeros(K, dtype=np.int64), np.zeros(K, dtype=np.int64)
-    kept, found = np.empty(G, dtype=np.int64), np.empty(G, dtype=np.int64)
-    samples, all_yes = 0, 0
+    kept, found = off.astype(np.int64), np.empty(G, dtype=np.int64)
+    samples, all_yes = cell_count.sum(), cell_yes.sum()
     for c in range(G):
-        cell_count[c], cell_yes[c], kept[c] = int(sums[c, COUNT]), int(sums[c, TOTAL]), int(off[c])
-        samples += cell_count[c]
-        all_yes += cell_yes[c]
         for f in range(F):
             k = group[c, f]
             count[k] += cell_count[c]
@@ -163,20 +160,15 @@ def decide(wanted, cell, group, first, kind, limit, sums, off, level, decided):
             for f in range(F):
                 yes[group[c, f]] += answer
             middle = (UNITS * all_yes) // samples
-            there = -1
             if _counts_are_fair(first, kind, limit, count, yes):
                 found[:] = 0
                 there = middle
             else:
                 there = _near_one_range(kind, limit, cell_count, cell_yes, middle, found)
                 if there < 0 and F > 1 and _near_ranges(group, first, kind, limit, count, yes, cells, found):
-                    moved = UNITS * all_yes
-                    for g in range(G):
-                        moved += found[g]
-                    there = moved // samples
+                    there = (UNITS * all_yes + found.sum()) // samples
             if there >= 0:
-                for g in range(G):
-                    kept[g] = found[g]
+                kept[:] = found
                 level = there
                 break
             moved = kept[c] + level - UNITS * answer
@@ -189,6 +181,5 @@ def decide(wanted, cell, group, first, kind, limit, sums, off, level, decided):
                 yes[group[c, f]] -= answer
         decided[i] = answer
         overruled += 1 if answer != int(wanted[i]) else 0
-    for c in range(G):
-        off[c] = kept[c]
+    off[:] = kept
     return overruled, level

@@ -29,6 +29,21 @@ def add_exactly(high, low, more):
     return total, low + ((high - (total - part)) + (more - part))
 
 
+@compiled(inline=True)
+def _add(value, c, place, sums, error):
+    """Add to the sum of a cell that begins at `place`, of outputs or of targets, and to the bound on its error."""
+    high, low = add_exactly(sums[c, place], sums[c, place + 1], value)
+    sums[c, place], sums[c, place + 1] = high, low
+    error[c, 0 if place == TOTAL else 1] += UNIT * abs(low)
+
+
+@compiled
+def add_sums(values, cell, place, sums, error):
+    """Add values to the sums of their cells that begin at `place`."""
+    for i in range(values.size):
+        _add(values[i], cell[i], place, sums, error)
+
+
 @compiled
 def number_table(table, start, width, number, cell):
     """The number of each row's cell, where all of a table's labels were met before; False if not.
@@ -185,8 +200,7 @@ def settle(z, out, counted, cell, sums, error, square, width):
     for i in range(z.size):
         c, y = cell[i], float(counted[i])
         sums[c, COUNT] += 1.0
-        sums[c, TOTAL], sums[c, TOTAL + 1] = add_exactly(sums[c, TOTAL], sums[c, TOTAL + 1], y)
-        error[c, 0] += UNIT * abs(sums[c, TOTAL + 1])
+        _add(y, c, TOTAL, sums, error)
         square[c] += y * y
         most = max(most, abs(float(out[i]) - float(z[i])))
         if (i + 1) % width == 0:

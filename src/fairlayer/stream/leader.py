@@ -23,6 +23,8 @@ from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.row_plan import RowPlan
 from fairlayer.binding.rows import RATIO, Rows
 from fairlayer.compiled import compiled
+from fairlayer.solve.class_driver import Found, aim
+from fairlayer.solve.class_rows import by_class, class_problem, spread_multipliers
 from fairlayer.solve.loops import solve_loops
 from fairlayer.solve.newton import DONE
 from fairlayer.solve.smooth import ENTROPY, SQUARED
@@ -92,39 +94,65 @@ def look_for_drift(past):
 
 
 @compiled
+def _raw_means(past):
+    """(G,) how many raw outputs of each cell there were since its last drift, and their mean."""
+    known, mean = past[:, 0, 0] + past[:, 1, 0], np.zeros(past.shape[0])
+    for c in range(known.size):
+        if known[c] > 0.0:
+            mean[c] = (past[c, 0, 0] * past[c, 0, 1] + past[c, 1, 0] * past[c, 1, 1]) / known[c]
+    return known, mean
+
+
+@compiled
 def coming_samples(kind, ring, ring_count, past, future):
     """The samples expected: each cell's ring, moved to its mean, weighted to last until the horizon.
 
     Where outputs must lie within an interval, none is moved by more than half its way to the end of it.
     Returns (outputs, cells, weights, samples and weight of each cell).
     """
-    G, size, seen = ring_count.size, 0, 0.0
-    mass, mean = np.zeros(G), np.zeros(G)
-    for c in range(G):
-        size += min(int(ring_count[c]), RING)
-        mass[c] = past[c, 0, 0] + past[c, 1, 0]
-        if mass[c] > 0.0:
-            mean[c] = (past[c, 0, 0] * past[c, 0, 1] + past[c, 1, 0] * past[c, 1, 1]) / mass[c]
-        seen += mass[c]
+    mass, mean = _raw_means(past)
+    kept, cell_weight = np.minimum(ring_count, RING).astype(np.int64), future * mass / mass.sum()
+    size, at = kept.sum(), 0
     z, cell, weight = np.empty(size), np.empty(size, dtype=np.int32), np.empty(size)
-    count, cell_weight = np.zeros(G), np.zeros(G)
-    at = 0
-    for c in range(G):
-        kept = min(int(ring_count[c]), RING)
-        if kept == 0:
-            continue
+    for c in range(kept.size):
         middle = 0.0
-        for i in range(kept):
-            middle += ring[c, i] / kept
-        cell_weight[c], count[c] = future * mass[c] / seen, float(kept)
-        for i in range(kept):
-            z[at], cell[at], weight[at] = ring[c, i] + (mean[c] - middle), c, cell_weight[c] / kept
+        for i in range(kept[c]):
+            middle += ring[c, i] / kept[c]
+        for i in range(kept[c]):
+            z[at], cell[at], weight[at] = ring[c, i] + (mean[c] - middle), c, cell_weight[c] / kept[c]
             if kind != SQUARED:
                 z[at] = max(z[at], 0.5 * ring[c, i])
                 if kind == ENTROPY:
                     z[at] = min(z[at], 0.5 + 0.5 * ring[c, i])
             at += 1
-    return z, cell, weight, count, cell_weight
+    return z, cell, weight, kept.astype(np.float64), cell_weight
+
+
+@compiled
+def coming_points(ring, ring_count, past, future, classes):
+    """The same of class probabilities: the rings of each cell's classes, moved to their means.
+
+    No probability falls to less than half of itself. Returns (points, cells, weights, weight of each cell and class).
+    """
+    d, G = classes, ring_count.size // classes
+    known, mean = _raw_means(past)
+    mass, kept = np.zeros(G), np.minimum(ring_count[::d], RING).astype(np.int64)
+    for c in range(G):  # a drift may have been found in some classes, and the rest forgotten of these
+        mass[c] = known[c * d : (c + 1) * d].max()
+    own, size, at = future * mass / mass.sum(), kept.sum(), 0
+    z, cell, weight = np.empty((size, d)), np.empty(size, dtype=np.int32), np.empty(size)
+    for c in range(G):
+        if kept[c] == 0:
+            continue
+        for j in range(c * d, (c + 1) * d):
+            middle = ring[j, : kept[c]].mean()
+            for i in range(kept[c]):
+                z[at + i, j - c * d] = max(ring[j, i] + (mean[j] - middle), 0.5 * ring[j, i])
+        for i in range(kept[c]):
+            z[at + i] /= z[at + i].sum()
+            cell[at + i], weight[at + i] = c, own[c] / kept[c]
+        at += kept[c]
+    return z, cell, weight, np.repeat(own, d)
 
 
 @compiled
@@ -156,12 +184,8 @@ class Leader:
         """Of each cell. A cell without a target gets what is to be expected of those with one, by their counts now."""
         plan = self.book.plan
         if self._shift is None or self._shift[0] is not plan:
-            price = np.array([self.account.price.get(label, 0.0) for label in plan.labels])
-            shift = np.bincount(
-                np.repeat(np.arange(plan.size), np.diff(plan.start)),
-                weights=plan.share * price[plan.statistic],
-                minlength=plan.size,
-            )
+            cell, price = np.repeat(np.arange(plan.size), np.diff(plan.start)), self.prices()[plan.statistic]
+            shift = np.bincount(cell, weights=plan.share * price, minlength=plan.size)
             self._shift = (plan, shift, self.book.without_target())
         _, shift, pending = self._shift
         if not (pending >= 0).any():
@@ -221,6 +245,10 @@ class Leader:
         lower = np.where(plan.kind == RATIO, -np.inf, -upper)
         return plan.rows(plan.share / some[plan.statistic], known, -(high + low) / some, lower, upper), some
 
+    def prices(self) -> np.ndarray:
+        """(K,) one of each statistic."""
+        return np.array([self.account.price.get(label, 0.0) for label in self.book.plan.labels])
+
     def set_prices(self, price: np.ndarray) -> None:
         """Take these from now on, (K,) one of each statistic."""
         self.account.price = dict(zip(self.book.plan.labels, price.tolist(), strict=True))
@@ -258,3 +286,26 @@ class Leader:
             self.learn(raw[i : i + 1], cell[i : i + 1])
             if past[c, 1, 0] >= BLOCK:
                 look_for_drift(past)
+
+
+class ClassLeader(Leader):
+    """The leader of a stream of class probabilities: a shift of every cell and class.
+
+    The projection of the future is on the simplex, and gives the prices of groups in every class.
+    """
+
+    margin = 0.8  # more than for one output: several classes may make a repair necessary
+
+    def resolve(self, box: Box) -> None:
+        """Find the prices anew: project what is expected, with the ledger as an offset."""
+        cells, plan, classes = self.account.cells, self.book.plan, self.book.width
+        future = self.horizon()
+        z, cell, weights, weight = coming_points(cells["ring"], cells["ring_count"], cells["past"], future, classes)
+        if not len(z) or not len(plan.kind):
+            return
+        rows, some = self.rows_ahead(weight, future)
+        ahead = by_class(rows, classes, 1, weight > 0.0)
+        problem = class_problem(self.kind, z, cell, weights, ahead)
+        found = Found.nothing(len(weight) // classes, len(ahead.family), classes)
+        if not len(ahead.family) or aim(problem, problem.half, found):
+            self.set_prices(spread_multipliers(found.nu, float(weights.sum()), ahead, len(some)) / some)

@@ -28,12 +28,10 @@ from fairlayer.stream.cell_sums import (
     TARGET,
     TOTAL,
     CellSums,
-    Fields,
 )
-from fairlayer.stream.class_leader import ClassLeader
 from fairlayer.stream.fair_rounding import limit_units
-from fairlayer.stream.kernels import history, note_raw, note_shares, pooled_statistics, settle
-from fairlayer.stream.leader import Leader
+from fairlayer.stream.kernels import add_sums, history, note_raw, note_shares, pooled_statistics, settle
+from fairlayer.stream.leader import ClassLeader, Leader
 from fairlayer.stream.policies import Outcome
 from fairlayer.stream.settings import Settings
 from fairlayer.stream.store import Pending
@@ -46,27 +44,36 @@ _NO_SHARES = [1.0, 0.0, 0.0, 0.0, 0.0]  # of a row before its first batch, see k
 class Ledger:
     """All that was emitted, by cell, and what follows from it."""
 
-    def __init__(self, settings: Settings, levels: Mapping[Name, Sequence[Label]] | None = None):
-        """levels: all labels that attributes can have, where others are to be refused."""
+    def __init__(
+        self, settings: Settings, levels: Mapping[Name, Sequence[Label]] | None = None, block: bytes | None = None
+    ):
+        """levels: all labels that attributes can have, where others are to be refused. block: what to go on from."""
         self.settings = settings
         column = "class" if settings.simplex else "output"
         self.book = CellIndex(settings.rules, levels, column, settings.classes)
-        self.account = CellSums(self._fields())
-        self.leader = self._new_leader()
-        self._cell_names: list[str] = []
-        self._numbers: dict[str, int] = {}  # of cells, by their names in the log
-        self._shares: tuple[PresentRows, np.ndarray] | None = None
         self._limits: tuple[RowPlan, np.ndarray, np.ndarray] | None = None
-        self._full: tuple[RowPlan, PresentRows] | None = None  # the view of a plan once all its groups have samples
+        self._fields = OUTPUT_FIELDS if settings.threshold is None else DECISION_FIELDS
+        self._go_on(CellSums(self._fields))
+        if block is not None:
+            self.load_bytes(block)
 
-    def _fields(self) -> Fields:
-        return OUTPUT_FIELDS if self.settings.quantity.threshold is None else DECISION_FIELDS
+    def _go_on(self, account: CellSums) -> None:
+        """Go on from this account."""
+        settings = self.settings
+        self.account = account
+        self.leader: Leader
+        if settings.threshold is not None:
+            self.leader = ThresholdLeader(self.book, account, settings.threshold)
+        else:
+            self.leader = (ClassLeader if settings.simplex else Leader)(self.book, account, settings.kind)
+        self._cell_names: list[str] = []
+        self._shares: tuple[PresentRows, np.ndarray] | None = None
+        self._full: PresentRows | None = None  # the view, once all groups have samples
 
-    def _new_leader(self) -> Leader:
-        settings, threshold = self.settings, self.settings.quantity.threshold
-        if threshold is not None:
-            return ThresholdLeader(self.book, self.account, threshold)
-        return (ClassLeader if settings.simplex else Leader)(self.book, self.account, settings.kind)
+    def _counted(self, values: np.ndarray) -> np.ndarray:
+        """(n,) what is summed of these outputs: themselves, or 1 for a yes and 0 for a no."""
+        threshold = self.settings.threshold
+        return values if threshold is None else (values >= np.float64(threshold)).astype(np.float64)
 
     # Entering
 
@@ -86,16 +93,15 @@ class Ledger:
     ) -> tuple[float, float]:
         """Enter a batch that was emitted; how many of its samples were changed, and by how much in all."""
         cells, numbers = self.account.cells, self.account.numbers
-        counted = self.settings.quantity.measured(outcome.value)
+        counted = self._counted(outcome.value)
         changed, change, square, largest = settle(
             raw, outcome.value, counted, cell, cells["sums"], cells["error"], cells["square"], self.book.width
         )
         self.leader.learn(raw, cell)
         if targets is not None:
-            for c, target in zip(cell.tolist(), targets.tolist(), strict=True):
-                self.account.add(c, TARGET, target)
+            add_sums(targets, cell, TARGET, cells["sums"], cells["error"])
         early_or_late = self.account.moments[int(numbers["samples"] >= EARLY)]
-        note_raw(self.settings.quantity.measured(raw), counted, cell, cells["sums"], early_or_late)
+        note_raw(self._counted(raw), counted, cell, cells["sums"], early_or_late)
         numbers["batches"] += 1
         numbers["samples"] += len(raw) // self.book.width
         numbers["changed"] += changed
@@ -111,40 +117,34 @@ class Ledger:
 
     def enter_targets(self, decisions: Sequence[Pending], targets: np.ndarray) -> dict[str, Any]:
         """Move decisions whose targets have arrived to the cells they belong to now; what changed, for the log."""
-        old = [decision.cell for decision in decisions]
-        new = self._cells_with_targets(old, targets)
+        old, output, raw = (np.array(each) for each in zip(*decisions, strict=True))
+        new = np.array(self._cells_with_targets(old.tolist(), targets), dtype=np.int32)
         self.account.grow(len(self.book))
         self._full = None
-        touched = np.unique([*old, *new])
+        touched = np.union1d(old, new)
         before = self.record(touched)
-        cells = self.account.cells
-        for decision, cell, target in zip(decisions, new, targets.tolist(), strict=True):
-            for c, sign in ((decision.cell, -1.0), (cell, 1.0)):
-                cells["sums"][c, COUNT] += sign
-                cells["square"][c] += sign * decision.output**2
-                cells["sums"][c, RAW] += sign * decision.raw
-                self.account.add(c, TOTAL, sign * decision.output)
-            self.account.add(cell, TARGET, target)
-            self.leader.learn(np.array([decision.raw]), np.array([cell], dtype=np.int32))
+        sums, error = self.account.cells["sums"], self.account.cells["error"]
+        for cell, sign in ((old.astype(np.int32), -1.0), (new, 1.0)):
+            np.add.at(sums[:, COUNT], cell, sign)
+            np.add.at(sums[:, RAW], cell, sign * raw)
+            np.add.at(self.account.cells["square"], cell, [sign * value**2 for value in output.tolist()])
+            add_sums(sign * output, cell, TOTAL, sums, error)
+        add_sums(targets, new, TARGET, sums, error)
+        self.leader.learn(raw, new)
         self.resolve()
         return self.changes(touched, before)
 
     def _cells_with_targets(self, cells: Sequence[int], targets: np.ndarray) -> list[int]:
         """The cells that samples of `cells` belong to with these targets."""
-        columns: dict[Any, Column] = {}
+        columns: dict[Any, Any] = {LABELLED: Column("labelled", np.zeros(len(cells), dtype=np.int64), (True,))}
         for constraint in self.settings.rules.constraints:
             if constraint.needs_targets:
                 columns.update(condition_columns(constraint, None, targets))
         numbers = []
         for i, cell in enumerate(cells):
-            labels = list(self.book.cell_labels(cell))
-            for j, key in enumerate(self.book.keys):
-                if key in columns:
-                    column = columns[key]
-                    labels[j] = column.labels[column.values[i]]  # type: ignore[index]
-                elif key == LABELLED:
-                    labels[j] = True
-            numbers.append(self.book.number(labels))
+            labels = dict(zip(self.book.keys, self.book.cell_labels(cell), strict=True))
+            labels |= {key: column.labels[column.values[i]] for key, column in columns.items()}
+            numbers.append(self.book.number(list(labels.values())))
         return numbers
 
     def warm_up(self, raw: np.ndarray, groups: Any, features: Any = None) -> None:
@@ -161,19 +161,15 @@ class Ledger:
 
     # Asking
 
-    def view(self, arriving: np.ndarray | None = None) -> PresentRows:
-        """The rows between groups that have samples, or will have with those arriving, given by their cells."""
+    def view(self) -> PresentRows:
+        """The rows between groups that have samples."""
         plan = self.book.plan
-        if self._full is None or self._full[0] is not plan:
-            count = self.account.count
-            if arriving is not None:
-                count = count + np.bincount(arriving, minlength=len(count))
-            present = plan.totals(count) > 0
-            view = plan.view(present)
-            if arriving is not None or not present.all():
-                return view
-            self._full = (plan, view)
-        return self._full[1]
+        if self._full is not None and self._full.plan is plan:
+            return self._full
+        view = plan.view(plan.totals(self.account.count) > 0)
+        if view.present.all():
+            self._full = view
+        return view
 
     def decision_limits(self) -> tuple[np.ndarray, np.ndarray]:
         """(G, F) the group of each cell in each family, and (F,) what the families admit: see fair_rounding.py."""
@@ -207,7 +203,7 @@ class Ledger:
             if waiting:
                 status = Status.UNCERTIFIED
             elif beyond:
-                status = Status.EXCEEDED if self.settings.quantity.threshold is None else Status.GRANULAR
+                status = Status.EXCEEDED if self.settings.threshold is None else Status.GRANULAR
             else:
                 status = Status.VACUOUS if view.vacuous else Status.OPTIMAL
         return Facts(view, q, outcome.nu, np.zeros(0), outcome.excess, promise=status)
@@ -255,17 +251,11 @@ class Ledger:
         """The sums of every cell, by cell."""
         return {self.cell_name(c): sums for c, sums in enumerate(self.record(np.arange(len(self.account))))}
 
-    def rewind(self) -> None:
-        """Forget all sums, keeping the cells: to go through a log from its start with `put`."""
+    def rewind(self) -> dict[str, np.ndarray]:
+        """Forget all sums, keeping the cells. Returns those of each, by cell: to be set as a log has them."""
         self.account.cells["sums"][:] = 0.0
         self._full = None
-
-    def put(self, cells: Mapping[str, list[float]]) -> None:
-        """Sums of some cells as a log has them, by cell."""
-        if len(self._numbers) < len(self.account):
-            self._numbers = {self.cell_name(c): c for c in range(len(self.account))}
-        for name, sums in cells.items():
-            self.account.cells["sums"][self._numbers[name]] = sums
+        return {self.cell_name(c): sums for c, sums in enumerate(self.account.cells["sums"])}
 
     def to_bytes(self) -> bytes:
         """Everything, to go on from."""
@@ -274,7 +264,6 @@ class Ledger:
 
     def load_bytes(self, block: bytes) -> None:
         """What `to_bytes` gave."""
-        self.account, data = CellSums.from_bytes(block, self._fields())
+        account, data = CellSums.from_bytes(block, self._fields)
         self.book.load_data(data)
-        self.leader = self._new_leader()
-        self._cell_names, self._numbers, self._shares, self._full = [], {}, None, None
+        self._go_on(account)

@@ -73,7 +73,8 @@ class MemoryStore:
 
     def to_data(self) -> dict[str, Any]:
         """Plain data, for `load_data` of another."""
-        return {"log": [tuple(e) for e in self._log], "pending": {k: tuple(p) for k, p in self._pending.items()}}
+        log, pending = [tuple(e) for e in self._log], {k: tuple(p) for k, p in self._pending.items()}
+        return {"name": self.name, "configuration": self.configuration, "log": log, "pending": pending}
 
     def load_data(self, data: dict[str, Any]) -> None:
         """What `to_data` gave."""

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from fairlayer.binding.bounds import Box
-from fairlayer.binding.row_plan import PresentRows
 from fairlayer.binding.rows import Rows
 from fairlayer.binding.system import bind
+from fairlayer.errors import InputError
 from fairlayer.projection import project
 from fairlayer.solution import Status
 from fairlayer.solve import statistic_scale
@@ -26,7 +26,6 @@ from fairlayer.solve.simplex_passes import write
 from fairlayer.solve.smooth import shifted
 from fairlayer.stream.fair_rounding import decide
 from fairlayer.stream.kernels import history, localised, pooled_rows, target_sums
-from fairlayer.stream.quantity import check_sides, decided_scores
 
 if TYPE_CHECKING:
     from fairlayer.stream.ledger import Ledger
@@ -169,7 +168,7 @@ def keep_decisions(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -
     """The leader's decisions, one after another, each turned round where the pooled rates could not be kept with it."""
     account, plan, raw = ledger.account, ledger.book.plan, batch.raw
     leader: ThresholdLeader = ledger.leader  # type: ignore[assignment]
-    check_sides(leader.threshold, raw.dtype, box)
+    low, high = _sides(leader.threshold, raw.dtype, box)
     wanted = raw >= leader.thresholds()[cell]
     group, limit = ledger.decision_limits()
     yes = np.empty(len(raw), dtype=np.bool_)
@@ -177,27 +176,46 @@ def keep_decisions(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -
         wanted, cell, group, plan.first, plan.kind, limit, account.cells["sums"], account.cells["off"],
         int(account.numbers["level"]), yes,
     )  # fmt: skip
-    value = decided_scores(raw, yes, leader.threshold, box)
     account.numbers["level"] = float(level)
+    # The scores nearest to the raw ones from which these decisions follow, whether a score is compared with the
+    # threshold as it is, or as its own dtype rounds it.
+    within = np.clip(raw, box.lo, box.hi)
+    value = np.where(yes, np.maximum(within, high), np.minimum(within, low)).astype(raw.dtype, copy=False)
     return Outcome(value, np.zeros(len(plan.residual)), Status.OPTIMAL, overruled=overruled)
+
+
+def _sides(threshold: float, dtype: np.dtype[Any], box: Box) -> tuple[Any, Any]:
+    """The numbers next to a threshold, in a dtype: the largest that is a no, and the least that is a yes.
+
+    A dtype that leaves no room for one of them within the bounds is refused.
+    """
+    near = dtype.type(threshold)
+    low = np.nextafter(near, dtype.type(-np.inf))
+    high = near if float(near) >= threshold else np.nextafter(near, dtype.type(np.inf))
+    if high > box.highest or low < box.lowest:
+        raise InputError(
+            f"z holds {dtype}, which has no number within bounds ({box.lowest:g}, {box.highest:g}) on both sides of "
+            f"the threshold {threshold:g}: pass float64, or widen the bounds."
+        )
+    return low, high
 
 
 def primal_dual(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -> Outcome:
     """Algorithm 1: project large batches; let small ones pay for their largest gap, and adapt the price."""
-    settings, numbers, n, pooled = ledger.settings, ledger.account.numbers, len(batch.raw), ledger.view(cell)
+    settings, numbers, n = ledger.settings, ledger.account.numbers, len(batch.raw)
     data = {"groups": batch.groups, "targets": batch.known, "features": batch.features}
     data["levels"] = ledger.book.labels_met()  # so that a row of the batch is named as its pooled one
     if n >= settings.b_tau:
         solution = project(batch.raw, constraints=settings.rules, bounds=settings.bounds, infeasible="relax", **data)
         gap = float(np.abs(solution.gaps).max()) if len(solution.gaps) else float("nan")
         facts: Any = solution.facts
-        nu = _placed(pooled, facts.view.plan.labels, facts.nu)
+        nu = _placed(ledger, facts.view.plan.labels, facts.nu)
         outcome = Outcome(solution.value, nu, solution.status, solution.excess)
     else:
         system = bind(settings.rules, n, **data)
         softened = soft_step(batch.raw, system, box, 0.5 * numbers["multiplier"] * n)
         gap = softened.gap
-        nu = _placed(pooled, system.view.plan.labels, softened.nu)
+        nu = _placed(ledger, system.view.plan.labels, softened.nu)
         outcome = Outcome(softened.value, nu, Status.OPTIMAL)
         if not np.isnan(gap):  # a batch that lacks a group has no gap, and makes no step
             numbers["soft_steps"] += 1
@@ -211,10 +229,10 @@ def primal_dual(ledger: Ledger, batch: Arrival, cell: np.ndarray, box: Box) -> O
     return outcome
 
 
-def _placed(pooled: PresentRows, labels: Sequence[str], nu: np.ndarray) -> np.ndarray:
+def _placed(ledger: Ledger, labels: Sequence[str], nu: np.ndarray) -> np.ndarray:
     """Multipliers of a batch's own statistics in the places of the pooled ones."""
     known = dict(zip(labels, nu.tolist(), strict=True))
-    return np.array([known.get(label, 0.0) for label in pooled.plan.labels])
+    return np.array([known.get(label, 0.0) for label in ledger.book.plan.labels])
 
 
 POLICIES: dict[str, Callable[..., Outcome]] = {

@@ -30,6 +30,7 @@ class PostgresDatabase(Database):
 
     mark = "%s"
     types: ClassVar[dict[str, str]] = {"blob": "BYTEA", "real": "DOUBLE PRECISION"}
+    has_tables = "SELECT to_regclass('fairlayer_pending')"
 
     def _shown(self) -> str:
         """Without user, password and options. What cannot be taken apart for sure is refused, and not shown."""
@@ -105,10 +106,6 @@ class PostgresDatabase(Database):
     def _keep_makers_out(self) -> None:
         # Two processes that make the tables at once would collide even with IF NOT EXISTS.
         self.execute("SELECT pg_advisory_xact_lock(7026473541)")
-
-    def _has_tables(self) -> bool:
-        row = self.execute("SELECT to_regclass('fairlayer_pending')").fetchone()
-        return row[0] is not None
 
     def check(self) -> None:
         """A server's connection ends with its database."""

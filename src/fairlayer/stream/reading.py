@@ -50,7 +50,7 @@ def read_arrival(
     settings.check_outputs(outputs)
     n, width = len(outputs), outputs.shape[1] if outputs.ndim == 2 else 1
     given = None if targets is None else read_targets(targets, n, width)
-    known = given if given is None or width == 1 else np.broadcast_to(given.reshape(n, -1), (n, width)).reshape(-1)
+    known = given if given is None or width == 1 else np.broadcast_to(given.reshape(n, -1), (n, width)).flatten()
     waiting = bool(settings.rules.needs_targets) and known is None
     if width > 1:
         settings.check_columns(given)
@@ -162,10 +162,12 @@ def read_location(store: Any) -> str | None:
     return None if store is None else str(store)
 
 
-def read_past(past: Any, needs_features: bool) -> tuple[np.ndarray, Any, Any]:
+def read_past(past: Any, settings: Settings) -> tuple[np.ndarray, Any, Any]:
     """Past data to learn from: outputs, groups, and features where there are any."""
+    needs_features = settings.rules.needs_features
     if not isinstance(past, tuple | list) or len(past) not in (2 + needs_features, 3):
         form = "(raw, groups, features)" if needs_features else "(raw, groups)"
         raise InputError(f"warm_start must be {form} for these constraints, each of past data.")
-    raw, _ = read_outputs(past[0])
-    return raw, read_labels(past[1]), past[2] if len(past) == 3 else None
+    outputs, _ = read_outputs(past[0])
+    settings.check_outputs(outputs)
+    return outputs, read_labels(past[1]), past[2] if len(past) == 3 else None

@@ -15,7 +15,6 @@ from fairlayer.classes import KINDS, check_class_kind, check_class_rules, check_
 from fairlayer.constraints import read_constraint
 from fairlayer.errors import InputError
 from fairlayer.solve.discrepancy import check_domain, check_interval, compiled_kind, find_discrepancy
-from fairlayer.stream.quantity import Quantity
 from fairlayer.stream.reading import read_positive, read_whole
 
 POLICY_NAMES = ("ledger", "primal-dual")
@@ -37,7 +36,7 @@ class Settings:
     classes: Any = ()  # what they are called; none where they go by their numbers
     rules: ConstraintSet = field(init=False)
     tolerances: tuple[float, ...] = field(init=False)  # the largest gap that each constraint allows
-    quantity: Quantity = field(init=False)  # what is summed: follows from the constraints
+    threshold: float | None = field(init=False)  # at which a score is a yes, where constraints are about decisions
 
     def __post_init__(self) -> None:
         """Check what a user asks for."""
@@ -68,16 +67,15 @@ class Settings:
         if box.per_sample:
             raise InputError("bounds of a stream must be numbers: what was emitted before must lie within them.")
         rules.check_bounds(box.lowest)
-        quantity = Quantity.of(rules)
-        quantity.check_bounds(box.lowest, box.highest)
-        if quantity.threshold is not None and (policy != "ledger" or self.each_batch or discrepancy != "squared"):
+        threshold = _read_threshold(rules, box.lowest, box.highest)
+        if threshold is not None and (policy != "ledger" or self.each_batch or discrepancy != "squared"):
             raise InputError(
                 "constraints are about decisions, which a stream keeps with policy='ledger' and discrepancy='squared' "
                 "alone, over all of them rather than in each batch; got "
                 f"policy={policy!r}, discrepancy={discrepancy!r} and each_batch={self.each_batch!r}."
             )
         read: dict[str, Any] = {"b_tau": read_whole(self.b_tau, "b_tau"), "eta": read_positive(self.eta, "eta")}
-        read |= {"rules": rules, "tolerances": rules.allowed(), "quantity": quantity, "classes": classes}
+        read |= {"rules": rules, "tolerances": rules.allowed(), "threshold": threshold, "classes": classes}
         read |= {"each_batch": bool(self.each_batch), "simplex": bool(self.simplex)}
         for name, value in {**read, "bounds": (box.lowest, box.highest)}.items():
             object.__setattr__(self, name, value)
@@ -85,7 +83,7 @@ class Settings:
     @property
     def way(self) -> str:
         """How the next batch is decided: by the policy, or by the ledger of decisions or of classes, where there is."""
-        if self.quantity.threshold is not None:
+        if self.threshold is not None:
             return "decisions"
         return "classes" if self.simplex else self.policy
 
@@ -174,3 +172,34 @@ def _check_simplex(rules: ConstraintSet, bounds: Any, policy: str, discrepancy: 
             "simplex=True knows neither bounds nor another policy than 'ledger': probabilities are within 0 and 1 "
             f"already. Leave both out; got bounds={bounds!r} and policy={policy!r}."
         )
+
+
+def _read_threshold(rules: ConstraintSet, low: float, high: float) -> float | None:
+    """The threshold of these constraints, None where they are about outputs; refuse what a stream cannot keep together.
+
+    low, high: bounds, which must leave room for a yes and for a no.
+    """
+    about = {constraint.quantity == "decision" for constraint in rules.constraints}
+    if about == {False}:
+        return None
+    if False in about:
+        raise InputError(
+            "constraints of a stream are about decisions or about means, not both: a score that is moved across the "
+            "threshold moves the mean too. Make two streams, or keep one of the constraints."
+        )
+    waiting = next((constraint for constraint in rules.constraints if constraint.needs_targets), None)
+    if waiting is not None:
+        raise InputError(
+            f"constraints: given={waiting.given!r} compares those with the same target, which a stream does not know "  # type: ignore[attr-defined]
+            "when it decides, and a decision is final. Leave `given` out, or use EqualizedOdds, which a stream keeps "
+            "on scores; with known targets use `project`."
+        )
+    threshold, *others = sorted({float(constraint.threshold) for constraint in rules.constraints})  # type: ignore[attr-defined]
+    if others:
+        raise InputError(f"constraints have several thresholds, {[threshold, *others]}: a stream decides by one.")
+    if not low < threshold <= high:
+        raise InputError(
+            f"threshold is {threshold:g}, and bounds are ({low:g}, {high:g}): a stream of decisions needs room on both "
+            "sides of it."
+        )
+    return threshold

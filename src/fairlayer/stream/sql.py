@@ -38,13 +38,23 @@ def open_database(location: str, timeout: float, read_only: bool = False) -> Dat
     return SqliteDatabase(location, timeout, read_only)
 
 
-def stored_streams(location: str, timeout: float = 10.0) -> tuple[str, dict[str, str]]:
-    """The place of a database as messages may show it, and the configuration of each stream in it, by name."""
-    database = open_database(location, timeout, read_only=True)
+@contextmanager
+def _opened(location: str, timeout: float, read_only: bool = False) -> Iterator[Database]:
+    """The database at a path or URL, for as long as it is needed."""
+    database = open_database(location, timeout, read_only)
     try:
-        return database.place, database.streams()
+        with database.explained():
+            database.open()
+            yield database
     finally:
         database.close()
+
+
+def stored_streams(location: str, timeout: float = 10.0) -> tuple[str, dict[str, str]]:
+    """The place of a database as messages may show it, and the configuration of each stream in it, by name."""
+    with _opened(location, timeout, read_only=True) as database:
+        streams = database.execute("SELECT name, configuration FROM fairlayer_streams ORDER BY name")
+        return database.place, dict(streams.fetchall())
 
 
 def stream_names(store: str | os.PathLike[str], timeout: float = 10.0) -> list[str]:
@@ -60,23 +70,17 @@ def forget_undecided(location: str, name: str, timeout: float = 10.0) -> None:
     path = None if "://" in location else Path(location)
     if path is not None and not path.exists():
         return
-    database = open_database(location, timeout)
-    try:
-        with database.explained():
-            database.open()
-            with database.whole():
-                database.lock(name)
-                which = "FROM fairlayer_log WHERE stream = ? AND emitted IS NOT NULL"
-                if database.execute(f"SELECT 1 {which}", name).fetchone() is not None:
-                    return
-                for table, column in (("log", "stream"), ("pending", "stream"), ("streams", "name")):
-                    database.execute(f"DELETE FROM fairlayer_{table} WHERE {column} = ?", name)
-                if path is not None and database.execute("SELECT 1 FROM fairlayer_streams").fetchone() is None:
-                    for end in ("", "-wal", "-shm"):  # under the lock, so that nobody begins in it meanwhile
-                        with suppress(OSError):  # in use, where the system keeps such files
-                            path.with_name(path.name + end).unlink(missing_ok=True)
-    finally:
-        database.close()
+    with _opened(location, timeout) as database, database.whole():
+        database.lock(name)
+        decided = "SELECT 1 FROM fairlayer_log WHERE stream = ? AND emitted IS NOT NULL"
+        if database.execute(decided, name).fetchone() is not None:
+            return
+        for table, column in (("log", "stream"), ("pending", "stream"), ("streams", "name")):
+            database.execute(f"DELETE FROM fairlayer_{table} WHERE {column} = ?", name)
+        if path is not None and database.execute("SELECT 1 FROM fairlayer_streams").fetchone() is None:
+            for end in ("", "-wal", "-shm"):  # under the lock, so that nobody begins in it meanwhile
+                with suppress(OSError):  # in use, where the system keeps such files
+                    path.with_name(path.name + end).unlink(missing_ok=True)
 
 
 class SqlStore:

@@ -21,6 +21,8 @@ class SqliteDatabase(Database):
 
     mark = "?"
     types: ClassVar[dict[str, str]] = {"blob": "BLOB", "real": "REAL"}
+    has_tables = "SELECT max(name) FROM sqlite_master WHERE name = 'fairlayer_pending'"
+    errors = sqlite3.Error
 
     def __init__(self, location: str, timeout: float, read_only: bool = False):
         super().__init__(location, timeout, read_only)
@@ -28,11 +30,6 @@ class SqliteDatabase(Database):
         self._file: tuple[int, int] | None = None  # which file it is, once it has been opened
         self._size = 0  # how long it has been seen
         self._changed: StoreError | None = None  # what was noticed last of what became of it
-
-    @property
-    def errors(self) -> type[Exception]:
-        """The driver's errors."""
-        return sqlite3.Error
 
     def _connect(self) -> Any:
         if self._file is not None:
@@ -93,9 +90,6 @@ class SqliteDatabase(Database):
     def _begin(self) -> None:
         # A writer takes the write lock at once, so nothing read can be out of date.
         self.later("BEGIN" if self.read_only else "BEGIN IMMEDIATE")
-
-    def _has_tables(self) -> bool:
-        return self.execute("SELECT 1 FROM sqlite_master WHERE name = 'fairlayer_pending'").fetchone() is not None
 
     def _keep_makers_out(self) -> None:
         """`begin` has locked the whole database."""

@@ -90,9 +90,7 @@ class Stream:
             raise InputError(f"warm_start needs policy='ledger'; got {policy!r}, which learns nothing from past data.")
         if not isinstance(name, str):
             raise InputError(f"name must be a string; got {name!r}.")
-        past = None if warm_start is None else read_past(warm_start, settings.rules.needs_features)
-        if past is not None:
-            settings.check_outputs(past[0])
+        past = None if warm_start is None else read_past(warm_start, settings)
         place = read_location(store), read_text(name, "name"), read_positive(timeout, "timeout")
         self._begin(settings, *place, levels, read_only=False)
         if past is not None:
@@ -134,13 +132,11 @@ class Stream:
     def _begin(
         self, settings: Settings, location: str | None, name: str, timeout: float, levels: Any, read_only: bool
     ) -> None:
-        self.settings = settings
         self.location = location
         self.name = name
         self.timeout = timeout
         self.levels = levels
         self.read_only = read_only
-        self.ledger = self._read_ledger(None)
         self._turn = threading.RLock()  # held by the thread whose turn it is
         self._closed = False
         self._at: Head | None = None  # the entry that left the ledger as it is in memory; None if it may be half done
@@ -153,8 +149,9 @@ class Stream:
             else SqlStore(open_database(location, timeout, read_only), name, configuration)
         )
         if self._store.configuration != configuration:  # classes are called as they were when the stream was made
-            self.settings = Settings.from_text(self._store.configuration)
-            self.ledger = self._read_ledger(None)
+            settings = Settings.from_text(self._store.configuration)
+        self.settings = settings
+        self.ledger = Ledger(settings, levels)
         self._group = GroupCommit(self._whole, self._store.place)
         if location is not None and not read_only:
             # Before the first transaction: nobody waits for a lock meanwhile.
@@ -302,7 +299,7 @@ class Stream:
     def timeline(self) -> Timeline:
         """How the stream came to be what it is: gaps, groups and changes over time, computed again from the log."""
         with self._whole():
-            return trace(self._read_ledger(self.ledger.to_bytes()), self._store.entries())
+            return trace(Ledger(self.settings, self.levels, self.ledger.to_bytes()), self._store.entries())
 
     def entries(self) -> Iterator[Entry]:
         """The log, entry by entry, as it is stored."""
@@ -348,13 +345,7 @@ class Stream:
     def state_dict(self) -> dict[str, Any]:
         """Everything, as plain data. For a stream in memory; one in a store is there already."""
         with self._whole():
-            store = self._memory()
-            return {
-                "name": self.name,
-                "configuration": self.configuration,
-                "ledger": self.ledger.to_bytes(),
-                **store.to_data(),
-            }
+            return {**self._memory().to_data(), "ledger": self.ledger.to_bytes()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where another stream of the same name and settings stood."""
@@ -362,7 +353,7 @@ class Stream:
             store = self._memory()
             with readable("state", InputError, "pass what `state_dict` of a stream in memory gave."):
                 name, different = state["name"], differences(state["configuration"], self.configuration)
-                ledger = self._read_ledger(bytes(state["ledger"]))
+                ledger = Ledger(self.settings, self.levels, bytes(state["ledger"]))
                 if name == self.name and not different:
                     store.load_data(state)
             if name != self.name:
@@ -375,12 +366,6 @@ class Stream:
         if not isinstance(self._store, MemoryStore):
             raise InputError("a stream with a store continues from the store: open it by its name instead.")
         return self._store
-
-    def _read_ledger(self, block: bytes | None) -> Ledger:
-        ledger = Ledger(self.settings, self.levels)
-        if block is not None:
-            ledger.load_bytes(block)
-        return ledger
 
     def __getstate__(self) -> dict[str, Any]:
         opened = ("settings", "location", "name", "timeout", "levels", "read_only")
@@ -428,7 +413,7 @@ class Stream:
         what = f"the state of stream {self.name!r} in {self._store.place!r}"
         with readable(what, StoreError, "it was damaged; go back to a copy."):
             if self._at is None or stored.block is None:
-                self.ledger = self._read_ledger(stored.block)
+                self.ledger = Ledger(self.settings, self.levels, stored.block)
             else:
                 self.ledger.load_bytes(stored.block)
         # What was written only in part may be looked at; it is read, and found out, again each time.

@@ -199,7 +199,7 @@ class ThresholdLeader(Leader):
         future = _coming(cells["near"], cells["weight"], cells["past"], horizon)
         count, yes = plan.totals(account.count), plan.totals(account.total)
         width = self.aims(count, horizon)
-        price = np.array([account.price.get(label, 0.0) for label in plan.labels])
+        price = self.prices()
         group = plan.statistic.reshape(plan.size, len(plan.kind))
         shares = cumulated(cells["near"], cells["weight"])
         solve_prices(shares, unit, group, plan.first, plan.ratio, width, future, count, yes, price)

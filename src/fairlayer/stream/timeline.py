@@ -61,13 +61,14 @@ def _merged(steps: Sequence[Step]) -> Step:
 
 def trace(ledger: Ledger, entries: Iterable[Entry]) -> Timeline:
     """Go through a log with a ledger that knows its cells, whose sums are computed anew."""
-    ledger.rewind()
+    sums = ledger.rewind()
     steps: list[Step] = []
     samples = 0
     for entry in entries:
         with readable(f"entry {entry.number} of the log", StoreError, "it was changed; `verify` says what else was."):
             payload = json.loads(entry.payload)
-            ledger.put({name: after for name, (_, after) in payload["cells"].items()})
+            for name, (_, after) in payload["cells"].items():
+                sums[name][:] = after
             decisions = payload["samples"] if payload["kind"] == "batch" else 0
             samples += decisions
             step = Step(
