@@ -68,6 +68,17 @@ def test_rates_are_kept_after_every_decision(adversary):
     assert certificate.samples == pool.samples
 
 
+@pytest.mark.parametrize("seed", [18, 121, 122, 217])
+def test_cells_that_come_later_in_a_batch_lend_nothing(seed):
+    """Half a decision is promised for each cell that has one, not for those whose first is still to come."""
+    rng = np.random.default_rng(seed)
+    stream, pool = Stream([RateParity(0.02)]), RatePool(0.02, threshold=0.5)
+    for n in (1, 1, 64, 64):
+        z, groups = rng.normal(0.5, 1.0, n), rng.integers(0, 3, (n, 2))
+        pool.add(stream.update(z, groups).value, groups)
+    assert pool.broken == 0
+
+
 def against(stream, groups, rng):
     """The sample that would widen the widest gap: a yes for who has more, a no for who has less."""
     gap = next(iter(stream.gaps().values()), 0.0)

@@ -35,6 +35,24 @@ def own_generator():
     )
 
 
+class DrawnBatches:
+    """A batch sampler with a generator of its own."""
+
+    def __init__(self, n, size):
+        self.n, self.size, self.generator = n, size, torch.Generator().manual_seed(5)
+
+    def __iter__(self):
+        return iter(torch.randperm(self.n, generator=self.generator).split(self.size))
+
+    def __len__(self):
+        return -(-self.n // self.size)
+
+
+def own_batches():
+    data = TensorDataset(*make_data())
+    return DataLoader(data, batch_sampler=DrawnBatches(len(data), 50))
+
+
 def stratified():
     return batches(*make_data(), batch_size=50, shuffle=True, stratify=True, seed=4)
 
@@ -87,7 +105,8 @@ LAYERS = {
 
 @pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
 @pytest.mark.parametrize(
-    ("loader", "scheduler"), [(global_shuffle, plateau), (own_generator, cosine), (stratified, None)]
+    ("loader", "scheduler"),
+    [(global_shuffle, plateau), (own_generator, cosine), (own_batches, None), (stratified, None)],
 )
 def test_resumed_is_uninterrupted(tmp_path, layer, loader, scheduler):
     path = tmp_path / "run" / "checkpoint.pt"

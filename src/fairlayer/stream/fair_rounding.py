@@ -75,12 +75,13 @@ def _near_one_range(kind, limit, count, yes, middle, off):
 
 
 @compiled
-def _near_ranges(group, first, kind, limit, count, yes, cells, off):
+def _near_ranges(group, first, kind, limit, count, yes, cells, cell_count, off):
     """A fair table of overlapping attributes, looked for by moving one attribute's rates into a range after another's.
 
+    Cells without decisions stay at 0: half a decision is promised only for each of the others.
     Returns whether one was found: what it is off the counts is then in `off`.
     """
-    G, F = group.shape
+    F, occupied = group.shape[1], np.flatnonzero(cell_count)
     low, high = np.zeros(F, dtype=np.int64), np.zeros(F, dtype=np.int64)
     for f in range(F):
         least, most = UNITS, 0  # ends that leave room for a range with every group within reach of it
@@ -102,7 +103,7 @@ def _near_ranges(group, first, kind, limit, count, yes, cells, off):
             begin, end = first[f], first[f + 1]
             for k in range(begin, end):
                 total[k], up[k], down[k] = UNITS * yes[k], 0.0, 0.0
-            for c in range(G):
+            for c in occupied:
                 k = group[c, f]
                 total[k] += off[c]
                 up[k] += HALF - off[c]
@@ -113,7 +114,7 @@ def _near_ranges(group, first, kind, limit, count, yes, cells, off):
                 fair = fair and inside
                 inwards = (top - bottom) // 64  # a little beyond the end, or the sweeps would only ever approach it
                 total[k] = 0 if inside else min(max(total[k], bottom + inwards), top - inwards) - total[k]
-            for c in range(G):
+            for c in occupied:
                 move = total[group[c, f]]
                 if move > 0:
                     share = int(move * ((HALF - off[c]) / max(up[group[c, f]], 1.0)))
@@ -165,7 +166,11 @@ def decide(wanted, cell, group, first, kind, limit, sums, off, level, decided):
                 there = middle
             else:
                 there = _near_one_range(kind, limit, cell_count, cell_yes, middle, found)
-                if there < 0 and F > 1 and _near_ranges(group, first, kind, limit, count, yes, cells, found):
+                if (
+                    there < 0
+                    and F > 1
+                    and _near_ranges(group, first, kind, limit, count, yes, cells, cell_count, found)
+                ):
                     there = (UNITS * all_yes + found.sum()) // samples
             if there >= 0:
                 kept[:] = found

@@ -50,7 +50,9 @@ def read_arrival(
     settings.check_outputs(outputs)
     n, width = len(outputs), outputs.shape[1] if outputs.ndim == 2 else 1
     given = None if targets is None else read_targets(targets, n, width)
-    known = given if given is None or width == 1 else np.broadcast_to(given.reshape(n, -1), (n, width)).flatten()
+    known = given
+    if given is not None and width > 1:
+        known = np.broadcast_to(given[:, None] if given.ndim == 1 else given, (n, width)).flatten()
     waiting = bool(settings.rules.needs_targets) and known is None
     if width > 1:
         settings.check_columns(given)

@@ -44,11 +44,15 @@ def set_random_state(state: dict[str, Any], loader: Any) -> None:
         generator.set_state(saved)
 
 
+def samplers_of(loader: Any) -> tuple[Any, ...]:
+    """A loader and the samplers that it draws from; None for those that it does not have."""
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    return loader, getattr(loader, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None)
+
+
 def _generators(loader: Any) -> list[torch.Generator]:
     """Generators of a loader's own."""
-    inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
-    owners = (loader, getattr(loader, "sampler", None), inner)
-    found = (getattr(owner, "generator", None) for owner in owners)
+    found = (getattr(owner, "generator", None) for owner in samplers_of(loader))
     return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
 
 

@@ -262,10 +262,9 @@ def _record(tally: Tally, model: nn.Module, prefix: str) -> Record:
 
 
 def _set_epoch(loader: Any, epoch: int) -> None:
-    batch_sampler = getattr(loader, "batch_sampler", None)
-    for owner in (loader, getattr(loader, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None)):
+    for owner in checkpoints.samplers_of(loader):
         if callable(getattr(owner, "set_epoch", None)):
-            owner.set_epoch(epoch)  # type: ignore[union-attr]
+            owner.set_epoch(epoch)
 
 
 def _read_device(device: Any) -> torch.device | None:
