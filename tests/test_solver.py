@@ -20,7 +20,7 @@ from fairlayer.binding.exact_sums import exact_cell_sums, exact_sums
 from fairlayer.binding.rows import DIFFERENCE, EACH, RATIO, Rows, dense
 from fairlayer.binding.system import bind
 from fairlayer.solve import driver
-from fairlayer.solve.active_set import CONFLICT, SOLVED, solve_small
+from fairlayer.solve.active_set import CONFLICT, SOLVED, small_memory, solve_small
 from fairlayer.solve.certify import all_hold, first_margins, shortfalls, widen_margins
 from fairlayer.solve.exact import exact_shortfalls, search_grid
 from fairlayer.solve.families import MINUS, PLUS, M, P, active_rows, largest_excess
@@ -111,12 +111,17 @@ def assert_optimal(H: np.ndarray, b: np.ndarray, rows: Rows, nu: np.ndarray, sla
 
 def small_programme(H, b, rows: Rows):
     nu = np.zeros(len(b))
-    outcome = solve_small(H, b, rows, np.full(len(b), 1e-12), nu)
+    outcome = _solve(H, b, rows, np.full(len(b), 1e-12), nu)
     return outcome, nu
 
 
 @numba.njit
-def _guess(H, b, rows, tolerance, start, nu):  # compiled functions alone can call it
+def _solve(H, b, rows, tolerance, nu):  # compiled functions alone can call these
+    return solve_small(H, b, rows, tolerance, nu, np.empty(small_memory(b.size, rows.family.shape[1])))
+
+
+@numba.njit
+def _guess(H, b, rows, tolerance, start, nu):
     return guess_sides(H, b, rows, tolerance, start, nu)
 
 

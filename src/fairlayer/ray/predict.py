@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -108,20 +107,25 @@ def _text(one: Any) -> str:
     return str(int(one)) if isinstance(one, float) and one.is_integer() else str(one)
 
 
-@cache  # a worker reads each folder once
+_MODELS: dict[str, tuple[Any, Any]] = {}  # by folder: a worker reads each once
+
+
 def _served(folder: str) -> tuple[Any, Any]:
     """The model of a folder, to predict each row by itself, and what the columns of its table mean."""
     from fairlayer.estimators import folder as folders
     from fairlayer.records import from_plain
     from fairlayer.tables.schema import Schema
 
+    if folder in _MODELS:
+        return _MODELS[folder]
     kept = folders.read_table(folder)
     if kept is None:
         raise InputError(f"{folder} was not written by `fairlayer fit`: it does not say what its columns mean.")
     estimator = folders.load(folder)
     if estimator.serving != "blind":
         estimator.serving = "frozen"
-    return estimator, from_plain(Schema, kept["schema"])
+    _MODELS[folder] = estimator, from_plain(Schema, kept["schema"])
+    return _MODELS[folder]
 
 
 def _predicted(block: pa.Table, folder: str, prefix: str) -> pa.Table:

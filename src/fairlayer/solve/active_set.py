@@ -126,16 +126,6 @@ def _enter(rows, q, allowance, ignored, pairs, at):
     return entering, worst * allowed, allowed
 
 
-@compiled
-def solve_small(H, b, rows, tolerance, nu):
-    """Fill `nu`, the multipliers of the statistics; return SOLVED, CONFLICT or EXHAUSTED.
-
-    tolerance: of each statistic. On CONFLICT, `nu` is the direction of the contradiction: its support are the
-    statistics that cannot be where their rows want them.
-    """
-    return solve_small_in(H, b, rows, tolerance, nu, np.empty(small_memory(b.size, rows.family.shape[1])))
-
-
 @compiled(inline=True)
 def small_memory(K, F):
     """How much memory the method needs for K statistics in F families."""
@@ -143,8 +133,12 @@ def small_memory(K, F):
 
 
 @compiled(inner=True, borrows=True)
-def solve_small_in(H, b, rows, tolerance, nu, memory):
-    """The same, in memory that is given."""
+def solve_small(H, b, rows, tolerance, nu, memory):
+    """Fill `nu`, the multipliers of the statistics; return SOLVED, CONFLICT or EXHAUSTED.
+
+    tolerance: of each statistic; memory: `small_memory` of it. On CONFLICT, `nu` is the direction of the contradiction:
+    its support are the statistics that cannot be where their rows want them.
+    """
     K, F = b.size, rows.family.shape[1]
     memory[: small_memory(K, F)] = 0.0
     L, rest = memory[: (K + 1) * (K + 1)].reshape(K + 1, K + 1), memory[(K + 1) * (K + 1) :]

@@ -19,7 +19,7 @@ import numpy as np
 from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.rows import COEFFICIENT, EACH, KIND, LOWER, UPPER, over_parts, parts_in
 from fairlayer.compiled import compiled
-from fairlayer.solve.active_set import CONFLICT, SOLVED, backward, forward, small_memory, solve_small_in
+from fairlayer.solve.active_set import CONFLICT, SOLVED, backward, forward, small_memory, solve_small
 from fairlayer.solve.families import (
     FREE,
     MINUS,
@@ -356,7 +356,7 @@ def _aim(H, b, rows, search, tolerance, target, memory):
     """The optimum of the quadratic model."""
     if b.size > FEW and guess_sides(H, b, rows, tolerance, search.statistic[NU], target):
         return SOLVED
-    outcome = solve_small_in(H, b, rows, tolerance, target, memory)
+    outcome = solve_small(H, b, rows, tolerance, target, memory)
     if b.size <= FEW and (outcome == CONFLICT or (outcome == SOLVED and _far_apart(search.cell[WEIGHT]))):
         outcome = _aim_again(H, b, rows, search, tolerance, outcome, target)
     return outcome
