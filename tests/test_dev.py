@@ -123,3 +123,13 @@ def test_every_python_that_the_package_names_is_looked_for_and_tested() -> None:
     assert "run: .ci/run" in workflow
     candidates = " ".join(f"python{version}" for version in named)
     assert f"${{PYTHON:-{candidates} python3}}" in (ROOT / "dev").read_text()
+
+
+def test_an_environment_that_was_interrupted_is_made_again(checkout):
+    checkout.has("python3.11")
+    (checkout.folder / ".venv" / "bin").mkdir(parents=True)
+    python = checkout.folder / ".venv" / "bin" / "python"
+    python.write_text(OLD)  # it is there, but what it runs is not
+    python.chmod(0o755)
+    checkout.run("demo")
+    assert checkout.asked()[-1] == "python -m fairlayer demo"
