@@ -21,6 +21,7 @@ from fairlayer import (
     MeanParity,
     ResidualMean,
     SoftGroup,
+    code_groups,
     freeze,
     project,
 )
@@ -363,5 +364,24 @@ def test_columns_without_names_are_those_of_the_calibration_sample():
     named = freeze(FairLayer([MeanParity(0.01)]), z, {"sex": table[:, 0], "race": table[:, 1]}, confidence=None)
     both = named.predict(z, {"sex": table[:, 0], "race": table[:, 1]})
     assert np.array_equal(named.predict(z, table[:, :2]), both)
-    with pytest.raises(InputError, match=r"3 columns without names.*\['sex', 'race'\].*by name"):
+    with pytest.raises(InputError, match=r"groups has 3 without names.*\['sex', 'race'\].*by name"):
         named.predict(z, table)
+
+
+def test_what_cannot_be_predicted_is_refused_by_name():
+    z, groups = people(50)
+    frozen = freeze(FairLayer([MeanParity(0.05)], bounds=(0.0, 1.0)), z, groups)
+    expected = frozen.predict(z, groups)
+    assert np.array_equal(frozen.predict(z, code_groups(groups)), expected)
+    assert np.array_equal(frozen.predict(z.tolist(), groups), expected)
+    for given, labels, why in (
+        (z, {name: column[:1] for name, column in groups.items()}, "groups has 1 rows for 50"),
+        (z[:1], groups, "groups has 50 rows for 1"),
+        (z, {**groups, "race": groups["race"][:3]}, "different lengths.*'race': 3"),
+        (np.ones(50, dtype=int), groups, "pass floats"),
+        (np.append(z[:49], np.nan), groups, r"x\[49\] leads to an output that is not finite"),
+    ):
+        with pytest.raises(InputError, match=why):
+            frozen.predict(given, labels)
+    with pytest.raises(InputError, match="unseen must be"):
+        frozen.predict(z, groups, unseen="skip")

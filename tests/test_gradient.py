@@ -306,5 +306,14 @@ def test_outputs_that_were_overwritten_are_refused(path):
     z = raw * 2.0
     y = project(z, torch.arange(40) % 2, [MeanParity(0.01)], (0.0, 1.0), path=path).value
     z.mul_(0.5)
-    with pytest.raises(RuntimeError, match="inplace operation"):
+    with pytest.raises(RuntimeError, match="in-place operation"):
         y.sum().backward()
+
+
+def test_inference_tensors_are_not_kept_for_backward():
+    """Their versions are not counted: whether they were overwritten could not be told."""
+    with torch.inference_mode():
+        z = torch.rand(6, dtype=torch.float64)
+    tolerance = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(RuntimeError, match="inference tensor"):
+        project(z, torch.tensor([0, 0, 0, 1, 1, 1]), [MeanParity(tolerance)])

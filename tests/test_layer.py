@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -209,3 +211,45 @@ def test_arguments_can_be_set_anew():
     with pytest.raises(InputError, match="absent must be one of"):
         layer.absent = "ignore"
     assert layer.absent == "vacuous"
+
+
+class LearnedScale(nn.Module):
+    """The squared discrepancy, with something to learn of its own."""
+
+    name, piecewise_linear = "learned", True
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def response(self, z, s, lo, hi):
+        return torch.minimum(torch.maximum(z - s, lo), hi)
+
+    def slope(self, z, s, lo, hi):
+        return ((z - s >= lo) & (z - s <= hi)).double()
+
+    sensitivity = slope
+
+
+def test_a_discrepancy_may_be_a_module():
+    layer = FairLayer(MeanParity(0.05), discrepancy=LearnedScale())
+    assert [name for name, _ in layer.named_parameters()] == ["discrepancy.scale"]
+    assert torch.allclose(layer(X[:, 0], GROUPS), FairLayer(MeanParity(0.05))(X[:, 0], GROUPS))
+    twin = copy.deepcopy(layer)
+    assert next(twin.parameters()) is twin.discrepancy.scale is not layer.discrepancy.scale
+    layer.discrepancy = "squared"
+    assert not [*layer.parameters()]
+    layer.discrepancy = LearnedScale()
+    assert layer.discrepancy.name == "learned"
+    assert len([*layer.parameters()]) == 1
+
+
+def test_the_solution_keeps_no_graph_alive():
+    layer, freed = FairLayer(MeanParity(0.05)), []
+    z = X[:, 0].clone().requires_grad_() * 2.0
+    weakref.finalize(z, freed.append, True)
+    y = layer(z, GROUPS)
+    del z, y
+    gc.collect()
+    assert freed
+    assert layer.solution.gaps.abs().max() <= 0.05

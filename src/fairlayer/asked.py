@@ -76,6 +76,14 @@ class Asked:
             self.rules = ConstraintSet(self.rules)
         if not isinstance(self.discrepancy, Conic):
             self.discrepancy = find_discrepancy(self.discrepancy)
+        if self.process_group is None:
+            self._check_arguments()
+        self._takes_parts = not (self.rules.about_decisions or self.simplex or isinstance(self.discrepancy, Conic))
+        self._has_loops = self.path != "tensor" and has_loops(self.discrepancy)
+        self._boxes: dict[torch.dtype, Box] = {}  # of bounds that are numbers, and the same for every batch
+
+    def _check_arguments(self) -> None:
+        """Refuse what does not go together."""
         if (self.absent, self.infeasible, self.path) not in _CHOSEN:
             for name, known in _CHOICES.items():
                 if getattr(self, name) not in known:
@@ -93,9 +101,6 @@ class Asked:
                 )
             check_class_kind(self.discrepancy.name)
             check_class_rules(self.rules)
-        self._takes_parts = not (self.rules.about_decisions or self.simplex or isinstance(self.discrepancy, Conic))
-        self._has_loops = self.path != "tensor" and has_loops(self.discrepancy)
-        self._boxes: dict[torch.dtype, Box] = {}  # of bounds that are numbers, and the same for every batch
 
     def of(self, rules: ConstraintSet) -> Asked:
         """The same with other numbers in its constraints."""
@@ -112,6 +117,8 @@ class Asked:
 
     def check(self, z: Tensor, given: Given) -> None:
         """Refuse what cannot be projected, before any work."""
+        if self.process_group is not None:  # only here do the other ranks learn of an error
+            self._check_arguments()
         if z.dtype not in DTYPES:
             raise InputError(f"z must hold floats of 16, 32 or 64 bits; got a tensor of {z.dtype}.")
         if is_functorch_wrapped_tensor(z):

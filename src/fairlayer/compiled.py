@@ -120,7 +120,7 @@ class _Linked(CPUDispatcher):
 
     def add_overload(self, cres: Any) -> None:
         """Note what was compiled or loaded."""
-        cres.library._reload_init.update(cres.reload_init)  # what was loaded forgot what its callers have to load
+        cres.library._reload_init.update(cres.reload_init)  # what is read from disk has lost it, and callers need it
         if not self.targetoptions["_nrt"]:
             self._check_borrowed(cres)
         if self.targetoptions.get("no_cpython_wrapper"):

@@ -39,7 +39,7 @@ from fairlayer.solve.smooth import ODDS
 from fairlayer.solve.tensors import has_float64
 
 _OVERWRITTEN = (
-    "z has been modified by an inplace operation since it was projected, and its gradient depends on what it was: "
+    "z has been modified by an in-place operation since it was projected, and its gradient depends on what it was: "
     "pass z.clone(), or change z out of place."
 )
 _NO_DOUBLE_BACKWARD = (
@@ -87,6 +87,8 @@ class _Projection(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, task: Task, result: Result, z: Tensor, *others: Tensor | None) -> Tensor:
+        if others and z.is_inference():
+            raise RuntimeError("z is an inference tensor, of which nothing can be kept for backward: pass z.clone().")
         # The output holds ctx. Were ctx to hold the output, only the garbage collector would free either of them.
         ctx.solved = task, result.nu, result.shift, result.slopes
         ctx.version = task.z._version  # save_for_backward would see to it too, and take as long as a small solve

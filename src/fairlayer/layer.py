@@ -22,16 +22,13 @@ from fairlayer.solve.discrepancy import Discrepancy
 
 
 class _Argument:
-    """An argument of the layer, which is read and checked when it is set."""
+    """An argument of the layer, as it was read."""
 
     def __set_name__(self, layer: type, name: str) -> None:
         self.name = name
 
     def __get__(self, layer: Any, kind: type | None = None) -> Any:
-        return self if layer is None else getattr(layer.__dict__["_asked"], self.name)
-
-    def __set__(self, layer: Any, value: Any) -> None:
-        layer.__dict__["_asked"] = replace(layer.__dict__["_asked"], **{self.name: value})
+        return self if layer is None else getattr(layer._asked, self.name)
 
 
 class FairLayer(nn.Module):
@@ -46,6 +43,7 @@ class FairLayer(nn.Module):
     not what a promise about the population is made of.
     """
 
+    _asked: Asked
     rules: Any = _Argument()  # the constraints, a ConstraintSet
     bounds: Any = _Argument()
     discrepancy: Any = _Argument()
@@ -76,12 +74,25 @@ class FairLayer(nn.Module):
     ):
         super().__init__()
         self.solution: Solution | None = None
-        self._asked = Asked(
+        self._ask(Asked(
             constraints, bounds, discrepancy, levels, absent, infeasible, path, surrogate, temperature, process_group,
             simplex,
-        )  # fmt: skip
+        ))  # fmt: skip
         self.confidence = confidence
         self._number = number_of(self)
+
+    def _ask(self, asked: Asked) -> None:
+        """Ask this of every batch from now on. A discrepancy may have parameters to learn."""
+        self.__dict__["_asked"] = asked
+        self._modules.pop("discrepancy", None)
+        if isinstance(asked.discrepancy, nn.Module):
+            self._modules["discrepancy"] = asked.discrepancy
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(getattr(type(self), name, None), _Argument):
+            self._ask(replace(self._asked, **{name: value}))
+        else:
+            super().__setattr__(name, value)
 
     def forward(
         self, z: Tensor, groups: Any = None, targets: Any = None, features: Any = None, weights: Any = None

@@ -44,6 +44,7 @@ from fairlayer.solve.part import Part, per_sample, shared_settings
 from fairlayer.solve.ranks import solve_ranks
 
 
+@eager
 def project(
     z: Any,  # (n,) or (n, d); (B, n) with Affine alone; tensor or numpy array
     groups: Any = None,
@@ -188,7 +189,7 @@ def _project_bound(z: Tensor, system: System, box: Box, asked: Asked, compiled: 
         return _project_conic(z, asked, system, box)
     task = Task.of(z.detach().contiguous(), system, box, asked.discrepancy, compiled)
     result, excess = solve(task, relax=relax)
-    exact = partial(exact_statistics, result.value, system)
+    exact = partial(exact_statistics, result.value.detach(), system)  # which will have a graph
     facts = Facts(system.view, result.statistics, result.nu, result.missed, excess, result.beyond, exact=exact)
     return Solution(attach_gradient(z, task, result, excess), facts)
 

@@ -96,6 +96,16 @@ class CodedGroups:
         """The attributes."""
         return tuple(self.attributes)
 
+    def columns(self) -> dict[Name, Any]:
+        """Their labels, as they were before they were coded."""
+        return {name: _labels_of(column) for name, column in self.attributes.items()}
+
+
+def _labels_of(column: Column | SoftGroup) -> Any:
+    if isinstance(column, SoftGroup) or column.labels is None:
+        return column if isinstance(column, SoftGroup) else column.values
+    return np.array(column.labels, dtype=object)[as_numpy(column.values)]
+
 
 def _rows_of(column: Column | SoftGroup, rows: Any) -> Column | SoftGroup:
     if isinstance(column, SoftGroup):
@@ -160,6 +170,8 @@ def group_columns(groups: Any) -> dict[Name, Any]:
         dimensions = table.ndim
     elif isinstance(groups, Mapping):
         return dict(groups)
+    elif isinstance(groups, CodedGroups):
+        return groups.columns()
     elif isinstance(groups, SoftGroup):
         return {0: groups}
     elif is_frame(groups):

@@ -1,4 +1,4 @@
-"""The command `fairlayer`: commands in modules of their own, each of which imports what is slow only when it runs."""
+"""The command `fairlayer`: a module for each command or two, which import what is slow only when they run."""
 
 import sys
 

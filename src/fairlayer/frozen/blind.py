@@ -31,7 +31,7 @@ class OutOfReachError(InputError):
 
 @dataclass(eq=False)
 class TrueGaps:
-    """A sample whose groups are known, and what its outputs must satisfy: in units of the outputs' spread."""
+    """A sample whose groups are known, and what its outputs must satisfy. Changes are told in units of z's spread."""
 
     z: np.ndarray  # (n,) raw outputs
     moved: np.ndarray  # (n, K) probabilities, which the shifts are taken over

@@ -20,7 +20,7 @@ from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.conditions import read_feature
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import SoftGroup, group_columns
+from fairlayer.binding.groups import CodedGroups, SoftGroup, group_columns
 from fairlayer.binding.row_plan import RowPlan
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.constraints.regions import Condition, Region, inside, region_text
@@ -91,6 +91,8 @@ class Frozen(nn.Module):
         none of a label is refused; so are combinations without a shift of their own.
         """
         z = x if self.backbone is None else self.backbone(x)
+        if not z.is_floating_point():
+            raise InputError(f"x holds {z.dtype}, and shifts are no whole numbers: pass floats.")
         member = self.membership(groups)
         if not groups.is_floating_point():
             member = member + self._refuse_unknown(groups, member)
@@ -154,6 +156,8 @@ class Frozen(nn.Module):
         occurred where each attribute is constrained by itself: their shifts add up. Where the intersection is what is
         constrained they must have occurred.
         """
+        if unseen not in ("raise", "unshifted"):
+            raise InputError(f"unseen must be 'raise' or 'unshifted'; got {unseen!r}.")
         attributes = _named(groups, list(self.labels))
         n = len(next(iter(attributes.values())))
         # Codes say which label a sample has; that it has none that is known, only probabilities of 0 can say.
@@ -178,9 +182,10 @@ class Frozen(nn.Module):
 
     def _codes(self, name: Name, labels: Any, unseen: str) -> np.ndarray:
         known = {label: code for code, label in enumerate(self.labels[name])}
-        found = [known.get(label, -1) for label in as_numpy(labels).tolist()]
+        given = as_numpy(labels, f"groups[{name!r}]").reshape(-1).tolist()
+        found = [known.get(label, -1) for label in given]
         if unseen == "raise" and -1 in found:
-            missing = dict.fromkeys(label for label in as_numpy(labels).tolist() if label not in known)
+            missing = dict.fromkeys(label for label in given if label not in known)
             raise InputError(
                 f"groups[{name!r}] holds {list(missing)[:5]}, which the calibration sample did not have: it has "
                 f"{list(known)}. Freeze again with such samples, or pass unseen='unshifted' to leave them as they are."
@@ -208,9 +213,14 @@ class Frozen(nn.Module):
     ) -> Any:
         """Outputs for labels as they come; an array for an array."""
         codes = self.encode(groups, features, unseen)
-        if isinstance(x, np.ndarray):
-            return self(torch.from_numpy(np.ascontiguousarray(x)), codes).numpy()
-        return self(x, codes)
+        raw = x if isinstance(x, Tensor) else torch.from_numpy(np.ascontiguousarray(as_numpy(x, "x")))
+        if len(raw) != len(codes):
+            raise InputError(f"groups has {len(codes)} rows for {len(raw)} of x: pass one label for each.")
+        y = self(raw, codes)
+        finite = torch.isfinite(y).reshape(len(y), -1).all(dim=1)
+        if not bool(finite.all()):
+            raise InputError(f"x[{int((~finite).nonzero()[0])}] leads to an output that is not finite: leave it out.")
+        return y if isinstance(x, Tensor) else y.numpy()
 
     def export(self, x: Any, *, soft: bool = False) -> torch.export.ExportedProgram:
         """The module as a program of torch.export for any number of samples; x: an example input of two or more."""
@@ -316,12 +326,15 @@ def _named(groups: Any, names: list[Name]) -> dict[Name, Any]:
     """Columns of labels by name, in any form that `read_groups` takes, but with the labels as they are."""
     columns = group_columns(groups)
     absent = [name for name in names if name not in columns]
-    if absent and not isinstance(groups, Mapping) and not is_frame(groups):  # these have no names of their own
+    if absent and not isinstance(groups, Mapping | CodedGroups) and not is_frame(groups):  # these have no names
         if len(columns) != len(names):
             raise InputError(
-                f"groups has {len(columns)} columns without names, and the attributes are {names}: pass them by name."
+                f"groups has {len(columns)} without names, and the attributes are {names}: pass columns by name."
             )
-        return dict(zip(names, columns.values(), strict=True))
+        columns, absent = dict(zip(names, columns.values(), strict=True)), []
     if absent:
         raise InputError(f"groups has no {absent}: pass every attribute of the calibration sample, {names}.")
+    if len({len(columns[name]) for name in names}) > 1:
+        lengths = {name: len(columns[name]) for name in names}
+        raise InputError(f"groups has columns of different lengths, {lengths}: pass one label per sample in each.")
     return columns

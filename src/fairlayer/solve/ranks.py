@@ -26,7 +26,8 @@ from fairlayer.solve.loops import MOST_SUM
 from fairlayer.solve.newton import ABSOLUTE as CELL_ABSOLUTE
 from fairlayer.solve.newton import COUNT, DONE, ERROR, SHIFT, D, S
 from fairlayer.solve.opening import Whole, make_share
-from fairlayer.solve.result import Result, run_passes
+from fairlayer.solve.passes import run_passes
+from fairlayer.solve.result import Result
 from fairlayer.solve.shares import ABSOLUTE, OUTPUT_SLOPES, OUTPUTS, SLOPES, WRITTEN, Share, largest_output, sizes_of
 from fairlayer.solve.windows import bottom_below, sum_errors, window_sums
 

@@ -21,7 +21,8 @@ from fairlayer.solve.driver import EXACT, MEASURE, WRITE
 from fairlayer.solve.feasibility import cell_extremes
 from fairlayer.solve.loops import MOST_SUM, NOT_FINITE, OUTSIDE, TOO_LARGE
 from fairlayer.solve.newton import ABSOLUTE, ERROR, SHIFT, D, S
-from fairlayer.solve.result import Result, run_passes
+from fairlayer.solve.passes import run_passes
+from fairlayer.solve.result import Result
 
 
 class TensorSamples:

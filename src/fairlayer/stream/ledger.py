@@ -127,7 +127,7 @@ class Ledger:
         for cell, sign in ((old.astype(np.int32), -1.0), (new, 1.0)):
             np.add.at(sums[:, COUNT], cell, sign)
             np.add.at(sums[:, RAW], cell, sign * raw)
-            np.add.at(self.account.cells["square"], cell, [sign * value**2 for value in output.tolist()])
+            np.add.at(self.account.cells["square"], cell, sign * output**2)
             add_sums(sign * output, cell, TOTAL, sums, error)
         add_sums(targets, new, TARGET, sums, error)
         self.leader.learn(raw, new)
