@@ -16,8 +16,8 @@ import torch
 
 import fairlayer.gaps
 import fairlayer.gradient
+import fairlayer.solve.passes
 import fairlayer.solve.priced_step
-import fairlayer.solve.result
 import fairlayer.solve.tensors
 from duality import distance, least_distance, rounding_norm
 from fairlayer import (
@@ -454,7 +454,7 @@ def test_a_search_without_progress_is_given_up(monkeypatch):
         requests.append(None)
         return proceed(solve)
 
-    monkeypatch.setattr(fairlayer.solve.result, "proceed", counted)
+    monkeypatch.setattr(fairlayer.solve.passes, "proceed", counted)
     solution = project(torch.tensor(problem.z).to(dtype), **problem.arguments(), path="tensor")
     assert solution.satisfied
     assert len(requests) < 200
