@@ -375,7 +375,7 @@ def test_what_cannot_be_predicted_is_refused_by_name():
     assert np.array_equal(frozen.predict(z, code_groups(groups)), expected)
     assert np.array_equal(frozen.predict(z.tolist(), groups), expected)
     for given, labels, why in (
-        (z, {name: column[:1] for name, column in groups.items()}, "groups has 1 rows for 50"),
+        (z, {name: column[:1] for name, column in groups.items()}, "groups has 1 row for 50"),
         (z[:1], groups, "groups has 50 rows for 1"),
         (z, {**groups, "race": groups["race"][:3]}, "different lengths.*'race': 3"),
         (np.ones(50, dtype=int), groups, "pass floats"),
@@ -383,5 +383,21 @@ def test_what_cannot_be_predicted_is_refused_by_name():
     ):
         with pytest.raises(InputError, match=why):
             frozen.predict(given, labels)
+    assert frozen.predict(z[:0], {name: column[:0] for name, column in groups.items()}).shape == (0,)
     with pytest.raises(InputError, match="unseen must be"):
         frozen.predict(z, groups, unseen="skip")
+
+
+class TwoInputs(torch.nn.Module):
+    """A backbone that takes a dictionary."""
+
+    def forward(self, x):
+        return x["score"] + x["bonus"]
+
+
+def test_a_backbone_takes_what_it_takes():
+    z, groups = people(50)
+    x = {"score": torch.tensor(z), "bonus": torch.zeros(50, dtype=torch.float64)}
+    frozen = Frozen(FairLayer([MeanParity(0.05)]), {name: sorted(set(column)) for name, column in groups.items()})
+    frozen.backbone, frozen.seen[:] = TwoInputs(), True
+    assert torch.equal(frozen.predict(x, groups), torch.tensor(z))

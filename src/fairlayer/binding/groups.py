@@ -102,9 +102,9 @@ class CodedGroups:
 
 
 def _labels_of(column: Column | SoftGroup) -> Any:
-    if isinstance(column, SoftGroup) or column.labels is None:
-        return column if isinstance(column, SoftGroup) else column.values
-    return np.array(column.labels, dtype=object)[as_numpy(column.values)]
+    if isinstance(column, SoftGroup):
+        return column
+    return column.values if column.labels is None else np.array(column.labels, dtype=object)[as_numpy(column.values)]
 
 
 def _rows_of(column: Column | SoftGroup, rows: Any) -> Column | SoftGroup:

@@ -29,6 +29,7 @@ from fairlayer.extras import needs
 from fairlayer.frames import is_frame
 from fairlayer.frozen.confidence import Certificate
 from fairlayer.layer import FairLayer
+from fairlayer.plural import plural
 from fairlayer.solve.discrepancy import find_discrepancy, inner_limits
 
 
@@ -213,14 +214,16 @@ class Frozen(nn.Module):
     ) -> Any:
         """Outputs for labels as they come; an array for an array."""
         codes = self.encode(groups, features, unseen)
-        raw = x if isinstance(x, Tensor) else torch.from_numpy(np.ascontiguousarray(as_numpy(x, "x")))
-        if len(raw) != len(codes):
-            raise InputError(f"groups has {len(codes)} rows for {len(raw)} of x: pass one label for each.")
+        array = isinstance(x, np.ndarray) or (self.backbone is None and not isinstance(x, Tensor))
+        raw = torch.from_numpy(np.ascontiguousarray(as_numpy(x, "x"))) if array else x
+        if isinstance(raw, Tensor) and len(raw) != len(codes):  # a backbone may take anything
+            rows = f"{len(codes)} {plural(len(codes), 'row')}"
+            raise InputError(f"groups has {rows} for {len(raw)} of x: pass one label for each.")
         y = self(raw, codes)
-        finite = torch.isfinite(y).reshape(len(y), -1).all(dim=1)
-        if not bool(finite.all()):
-            raise InputError(f"x[{int((~finite).nonzero()[0])}] leads to an output that is not finite: leave it out.")
-        return y if isinstance(x, Tensor) else y.numpy()
+        odd = (~torch.isfinite(y)).nonzero()
+        if len(odd):
+            raise InputError(f"x[{int(odd[0, 0])}] leads to an output that is not finite: leave it out.")
+        return y.numpy() if array else y
 
     def export(self, x: Any, *, soft: bool = False) -> torch.export.ExportedProgram:
         """The module as a program of torch.export for any number of samples; x: an example input of two or more."""
