@@ -15,6 +15,7 @@ FLOW = [
     ("constraints",),
     ("binding",),
     ("solution", "metrics"),
+    ("core",),
     ("solve",),
     ("decisions",),
     ("gaps", "gradient", "margin", "classes"),
