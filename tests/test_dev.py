@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PYTHON = f"""#!/bin/sh
 case "$1 ${{2:-}}" in
-"-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+"-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python" && cp "$0" "$3/bin/cmake" ;;
 "-c "*) exec {sys.executable} "$@" ;;
 *) echo "$(basename "$0") $*" >>asked ;;
 esac
@@ -68,13 +68,13 @@ def test_the_demo_installs_the_command_line_and_the_tests_add_the_rest(checkout:
     checkout.has("python3.11")
     assert "1.6 GB" in checkout.run("demo", "-o", "elsewhere")
     asked = checkout.asked()
-    assert installed(asked) == ["torch", ".[cli]"]
+    assert installed(asked) == ["torch", "scikit-build-core", ".[cli]"]
     assert asked[-1] == "python -m fairlayer demo -o elsewhere"
     assert checkout.run("demo") == ""
     assert installed(checkout.asked()) == []
     assert "3.4 GB" in checkout.run("test", "tests/cli")
     asked = checkout.asked()
-    assert installed(asked) == ["torch", ".[dev]"]
+    assert installed(asked) == ["torch", "scikit-build-core", ".[dev]"]
     assert asked[-1].endswith(" tests/cli")
     for command in ("demo", "test"):  # the larger one serves both
         checkout.run(command)
@@ -87,9 +87,9 @@ def test_what_is_installed_follows_the_pins(checkout: Checkout) -> None:
     checkout.asked()
     (checkout.folder / "constraints.txt").write_text("torch==0\n")
     checkout.run("demo")
-    assert installed(checkout.asked()) == ["torch", ".[cli]"]
+    assert installed(checkout.asked()) == ["torch", "scikit-build-core", ".[cli]"]
     checkout.run("test")
-    assert installed(checkout.asked()) == ["torch", ".[dev]"]
+    assert installed(checkout.asked()) == ["torch", "scikit-build-core", ".[dev]"]
 
 
 @pytest.mark.parametrize("name", ["python3.12", "python3.13", "python3"])
