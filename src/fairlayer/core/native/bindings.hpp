@@ -5,6 +5,8 @@
 
 namespace fairlayer {
 
+void bind_exact_sums(nanobind::module_& m);
+void bind_project(nanobind::module_& m);
 void bind_running_sums(nanobind::module_& m);
 
 }  // namespace fairlayer

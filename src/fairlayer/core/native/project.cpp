@@ -1,5 +1,6 @@
 // The projection of a batch in memory, and its derivative, as Python calls them.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/unique_ptr.h>
 
 #include "bindings.hpp"
 #include "samples.hpp"
@@ -45,7 +46,7 @@ class Projection {
     End end = End::solved;
     nb::object value;
     Solved solved;
-    std::vector<Side> side;
+    std::vector<std::int8_t> side;  // of each output: -1 on its lower bound, 1 on its upper one, 0 between them
 };
 
 template <class T, class R>
@@ -102,7 +103,7 @@ class ProjectionOf final : public Projection {
         for (int c = 0; c < G; ++c) factor[c] = R::factor(solved.shift[c]);
         for (std::size_t i = 0; i < n; ++i) {  // four banks in turn: samples of one cell need not wait for each other
             const std::int32_t c = batch.cell[i];
-            double slope = side[i] == Side::free ? 1.0 : 0.0;
+            double slope = side[i] == 0 ? 1.0 : 0.0;
             if constexpr (R::smooth) slope *= R::respond(R::prepare(double(batch.z[i])), factor[c]).slope;
             bank[(i & 3) * G + c] += slope * double(g[i]);
         }
@@ -119,7 +120,7 @@ class ProjectionOf final : public Projection {
             const std::int32_t c = batch.cell[i];
             const double left = double(g[i]) - batch.weight_of(i) * sums[c];
             if (raw) raw[i] = left;
-            double sensitivity = side[i] == Side::free ? 1.0 : 0.0;
+            double sensitivity = side[i] == 0 ? 1.0 : 0.0;
             if constexpr (R::smooth) sensitivity *= R::sensitivity(R::prepare(double(batch.z[i])), factor[c]);
             out[i] = Float<T>::nearest(sensitivity * left);
         }
@@ -178,7 +179,11 @@ std::unique_ptr<Projection> project(int dtype, int discrepancy, const AnyVector&
     }
 }
 
-NewVector<double> copied(const Numbers& values) { return to_numpy(Numbers(values)); }
+// Numbers of an object as an array that keeps it alive.
+template <class T>
+nb::ndarray<nb::numpy, const T, nb::ndim<1>> seen(const std::vector<T>& values) {
+    return {values.data(), {values.size()}};
+}
 
 }  // namespace
 
@@ -187,19 +192,13 @@ void bind_project(nb::module_& m) {
         .def_ro("value", &Projection::value)
         .def_prop_ro("end", [](const Projection& p) { return int(p.end); })
         .def_prop_ro("holds", [](const Projection& p) { return p.end == End::solved && all_hold(p.solved.missed); })
-        .def_prop_ro("nu", [](const Projection& p) { return copied(p.solved.nu); })
-        .def_prop_ro("shift", [](const Projection& p) { return copied(p.solved.shift); })
-        .def_prop_ro("slopes", [](const Projection& p) { return copied(p.solved.slopes); })
-        .def_prop_ro("missed", [](const Projection& p) { return copied(p.solved.missed); })
-        .def_prop_ro("statistics", [](const Projection& p) { return copied(p.solved.statistics); })
-        .def_prop_ro("absolute", [](const Projection& p) { return copied(p.solved.absolute); })
-        .def_prop_ro("side",
-                     [](const Projection& p) {
-                         std::vector<std::int8_t> side(p.side.size());
-                         std::transform(p.side.begin(), p.side.end(), side.begin(),
-                                        [](Side one) { return std::int8_t(one); });
-                         return to_numpy(std::move(side));
-                     })
+        .def_prop_ro("nu", [](const Projection& p) { return seen(p.solved.nu); })
+        .def_prop_ro("shift", [](const Projection& p) { return seen(p.solved.shift); })
+        .def_prop_ro("slopes", [](const Projection& p) { return seen(p.solved.slopes); })
+        .def_prop_ro("missed", [](const Projection& p) { return seen(p.solved.missed); })
+        .def_prop_ro("statistics", [](const Projection& p) { return seen(p.solved.statistics); })
+        .def_prop_ro("absolute", [](const Projection& p) { return seen(p.solved.absolute); })
+        .def_prop_ro("side", [](const Projection& p) { return seen(p.side); })
         .def("pull_back",
              [](const Projection& p, const AnyVector& gradient) { return p.pull_back(gradient, false).z; })
         .def("pull_back_all", [](const Projection& p, const AnyVector& gradient) {

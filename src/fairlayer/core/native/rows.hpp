@@ -56,10 +56,10 @@ struct Pair {
 
 class Rows {
    public:
-    Rows(std::span<const std::int64_t> start, std::span<const std::int64_t> statistic, std::span<const double> value,
-         std::span<const double> offset, std::span<const bool> present, std::span<const std::int64_t> first,
+    Rows(std::span<const std::int64_t> starts, std::span<const std::int64_t> of_entry, std::span<const double> values,
+         std::span<const double> offsets, std::span<const bool> there, std::span<const std::int64_t> first,
          std::span<const double> family)
-        : start(start), statistic(statistic), value(value), offset(offset), present(present) {
+        : start(starts), statistic(of_entry), value(values), offset(offsets), present(there) {
         const std::size_t F = first.size() - 1;
         families.reserve(F);
         for (std::size_t f = 0; f < F; ++f) {

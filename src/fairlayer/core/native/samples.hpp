@@ -38,15 +38,12 @@ double rounded_response(double raw) {
     return y;
 }
 
-// Where an output ended: on its lower bound, on its upper one, or between them.
-enum class Side : std::int8_t { lower = -1, free = 0, upper = 1 };
-
 template <class T, class R>
 class SamplePasses {
    public:
     using Stored = std::conditional_t<std::is_same_v<R, Logits>, double, typename Float<T>::Stored>;
 
-    SamplePasses(const Batch<T>& batch, std::span<const double> count, std::span<T> out, std::span<Side> side)
+    SamplePasses(const Batch<T>& batch, std::span<const double> count, std::span<T> out, std::span<std::int8_t> side)
         : batch_(batch), out_(out), side_(side), start_(count.size() + 1), order_(batch.size()), z_(batch.size()) {
         for (std::size_t c = 0; c < count.size(); ++c) start_[c + 1] = start_[c] + std::int32_t(count[c]);
         std::vector<std::int32_t> next(start_.begin(), start_.end() - 1);
@@ -105,7 +102,7 @@ class SamplePasses {
                 const double near = rounded_response<T, R>(raw);
                 const double y = std::min(std::max(near, lo(j)), hi(j));
                 out_[order_[j]] = Float<T>::nearest(y);
-                side_[order_[j]] = Side(int(near > y) - int(near < y));
+                side_[order_[j]] = std::int8_t(int(near > y) - int(near < y));
                 to[0] += weight(j) * y;
                 to[1] += y == near ? weight(j) * slope : 0.0;
                 to[2] += weight(j) * std::abs(y);
@@ -168,7 +165,7 @@ class SamplePasses {
 
     const Batch<T>& batch_;
     std::span<T> out_;
-    std::span<Side> side_;
+    std::span<std::int8_t> side_;
     std::vector<std::int32_t> start_, order_;
     std::vector<Stored> z_;
     Numbers weight_, lo_, hi_;
