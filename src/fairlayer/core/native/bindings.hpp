@@ -5,8 +5,11 @@
 
 namespace fairlayer {
 
+void bind_affine(nanobind::module_& m);
+void bind_cells(nanobind::module_& m);
 void bind_exact_sums(nanobind::module_& m);
+void bind_passes(nanobind::module_& m);
 void bind_project(nanobind::module_& m);
-void bind_running_sums(nanobind::module_& m);
+void bind_simplex(nanobind::module_& m);
 
 }  // namespace fairlayer

@@ -1,6 +1,11 @@
 // The module fairlayer.core._native: each source file binds its own functions.
 #include "bindings.hpp"
 
-NB_MODULE(_native, m) { fairlayer::bind_exact_sums(m);
- fairlayer::bind_project(m);
- fairlayer::bind_running_sums(m); }
+NB_MODULE(_native, m) {
+    fairlayer::bind_affine(m);
+    fairlayer::bind_cells(m);
+    fairlayer::bind_exact_sums(m);
+    fairlayer::bind_passes(m);
+    fairlayer::bind_project(m);
+    fairlayer::bind_simplex(m);
+}

@@ -40,6 +40,7 @@ class Newton {
         : aim(rows.families),
           nu(rows.statistics(), 0.0),
           shift(rows.cells(), 0.0),
+          finest(rows.statistics()),
           tolerance(rows.statistics()),
           sums(rows.cells()),
           rows_(rows),
@@ -79,7 +80,8 @@ class Newton {
 
     std::vector<Family> aim;  // the families, their bounds moved inwards
     Numbers nu, shift;        // at which sums are taken
-    Numbers tolerance;        // how exactly each statistic can be met
+    Numbers finest;           // how exactly each statistic can be met before any shift,
+    Numbers tolerance;        // and at the present ones
     Sums sums;
 
    private:
@@ -88,7 +90,7 @@ class Newton {
     static constexpr double least_damping_ = 1e-10, first_damping_ = 1e-2, most_damping_ = 1.0;
     static constexpr double near_ = 1e5;         // times the tolerance: slopes are rounding alone
     static constexpr double negligible_ = 300.0;  // times the tolerance: good enough once rounding stops progress
-    static constexpr int most_evaluations_ = 1000, patience_ = 200;
+    static constexpr int most_evaluations_ = 3000;
 
     // Take the sums at the present shifts; true at an end, otherwise sums are wanted at new shifts.
     bool advance(Outcome& end) {
@@ -100,27 +102,23 @@ class Newton {
         if (started_) {
             if (residual_ >= 0.5 * best_) ++idle_;
             best_ = std::min(best_, residual_);
-            if (residual_ < 0.5 * halved_) {
-                halved_ = residual_;
-                latest_ = evaluations_;
-            }
             // The best that rounding allows: steps no longer reduce a residual that is already negligible.
-            if (idle_ > 3 && residual_ <= negligible_) return true;
+            if (idle_ > 3 && residual_ <= (idle_ > 30 ? near_ : negligible_)) return true;
             if (evaluations_ > 4 && proves_contradiction(nu)) {
                 end = Outcome::infeasible;
                 return true;
             }
-            if (evaluations_ > std::min(latest_ + patience_, most_evaluations_)) {
+            if (evaluations_ > most_evaluations_) {
                 end = Outcome::stalled;
                 return true;
             }
-            double share;
-            if (residual_ > near_ && slope_start_ < 0.0 && cut(share)) {
-                if (right_ - left_ <= 1e-15 * right_) {
+            double next;
+            if (residual_ > near_ && slope_start_ < 0.0 && search_line(next)) {
+                if (right_ < infinity && right_ - left_ <= 1e-15 * right_) {
                     end = Outcome::stalled;
                     return true;
                 }
-                place(left_ + share * (right_ - left_));
+                place(next);
                 return false;
             }
         }
@@ -129,9 +127,14 @@ class Newton {
 
     void measure() {
         rows_.measure(sums.S, q_);
+        tolerance = finest;
         for (int c = 0; c < G_; ++c) {
-            // Outputs may have grown, or be small differences of large numbers.
-            const double size = 8.0 * unit * (std::abs(sums.S[c]) + sums.D[c] * std::abs(shift[c]));
+            // Outputs may have grown, and their shifts be small differences of large numbers.
+            double effort = 0.0;
+            for (auto e = rows_.start[c]; e < rows_.start[c + 1]; ++e) {
+                effort += std::abs(rows_.value[e] * nu[rows_.statistic[e]]);
+            }
+            const double size = 8.0 * unit * (std::abs(sums.S[c]) + sums.D[c] * effort);
             for (auto e = rows_.start[c]; e < rows_.start[c + 1]; ++e) {
                 double& own = tolerance[rows_.statistic[e]];
                 own = std::max(own, std::abs(rows_.value[e]) * size);
@@ -241,26 +244,30 @@ class Newton {
         rows_.spread(nu, shift);
     }
 
-    // Where in the bracket to look next, as a share of it, if the step was too long. Along the line the negated dual is
-    // convex: its slope tells on which side of the bottom the present point lies.
-    bool cut(double& share) {
+    // Where along the line to look next, if this is not far or not near enough. The negated dual is convex: its slope
+    // tells on which side of the bottom the present point lies.
+    bool search_line(double& next) {
         const double here = slope(false), start = -slope_start_;
         if (here > 0.0 && !(alpha_ == 1.0 && here <= 0.25 * start && evaluations_ < 30)) {
             right_ = alpha_;
             slope_right_ = here;
             right_slopes_ = sums.D;
-        } else if (here < -0.25 * start && right_ < infinity && alpha_ < (1.0 - 1e-3) * right_) {
+        } else if (here < -0.25 * start && alpha_ < (1.0 - 1e-3) * std::min(right_, 1.0)) {
             left_ = alpha_;
             slope_left_ = here;
             left_slopes_ = sums.D;
         } else {
             return false;
         }
+        if (right_ == infinity) {
+            next = std::min(8.0 * alpha_, 1.0);
+            return true;
+        }
         ++halvings_;
         const double drop = slope_right_ - slope_left_;
         // Every other time by half: a secant may creep past a kink.
-        share = drop > 0.0 && halvings_ % 2 != 0 ? -slope_left_ / drop : 0.5;
-        share = std::clamp(share, 0.01, 0.99);
+        const double share = drop > 0.0 && halvings_ % 2 != 0 ? -slope_left_ / drop : 0.5;
+        next = left_ + std::clamp(share, 0.01, 0.99) * (right_ - left_);
         return true;
     }
 
@@ -268,8 +275,7 @@ class Newton {
     bool next_direction(Outcome& end) {
         if (!started_) {
             started_ = true;
-            best_ = halved_ = infinity;
-            latest_ = evaluations_;
+            best_ = infinity;
             damping_ = first_damping_;
             slope_start_ = 0.0;
         } else if (alpha_ == 1.0) {
@@ -292,7 +298,7 @@ class Newton {
             }
             target_ = accepted_;
             const QpOutcome found = qp_.solve(H_, b_, aim, rows_.present, precision_, target_);
-            if (found == QpOutcome::conflict) {
+                if (found == QpOutcome::conflict) {
                 nu = target_;
                 end = Outcome::infeasible;
                 return false;
@@ -300,6 +306,7 @@ class Newton {
             for (int k = 0; k < K_; ++k) direction_[k] = target_[k] - accepted_[k];
             nu = accepted_;
             slope_start_ = slope(true);
+           
             // So near the end the slope is rounding alone, and the step is still right.
             if (found == QpOutcome::solved && (slope_start_ < 0.0 || residual_ <= near_)) break;
             if (damping_ == most_damping_) {
@@ -334,9 +341,9 @@ class Newton {
     SmallQp qp_;
     Numbers accepted_, direction_, target_, q_, b_, precision_, H_, floor_, left_slopes_, right_slopes_;
     bool started_ = false;
-    int evaluations_ = 0, idle_ = 0, halvings_ = 0, latest_ = 0;
+    int evaluations_ = 0, idle_ = 0, halvings_ = 0;
     double alpha_ = 1.0, left_ = 0.0, right_ = infinity, slope_left_ = 0.0, slope_right_ = 0.0, slope_start_ = 0.0;
-    double residual_ = infinity, best_ = infinity, halved_ = infinity, damping_ = first_damping_;
+    double residual_ = infinity, best_ = infinity, damping_ = first_damping_;
 };
 
 }  // namespace fairlayer

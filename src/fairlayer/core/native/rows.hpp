@@ -71,12 +71,18 @@ class Rows {
     int cells() const { return int(start.size()) - 1; }
     int statistics() const { return int(offset.size()); }
 
+    // q = M'x.
+    void add_up(std::span<const double> of_cell, std::span<double> q) const {
+        std::fill(q.begin(), q.end(), 0.0);
+        for (int c = 0; c < cells(); ++c) {
+            for (auto e = start[c]; e < start[c + 1]; ++e) q[statistic[e]] += value[e] * of_cell[c];
+        }
+    }
+
     // q = M'S - offset.
     void measure(std::span<const double> sums, std::span<double> q) const {
-        for (int k = 0; k < statistics(); ++k) q[k] = -offset[k];
-        for (int c = 0; c < cells(); ++c) {
-            for (auto e = start[c]; e < start[c + 1]; ++e) q[statistic[e]] += value[e] * sums[c];
-        }
+        add_up(sums, q);
+        for (int k = 0; k < statistics(); ++k) q[k] -= offset[k];
     }
 
     // Shifts of the cells, M nu.

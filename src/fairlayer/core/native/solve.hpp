@@ -58,7 +58,8 @@ Solved solve(const Rows& rows, const CellFacts& cells, Passes& passes, const Set
     };
 
     passes.measure(sums);
-    solver_tolerance(rows, sums.absolute, cells.count, newton.tolerance);
+    solver_tolerance(rows, sums.absolute, cells.count, newton.finest);
+    newton.tolerance = newton.finest;
     if (settings.start.empty()) {
         for (int c = 0; c < rows.cells(); ++c) {
             sums.error[c] = (cells.count[c] + 4.0) * unit * sums.absolute[c] + cells.count[c] * tiny;
@@ -88,12 +89,14 @@ Solved solve(const Rows& rows, const CellFacts& cells, Passes& passes, const Set
             newton.aim[f].upper = rows.families[f].upper - margin[f];
         }
         const Outcome outcome = newton.run();
-        if (outcome != Outcome::solved) {
+        if (outcome == Outcome::infeasible) {
             if (repairs == 0) return finish(outcome);
             break;  // what was written before is the best there is
         }
         write();
-        if (all_hold(missed) || settings.rounding == 0.0) return finish(Outcome::solved);
+        const bool converged = outcome == Outcome::solved;
+        if (all_hold(missed) || (converged && settings.rounding == 0.0)) return finish(Outcome::solved);
+        if (!converged && repairs == 0) return finish(outcome);
         const double worst = *std::max_element(missed.begin(), missed.end());
         if (worst < least_missed) {
             least_missed = worst;
