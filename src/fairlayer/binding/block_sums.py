@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.binding.exact_sums import LIMBS, add_whole, carry, round_sums, whole_of
-from fairlayer.compiled import compiled
+from fairlayer.binding.exact_sums import LIMBS, accumulate, carry, round_sums
 
 OUTPUT, ABSOLUTE = 0, 1  # places of sums: of outputs, and of their absolute values
+_NO_WEIGHTS = np.empty(0)
 _MOST_ROWS = 2**30  # that limbs take in before they are carried
 
 
@@ -40,8 +40,17 @@ class BlockSums:
         if self._uncarried + len(z) > _MOST_ROWS:
             self._carry()
         self._uncarried += len(z)
-        changed, largest, low, high = _add_block(z, cell, shift, lo, hi, self.limbs, self.rows, self.free, self.moved)
-        self._widen(changed, largest, low, high)
+        raw = z - shift[cell]
+        y = np.clip(raw, lo, hi)
+        change = np.abs(y - z)
+        self.rows += np.bincount(cell, minlength=len(self.rows))
+        self.free += np.bincount(cell[y == raw], minlength=len(self.rows))
+        accumulate(y, cell, _NO_WEIGHTS, self.limbs[OUTPUT])
+        if len(self.limbs) > ABSOLUTE:
+            accumulate(np.abs(y), cell, _NO_WEIGHTS, self.limbs[ABSOLUTE])
+        moved = change[y != z]
+        accumulate(moved, np.zeros(len(moved), dtype=np.int32), _NO_WEIGHTS, self.moved)
+        self._widen(len(moved), change.max(initial=0.0), z.min(initial=math.inf), z.max(initial=-math.inf))
 
     def merge(self, other: BlockSums) -> None:
         """Take in the sums of other blocks, which came as a message."""
@@ -105,34 +114,3 @@ class BlockSums:
         self.limbs[:, present, first : first + limbs.shape[2]] = limbs
         self.rows[present], self.free[present], self.moved = state["rows"], state["free"], state["moved"]
         self._widen(*state["rest"])
-
-
-@compiled
-def _add_block(z, cell, shift, lo, hi, limbs, rows, free, moved):
-    """Add a block; how many of its outputs are changed, the largest change, and the least and the greatest z."""
-    changed, largest, absolute = 0, 0.0, limbs.shape[0] > ABSOLUTE
-    low, high = np.inf, -np.inf
-    for i in range(z.size):
-        c = cell[i]
-        raw = z[i] - shift[c]
-        y = min(max(raw, lo), hi)
-        low, high = min(low, z[i]), max(high, z[i])
-        rows[c] += 1
-        free[c] += y == raw
-        _add_float(limbs[OUTPUT, c], y)
-        if absolute:
-            _add_float(limbs[ABSOLUTE, c], abs(y))
-        if y != z[i]:
-            change = abs(y - z[i])
-            _add_float(moved[0], change)
-            changed += 1
-            largest = max(largest, change)
-    return changed, largest, low, high
-
-
-@compiled(small=True)
-def _add_float(limbs, value):
-    """limbs += value, without rounding."""
-    bits = np.float64(value).view(np.int64)
-    place, mantissa = whole_of(bits)
-    add_whole(limbs, place, mantissa, bits < 0)

@@ -22,7 +22,7 @@ from fairlayer.binding.system import System
 from fairlayer.errors import InputError
 from fairlayer.gaps import bind_batch, row_excesses, row_values
 from fairlayer.layer import FairLayer
-from fairlayer.solve.priced_step import soften
+from fairlayer.core.soft_step import soften
 
 
 class Method(nn.Module):

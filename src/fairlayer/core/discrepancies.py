@@ -20,10 +20,12 @@ from torch import Tensor
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box
 from fairlayer.errors import InputError
-from fairlayer.solve.smooth import ENTROPY, ENTROPY_REACH, FURTHEST, KL, KL_REACH, ODDS, SQUARED
 
 Interval = tuple[float, float]  # open
 _ANYTHING: Interval = (-math.inf, math.inf)
+FURTHEST = 340.0  # shifts and logits beyond it count as it: products of two exponentials stay within float64
+_ENTROPY_REACH = 40.0  # from the probability furthest out: there all are 0 or 1, or all but
+_KL_REACH = 3.0  # amounts grow by the exponential of a shift that goes too far
 
 
 class Discrepancy(Protocol):
@@ -67,7 +69,7 @@ class Squared:
         return _free(z - s, lo, hi)
 
     def sensitivity(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
-        """The same as the slope."""
+        """As the slope."""
         return self.slope(z, s, lo, hi)
 
     def value(self, y: Tensor, z: Tensor) -> Tensor:
@@ -163,11 +165,11 @@ class Entropy:
 
     def reach(self, least: float, greatest: float, low: float, high: float) -> float:
         """Where the last of the probabilities is all but 0 or 1."""
-        return ENTROPY_REACH + max(-math.log(least), -math.log1p(-greatest))
+        return _ENTROPY_REACH + max(-math.log(least), -math.log1p(-greatest))
 
 
 class Logits:
-    """The same of z that are logits: outputs are the probabilities sigmoid(z - s).
+    """Relative entropy of z that are logits: outputs are the probabilities sigmoid(z - s).
 
     Nothing is lost near 0 and 1, where a probability in float32 has no more digits. The outputs are 1/4-Lipschitz in z.
     Logits beyond 340 either way count as that.
@@ -189,7 +191,7 @@ class Logits:
         return _free(y, lo, hi) * y * (odds * y)
 
     def sensitivity(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
-        """The same as the slope."""
+        """As the slope."""
         return self.slope(z, s, lo, hi)
 
     def value(self, y: Tensor, z: Tensor) -> Tensor:
@@ -199,7 +201,7 @@ class Logits:
 
     def reach(self, least: float, greatest: float, low: float, high: float) -> float:
         """Where the last of the probabilities is all but 0 or 1."""
-        return ENTROPY_REACH + min(max(abs(least), abs(greatest)), FURTHEST)
+        return _ENTROPY_REACH + min(max(abs(least), abs(greatest)), FURTHEST)
 
 
 class GeneralizedKL:
@@ -235,7 +237,7 @@ class GeneralizedKL:
 
     def reach(self, least: float, greatest: float, low: float, high: float) -> float:
         """No shift ends it, but one that goes too far would make outputs of any size."""
-        return KL_REACH
+        return _KL_REACH
 
 
 def _exp(s: Tensor) -> Tensor:
@@ -248,7 +250,7 @@ def _free(raw: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
 
 
 _KNOWN: dict[str, Discrepancy] = {one.name: one for one in (Squared(), Entropy(), Logits(), GeneralizedKL())}
-_COMPILED = {Squared: SQUARED, Entropy: ENTROPY, Logits: ODDS, GeneralizedKL: KL}
+_NATIVE = {Squared: 0, Entropy: 1, Logits: 2, GeneralizedKL: 3}  # as the core numbers them
 
 
 def find_discrepancy(discrepancy: Any) -> Discrepancy:
@@ -268,14 +270,9 @@ def known_name(discrepancy: Any) -> str | None:
     return found.name if type(_KNOWN.get(found.name)) is type(found) else None
 
 
-def has_loops(discrepancy: Any) -> bool:
-    """Whether there are compiled loops for it. A subclass may respond in another way."""
-    return type(discrepancy) in _COMPILED
-
-
-def compiled_kind(discrepancy: Discrepancy) -> int:
-    """Which of the compiled loops take it, as smooth.py numbers them."""
-    return _COMPILED[type(discrepancy)]
+def native_number(discrepancy: Any) -> int | None:
+    """The number by which the core knows a discrepancy; None where it does not. A subclass may respond in another way."""
+    return _NATIVE.get(type(discrepancy))
 
 
 def domain_of(discrepancy: Discrepancy) -> Interval:
@@ -329,9 +326,3 @@ def check_interval(box: Box, discrepancy: Discrepancy) -> None:
             f"bounds {box.lowest:g} to {box.highest:g} cannot be met: outputs of the {discrepancy.name!r} discrepancy "
             f"lie strictly between {low:g} and {high:g}. Leave bounds out, or let them overlap."
         )
-
-
-def odds_against(logits: Tensor) -> Tensor:
-    """exp(-logit) in float64, which compiled loops take in place of logits; NaN where a logit is not finite."""
-    odds = torch.exp(-logits.double().clamp(-FURTHEST, FURTHEST))
-    return odds.add_(logits - logits)

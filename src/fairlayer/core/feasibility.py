@@ -14,11 +14,12 @@ import scipy  # whose parts load when they are used
 
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box
-from fairlayer.binding.rows import EACH, Rows, cell_totals
+from fairlayer.binding.rows import EACH, Rows
 from fairlayer.binding.system import System
 
 _DECADES = 1e-6  # between two levels of excess that are looked for in turn
 _NOTHING = 1e-7  # of a level: an excess that is rounding alone, or belongs to a lower level
+_MOST_SPREAD = 8  # rows by way of which one row makes the outputs of another move
 _PROGRAMME, _ROUNDING = 1e-9, 1e-14  # of a linear programme's numbers, and of those they are differences of
 
 
@@ -49,6 +50,33 @@ def common_extreme(weight: np.ndarray, bound: float) -> np.ndarray:
     return np.where(weight > 0, bound, 0.0)
 
 
+def statistic_scale(
+    rows: Rows, absolute: np.ndarray, weight: np.ndarray, extremes: tuple[np.ndarray, np.ndarray]
+) -> np.ndarray:
+    """(K,) the size of the numbers that each statistic is made of and compared with.
+
+    absolute, weight: (G,) sums of |y| and of weights by cell; extremes: what the sums of cells can be. To satisfy one
+    row the outputs of its cells may have to move by as much as it says, so what other rows make of these cells is of
+    that size too, as far as the bounds let outputs go.
+    """
+    bounds = [np.where(np.isfinite(side), np.abs(side), 0.0) for side in (rows.lower, rows.upper)]
+    own = np.repeat(np.maximum(*bounds), np.diff(rows.first))
+    scale = np.maximum(rows.sizes(absolute), own)
+    cell, size = np.repeat(np.arange(len(weight)), np.diff(rows.start)), np.abs(rows.value)
+    total = np.bincount(rows.statistic, weights=size * weight[cell], minlength=len(scale))
+    apart = np.where(weight > 0, extremes[1] - extremes[0], 0.0) / np.where(weight > 0, weight, 1.0)
+    for _ in range(_MOST_SPREAD):
+        of_output = (scale / np.where(total > 0, total, 1.0))[rows.statistic]
+        reach = np.zeros(len(weight))
+        np.maximum.at(reach, cell, np.where(size > 0, of_output, 0.0))
+        reach = np.minimum(reach, apart) * weight
+        wider = np.bincount(rows.statistic, weights=size * reach[cell], minlength=len(scale))
+        if (wider <= 2.0 * scale).all():
+            break
+        scale = np.maximum(scale, wider)
+    return np.maximum(scale, max(1e-13 * float(scale.max(initial=0.0)), 1e-300))
+
+
 def least_excess(
     rows: Rows, least: np.ndarray, most: np.ndarray, scale: np.ndarray, gives: np.ndarray | None = None
 ) -> tuple[float, np.ndarray]:
@@ -65,8 +93,8 @@ def least_excess(
     F = len(rows.kind)
     family = np.repeat(np.arange(F), np.diff(rows.first))
     nearer = np.where(np.isfinite(least), least, np.where(np.isfinite(most), most, 0.0))
-    sides = _sides(rows, cell_totals(rows, nearer) - rows.offset)
-    between = cell_totals(rows, np.where(most > least, most - least, 0.0), absolute=True)
+    sides = _sides(rows, rows.totals(nearer) - rows.offset)
+    between = rows.totals(np.where(most > least, most - least, 0.0), absolute=True)
     far = np.maximum(*(np.where(np.isfinite(side), np.abs(side), 0.0) for side in sides))
     numbers = np.maximum(np.minimum(between + far, scale), 1e-15 * scale)
     unit = np.maximum.reduceat(numbers, rows.first[:-1])[family]  # every family in units of its own numbers

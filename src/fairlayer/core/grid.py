@@ -1,8 +1,7 @@
-"""The last word on rows that rounding leaves in doubt: rational arithmetic, and a search among the dtype's numbers.
+"""Tolerances as fine as the dtype: an output on a coarser grid, on which sums are whole numbers.
 
-Where a tolerance is as fine as the output's dtype, the nearest output has to be found among the numbers that there are.
-All outputs are taken to the grid of the largest of them, on which sums are whole numbers, and a small integer programme
-over the cells says by how many steps of the grid each cell sum must move.
+All outputs are taken to the grid of the largest of them, and a small integer programme over the cells says by how many
+steps of the grid each cell sum must move.
 """
 
 from __future__ import annotations
@@ -10,79 +9,19 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
-from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import Box
-from fairlayer.binding.exact_sums import cell_limbs, whole_numbers
-from fairlayer.binding.rows import DIFFERENCE, EACH, RATIO
+from fairlayer.binding.rows import DIFFERENCE, RATIO
 from fairlayer.binding.system import System
+from fairlayer.core.rational import exact_statistics
 
-MOST_ENTRIES = 50_000  # of M, up to which rows are worked out in rational arithmetic
 _MOST_CELLS = 400
-_NO_WEIGHTS = np.zeros(0)
-_SECONDS = 0.5
-
-
-def exact_statistics(value: Any, system: System) -> list[Fraction] | None:
-    """(K,) the statistics of outputs, of any kind; None where there is too much to work out."""
-    system = system.flat()
-    rows, plan = system.rows, system.view.plan
-    if len(rows.value) > MOST_ENTRIES:
-        return None
-    cell, size = as_numpy(system.cell).astype(np.int32), len(system.weight)
-
-    def sums(values: Any, weights: np.ndarray) -> list[int]:
-        return whole_numbers(cell_limbs(values, cell, weights, size))
-
-    # In units of 2^-1074, once more where there are weights: of quotients, 2^-1074 is left either way.
-    outputs = sums(as_numpy(value), system.weights)
-    weight = sums(system.weights, _NO_WEIGHTS) if len(system.weights) else system.samples.astype(int).tolist()
-    residuals = outputs
-    if system.targets is not None:
-        of_targets = sums(system.targets, system.weights)
-        residuals = [a - b for a, b in zip(outputs, of_targets, strict=True)]
-    total: list[Any] = [0] * len(rows.offset)
-    share: list[Any] = [0] * len(rows.offset)
-    parts = [1 if part == 1.0 else Fraction(part) for part in plan.share.tolist()]
-    for c, (begin, end) in enumerate(pairwise(rows.start.tolist())):
-        for k, part in zip(rows.statistic[begin:end].tolist(), parts[begin:end], strict=True):
-            if plan.is_matrix[k]:
-                total[k] += part * Fraction(outputs[c], weight[c])
-                share[k] = 1
-            else:
-                total[k] += part * (residuals[c] if plan.residual[k] else outputs[c])
-                share[k] += part * weight[c]
-    return [Fraction(a, b) / 2**1074 if b else Fraction(0) for a, b in zip(total, share, strict=True)]
-
-
-def exact_shortfalls(value: np.ndarray, system: System, missed: np.ndarray) -> np.ndarray:
-    """(F,) by how much each family is missed, its sign exact; `missed`, which may be too much, if there is too much."""
-    rows, (lower, upper) = system.rows, system.stated
-    q = exact_statistics(value, system)
-    if q is None:
-        return missed
-    beyond = [-np.inf] * len(rows.kind)
-    for f, (begin, end) in enumerate(pairwise(rows.first.tolist())):
-        here = [q[k] for k in range(begin, end) if rows.present[k]]
-        if rows.kind[f] == EACH and here:
-            sides = [here[0] - Fraction(upper[f])] if np.isfinite(upper[f]) else []
-            sides += [Fraction(lower[f]) - here[0]] if np.isfinite(lower[f]) else []
-            beyond[f] = _signed(max(sides)) if sides else -np.inf
-        elif len(here) > 1:
-            beyond[f] = _signed(Fraction(rows.ratio[f]) * max(here) - min(here) - Fraction(upper[f]))
-    return np.array(beyond)
-
-
-def _signed(value: Fraction) -> float:
-    """As a float that is positive only where the fraction is."""
-    number = float(value)
-    return np.nextafter(0.0, 1.0) if number == 0.0 and value > 0 else number
+_MOST_NODES = 200  # of the integer programme: no answer depends on a clock
 
 
 def search_grid(value: Tensor, system: System, box: Box) -> Tensor | None:
@@ -91,7 +30,7 @@ def search_grid(value: Tensor, system: System, box: Box) -> Tensor | None:
     For samples of equal weight.
     """
     rows, plan, n = system.rows, system.view.plan, len(value)
-    exact = as_numpy(value).astype(np.float64)
+    exact = value.double().numpy()
     largest = np.abs(exact).max(initial=0.0)
     if len(system.weights) or plan.matrices or len(system.weight) > _MOST_CELLS or not largest:
         return None
@@ -107,7 +46,7 @@ def search_grid(value: Tensor, system: System, box: Box) -> Tensor | None:
     if (low > high).any():
         return None
     whole = np.clip(np.round(exact / step), low, high)
-    cell = as_numpy(system.cell)
+    cell = system.cell
     move = _moves(system, cell, whole, low, high, step)
     if move is None or np.abs(move).max(initial=0.0) > 16.0 * n:
         return None
@@ -158,7 +97,7 @@ def _moves(
         constraints=scipy.optimize.LinearConstraint(both, least[some], greatest[some]),
         bounds=scipy.optimize.Bounds(0.0, limit),
         integrality=np.ones(2 * G),
-        options={"time_limit": _SECONDS},
+        options={"node_limit": _MOST_NODES},
     )
     return None if answer.x is None else np.round(answer.x[:G] - answer.x[G:])
 

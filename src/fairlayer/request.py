@@ -1,4 +1,4 @@
-"""`Asked`: what `project` or a layer is asked, read and checked before any work."""
+"""`Request`: what `project` or a layer is asked for, read and checked before any work."""
 
 from __future__ import annotations
 
@@ -19,34 +19,25 @@ from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import is_missing
 from fairlayer.binding.process_group import Group
 from fairlayer.binding.system import System, bind
-from fairlayer.classes import check_class_kind, check_class_rules, check_class_shape
 from fairlayer.constraints.plain_data import Label, Name
+from fairlayer.core.classes import check_class_kind, check_class_rules, check_class_shape
+from fairlayer.core.discrepancies import check_interval, find_discrepancy
+from fairlayer.core.gradient import in_forward_mode, refuse_tangents
+from fairlayer.core.solver import DTYPES
 from fairlayer.decisions.project import read_threshold
 from fairlayer.decisions.surrogate import check_surrogate
 from fairlayer.errors import AbsentGroupError, InputError
-from fairlayer.gradient import in_forward_mode, refuse_tangents
-from fairlayer.solve import fits_loops
-from fairlayer.solve.conic import Conic
-from fairlayer.solve.discrepancy import check_interval, find_discrepancy, has_loops
 
 Absent = Literal["vacuous", "raise"]
 Infeasible = Literal["raise", "relax"]
-Path = Literal["auto", "compiled", "tensor"]
 Surrogate = Literal["sigmoid"] | None
 
-# The dtypes of outputs, and how bounds are read in each: as torch has them where numpy has none.
-DTYPES: dict[torch.dtype, Any] = {
-    torch.float64: np.float64,
-    torch.float32: np.float32,
-    torch.float16: np.float16,
-    torch.bfloat16: torch.bfloat16,
-}
 _LEAST_WEIGHT, _WIDEST_WEIGHTS = 1e-250, 1e100
-_CHOICES = {"absent": ("vacuous", "raise"), "infeasible": ("raise", "relax"), "path": ("auto", "compiled", "tensor")}
+_CHOICES = {"absent": ("vacuous", "raise"), "infeasible": ("raise", "relax")}
 _CHOSEN = set(product(*_CHOICES.values()))
 
 
-class Given(NamedTuple):
+class Data(NamedTuple):
     """What constraints look at, of one batch."""
 
     groups: Any
@@ -56,16 +47,15 @@ class Given(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class Asked:
+class Request:
     """What is asked of every batch, read and checked once: for one call of `project`, or for all calls of a layer."""
 
     rules: Any  # a ConstraintSet, whatever constraints are given
     bounds: Any
-    discrepancy: Any  # a Discrepancy or a Conic, whatever name is given
+    discrepancy: Any  # a Discrepancy, whatever name is given
     levels: Mapping[Name, Sequence[Label]] | None
     absent: Absent
     infeasible: Infeasible
-    path: Path
     surrogate: Surrogate
     temperature: float
     process_group: Group
@@ -74,17 +64,14 @@ class Asked:
     def __post_init__(self) -> None:
         if not isinstance(self.rules, ConstraintSet):
             self.rules = ConstraintSet(self.rules)
-        if not isinstance(self.discrepancy, Conic):
-            self.discrepancy = find_discrepancy(self.discrepancy)
+        self.discrepancy = find_discrepancy(self.discrepancy)
         if self.process_group is None:
             self._check_arguments()
-        self._takes_parts = not (self.rules.about_decisions or self.simplex or isinstance(self.discrepancy, Conic))
-        self._has_loops = self.path != "tensor" and has_loops(self.discrepancy)
         self._boxes: dict[torch.dtype, Box] = {}  # of bounds that are numbers, and the same for every batch
 
     def _check_arguments(self) -> None:
         """Refuse what does not go together."""
-        if (self.absent, self.infeasible, self.path) not in _CHOSEN:
+        if (self.absent, self.infeasible) not in _CHOSEN:
             for name, known in _CHOICES.items():
                 if getattr(self, name) not in known:
                     raise InputError(f"{name} must be one of {known}; got {getattr(self, name)!r}.")
@@ -95,27 +82,25 @@ class Asked:
             if self.discrepancy.name != "squared":
                 raise InputError(f"discrepancy {self.discrepancy.name!r} does not go with decisions: use 'squared'.")
         if self.simplex:
-            if self.bounds is not None or self.surrogate is not None or self.path == "tensor":
-                raise InputError(
-                    "simplex=True knows neither bounds, nor a surrogate, nor path='tensor': leave them out."
-                )
+            if self.bounds is not None or self.surrogate is not None:
+                raise InputError("simplex=True takes neither bounds nor a surrogate: leave them out.")
             check_class_kind(self.discrepancy.name)
             check_class_rules(self.rules)
 
-    def of(self, rules: ConstraintSet) -> Asked:
-        """The same with other numbers in its constraints."""
+    def of(self, rules: ConstraintSet) -> Request:
+        """This request with other numbers in its constraints."""
         other = copy(self)
         other.rules = rules
         return other
 
-    def given(self, groups: Any, targets: Any, features: Any, weights: Any) -> Given:
-        """What constraints look at. Who has more passes it; what nobody looks at must not slow the rest."""
+    def data(self, groups: Any, targets: Any, features: Any, weights: Any) -> Data:
+        """What the constraints look at; the rest is ignored."""
         rules = self.rules
         if rules.needs_targets is None:
             targets = None
-        return Given(groups, targets, features if rules.needs_features else None, weights)
+        return Data(groups, targets, features if rules.needs_features else None, weights)
 
-    def check(self, z: Tensor, given: Given) -> None:
+    def check(self, z: Tensor, data: Data) -> None:
         """Refuse what cannot be projected, before any work."""
         if self.process_group is not None:  # only here do the other ranks learn of an error
             self._check_arguments()
@@ -132,33 +117,23 @@ class Asked:
             raise InputError(f"z has shape {tuple(z.shape)}: pass outputs of shape (n,) or (n, d).")
         if self.simplex:
             check_class_shape(z)
-        if given.targets is None and self.rules.needs_targets:
+        if data.targets is None and self.rules.needs_targets:
             raise InputError(f"targets is missing: {self.rules.needs_targets} compares outputs with them.")
         if in_forward_mode():
             rules = self.rules.constraints
             limits = [getattr(c, name, None) for c in rules for name in ("tolerance", "lower", "upper")]
-            refuse_tangents(z=z, targets=given.targets, bounds=self.bounds, constraints=limits)
+            refuse_tangents(z=z, targets=data.targets, bounds=self.bounds, constraints=limits)
 
     def box(self, n: int, dtype: torch.dtype) -> Box:
         """The bounds of n outputs, once it is known that constraints and discrepancy have a meaning within them."""
         box = self._boxes.get(dtype)
         if box is None:
-            box = read_bounds(self.bounds, n, DTYPES[dtype])
+            box = read_bounds(self.bounds, n, dtype)
             self.rules.check_bounds(box.lowest)
             check_interval(box, self.discrepancy)
             if are_numbers(self.bounds):
                 self._boxes[dtype] = box
         return box
-
-    def takes_loops(self, z: Tensor) -> bool:
-        """Whether compiled loops take these outputs, as the path asks."""
-        compiled = self._has_loops and fits_loops(z)
-        if self.path == "compiled" and not compiled:
-            raise InputError(
-                "path='compiled' takes float32 or float64 on the CPU, and a discrepancy by its name; z is "
-                f"{z.dtype} on {z.device}, discrepancy {self.discrepancy.name!r}."
-            )
-        return compiled
 
     def span(self) -> tuple[float, float]:
         """The range of outputs within bounds that are numbers; infinite where they are not."""
@@ -167,14 +142,14 @@ class Asked:
         box = read_bounds(self.bounds, 2, np.float64)
         return box.lowest, box.highest
 
-    def bind(self, n: int, given: Given) -> System:
+    def bind(self, n: int, data: Data) -> System:
         """The constraints, bound to a batch of n outputs."""
-        groups, targets, features, weights = given
+        groups, targets, features, weights = data
         if targets is not None:
             targets = read_targets(targets, n)
         if weights is not None:
             weights = read_weights(weights, n)
-        system = bind(self.rules, n, groups, targets, features, weights, self.levels, in_parts=self._takes_parts)
+        system = bind(self.rules, n, groups, targets, features, weights, self.levels)
         if self.absent == "raise":
             self.refuse_absent(system)
         return system

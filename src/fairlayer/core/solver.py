@@ -1,0 +1,210 @@
+"""The solve of a batch in memory: attempt, explain, or say what was reached.
+
+One attempt by the core ends as a rule in an output that certainly satisfies every row. Where it does not, rational
+arithmetic tells whether the rows are missed at all, a linear programme tells whether they can hold, and what remains is
+ROUNDED: tolerances finer than the dtype resolves.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairlayer.binding.bounds import Box
+from fairlayer.binding.row_plan import PresentRows
+from fairlayer.binding.rows import Rows
+from fairlayer.binding.system import System
+from fairlayer.core import _native
+from fairlayer.core.discrepancies import Discrepancy, check_domain, inner_limits, native_number
+from fairlayer.core.feasibility import cell_extremes, least_excess, statistic_scale, widened
+from fairlayer.core.grid import search_grid
+from fairlayer.core.optimality import is_tight, optimality_gap
+from fairlayer.core.own_discrepancy import OwnProjection
+from fairlayer.core.rational import exact_shortfalls
+from fairlayer.errors import FairlayerError, InfeasibleError, InputError
+
+DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}  # as the core numbers them
+SOLVED, INFEASIBLE, STALLED, NOT_FINITE, OUTSIDE, TOO_LARGE = range(6)  # how an attempt ends
+
+
+def as_bits(values: Tensor) -> np.ndarray:
+    """Outputs on the host as an array for the core; halves as their bits, as NumPy has no bfloat16."""
+    return values.numpy() if values.itemsize > 2 else values.view(torch.int16).numpy()
+
+
+def from_bits(values: np.ndarray, dtype: torch.dtype) -> Tensor:
+    """An array of the core as a tensor."""
+    found = torch.from_numpy(values)
+    return found if found.dtype == dtype else found.view(dtype)
+
+
+class Batch(NamedTuple):
+    """Outputs to be projected, and what they are projected onto."""
+
+    z: Tensor  # (n,), on the host, contiguous, without a graph
+    system: System
+    box: Box
+    discrepancy: Discrepancy
+
+
+class Projected:
+    """A projected batch: the output, and what is known of it."""
+
+    def __init__(self, batch: Batch, found: Any):
+        self.batch = batch
+        self.found = found  # a `_native.Projection`, or what takes its place
+        self.excess = 0.0  # by how much rows had to give way
+        self.optimality_gap = 0.0  # of the squared change
+
+    @cached_property
+    def value(self) -> Tensor:
+        """The output, on the host."""
+        value = self.found.value
+        return from_bits(value, self.batch.z.dtype) if isinstance(value, np.ndarray) else value
+
+    @cached_property
+    def missed(self) -> np.ndarray:
+        """(F,) by how much each family of rows may be missed; 0 or less where it certainly holds."""
+        return np.asarray(self.found.missed)
+
+    @cached_property
+    def statistics(self) -> np.ndarray:
+        """(K,) of the output."""
+        return np.asarray(self.found.statistics)
+
+    @cached_property
+    def nu(self) -> np.ndarray:
+        """(K,) multipliers of the statistics."""
+        return np.asarray(self.found.nu)
+
+    @property
+    def holds(self) -> bool:
+        """Whether every row certainly holds."""
+        return bool((self.missed <= 0.0).all())
+
+    def replace(self, value: Tensor, missed: np.ndarray) -> None:
+        """Put another output in the place of this one."""
+        self.value, self.missed = value, missed
+        system, sums = self.batch.system, np.empty(len(self.batch.system.weight))
+        _native.exact_sums(value.double().numpy(), system.cell, system.weights, sums, np.empty(len(sums)))
+        self.statistics = _native.statistics(system.rows, sums)
+
+
+def attempt(batch: Batch, rows: Rows, start: np.ndarray | None = None, exact: bool = True) -> Any:
+    """One attempt by the core. exact: rows must hold for the output as it is rounded."""
+    z, system, box, discrepancy = batch
+    number = native_number(discrepancy)
+    if number is None:
+        return OwnProjection(z, system, box, discrepancy, rows, start, exact)
+    return _native.project(
+        DTYPES[z.dtype], number, as_bits(z), system.cell, system.weights, system.samples, system.weight, box.lo, box.hi,
+        rows, start, exact,
+    )  # fmt: skip
+
+
+def solve(batch: Batch, relax: bool = False) -> Projected:
+    """Project.
+
+    Raises InfeasibleError where the rows contradict each other or the bounds, unless `relax` asks for the output that
+    violates them least.
+    """
+    found = attempt(batch, batch.system.rows)
+    projected = Projected(batch, found)
+    if found.holds:
+        _measure_optimality(projected)
+        return projected
+    _refuse(batch, found.end)
+    if found.end != SOLVED:
+        explained = _explain(batch, projected, relax)
+        if explained is not None:
+            return explained
+    _settle(projected)
+    return projected
+
+
+def _settle(projected: Projected) -> None:
+    """Have rational arithmetic say whether rows are missed; where they are, look for an output on a coarser grid."""
+    batch = projected.batch
+    if not np.isfinite(projected.statistics).all():
+        raise InputError(
+            f"z would have to be moved beyond the range of {batch.z.dtype}: scale z, targets and bounds down, or use "
+            "float64."
+        )
+    projected.missed = exact_shortfalls(projected.value.double().numpy(), batch.system, projected.missed)
+    if not projected.holds and not projected.nu.any():
+        # Nothing was moved, as it looked as if nothing had to be.
+        again = Projected(batch, attempt(batch, batch.system.rows, np.zeros(len(projected.nu))))
+        if again.found.end == SOLVED:
+            again.missed = exact_shortfalls(again.value.double().numpy(), batch.system, again.missed)
+            projected.__dict__.update(again.__dict__)
+    if not projected.holds:
+        inside = batch.box.within(*inner_limits(batch.discrepancy, batch.z.dtype))
+        value = search_grid(projected.value, batch.system, inside)
+        if value is not None:
+            missed = exact_shortfalls(value.double().numpy(), batch.system, projected.missed)
+            if max(missed) < max(projected.missed):
+                projected.replace(value, missed)
+    if projected.holds:
+        _measure_optimality(projected)
+
+
+def _measure_optimality(projected: Projected) -> None:
+    """Say by how much the output may be further than the nearest, where aiming inside the rows may have cost something.
+
+    A family is aimed inside by what rounding moves the coarsest of its means. Where that is the mean of a light group,
+    heavy ones are moved with it; and where outputs are large and moved by little, it is much of the way.
+    """
+    z, system, box, discrepancy = projected.batch
+    if discrepancy.name != "squared":
+        return
+    coarse = z.dtype is not torch.float64  # rounding is then most of what rows are aimed inside by
+    if not len(system.weights) and (coarse or is_tight(system, projected.nu, projected.missed)):
+        return
+    y = projected.value.double().numpy()
+    projected.optimality_gap = optimality_gap(z.double().numpy(), y, system, box, projected.nu, z.dtype)
+
+
+def _explain(batch: Batch, projected: Projected, relax: bool) -> Projected | None:
+    """Raise where rows contradict each other or the bounds, or relax them; None where they can hold."""
+    system, rows = batch.system, batch.system.rows
+    extremes = cell_extremes(system, batch.box.within(*inner_limits(batch.discrepancy, batch.z.dtype)))
+    scale = statistic_scale(rows, np.asarray(projected.found.absolute), system.weight, extremes)
+    excess, push = least_excess(rows, *extremes, scale)
+    if not excess:
+        return None
+    if not relax:
+        raise infeasible(system.view, rows, excess, push)
+    for _, wide in widened(rows, excess, scale):
+        again = Projected(batch, attempt(batch, wide, np.zeros(len(scale)), exact=False))
+        if again.found.end == SOLVED:
+            again.excess = max(float(_native.largest_excess(rows, again.statistics)), excess)
+            return again
+    raise FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
+
+
+def infeasible(view: PresentRows, rows: Rows, excess: float, push: np.ndarray) -> InfeasibleError:
+    """The rows that stand in each other's way, by name."""
+    blamed = np.flatnonzero(view.multipliers(push))
+    names = [view.names[j] for j in blamed]
+    half = 0.5 * (rows.upper - rows.lower)[view.family[blamed]]  # infinite of ratios, which name no tolerance
+    return InfeasibleError(names, excess, half + excess)
+
+
+def _refuse(batch: Batch, end: int) -> None:
+    """Say what is wrong with outputs that cannot be added up."""
+    z = batch.z
+    if end == NOT_FINITE:
+        position = int((~torch.isfinite(z)).nonzero()[0])
+        raise InputError(f"z[{position}] is {float(z[position])}: outputs must be finite.")
+    if end == OUTSIDE:
+        check_domain(z.double().numpy(), batch.discrepancy)
+    if end == TOO_LARGE:
+        raise InputError(
+            f"z is too large: with outputs up to {float(z.abs().max()):.3g} and weights that add up to "
+            f"{batch.system.weight.sum():.3g}, their sums may exceed 1e+300, near the end of float64's range. Scale z, "
+            "and with it targets, tolerances and bounds, down."
+        )
