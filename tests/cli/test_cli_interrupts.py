@@ -11,7 +11,7 @@ import sys
 import pytest
 from people import FIT, people, write
 
-from fairlayer.cli import INTERRUPTED as LINE
+from fairlayer.cli.interrupts import INTERRUPTED as LINE
 from fairlayer.cli import interrupts
 
 # Python runs it when it starts: the process interrupts itself when it imports, or opens, what the environment names.
