@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from people import people
 
-from fairlayer.cli.learning import Part, split
 from fairlayer.cli.constraint_options import ConstraintOptions, intervals
+from fairlayer.cli.learning import Part, split
 from fairlayer.cli.options import read_attributes, read_bounds
 from fairlayer.errors import InputError
 from fairlayer.records import from_plain, to_plain

@@ -45,7 +45,7 @@ def sentence(error: Exception) -> str | None:
     if isinstance(error, FairlayerError):
         text = str(error)
     elif hasattr(error, "format_message"):  # from the option parser
-        text = error.format_message()
+        text = error.format_message().replace("Value error, ", "")
         if (context := getattr(error, "ctx", None)) is not None:
             text = (
                 f"{text if text.endswith(('?', ')')) else text.rstrip('.') + '.'} See `{context.command_path} --help`."

@@ -181,12 +181,7 @@ def fit(
     _check_model(model, method, max_minutes, classify)
     if classify and box not in (None, (0.0, 1.0)):
         raise InputError("--bounds: probabilities lie between 0 and 1: leave the option out for classes.")
-    by_targets = constraints.option(lambda one: one.needs_targets)
-    if confidence is not None and serving != "blind" and by_targets:
-        raise InputError(
-            f"--confidence tightens what is kept on new rows, and {by_targets} looks at their targets, which are "
-            "unknown when predicting: leave --confidence out."
-        )
+    _check_serving(constraints, serving, confidence, bounded=classify or box is not None)
     learner = Learner(
         list(constraints),
         classify,
@@ -296,11 +291,10 @@ def _choose_constraints(
         _check_classes(constraints, schema)
     by_target = constraints.option(lambda constraint: not constraint.serves_unknown_targets)
     if by_target:
-        example = quote(str(schema.positive)) if schema.positive else "CLASS"
+        remedy = f"--rate 0.05 --given {quote(schema.positive)}" if schema.positive else "--parity"
         raise InputError(
-            f"{by_target} compares rows within every class of the target, which is unknown when predicting, so no "
-            f"model can keep it. Compare rates within one class, such as --rate 0.05 --given {example}; "
-            "`fairlayer audit` measures every class."
+            f"{by_target} compares rows with the same target, for each of its values. Targets are unknown when "
+            f"predicting, so no model can keep it: use {remedy}. `fairlayer audit` and `fairlayer project` take it."
         )
     for condition in [condition for constraint in constraints for condition in constraint.conditions]:
         name, option = str(condition.name), constraints.option_of(condition)
@@ -325,6 +319,20 @@ def _check_classes(constraints: asking.Constraints, schema: Schema) -> None:
             f"--target: {schema.target} has {len(schema.classes)} classes, whose mean probabilities are compared: use "
             f"--parity or --conditional, or tell one class from the rest, such as --positive {schema.classes[0]!r}."
         ) from error
+
+
+def _check_serving(constraints: asking.Constraints, serving: str, confidence: float | None, bounded: bool) -> None:
+    """Refuse what cannot be promised of new rows."""
+    by_targets = constraints.option(lambda one: one.needs_targets)
+    if serving == "blind" and (option := constraints.about_decisions or by_targets):
+        raise InputError(f"--serving blind keeps means of outputs, and {option} is not about them: use --parity.")
+    if serving == "blind" and not bounded:
+        raise InputError("--serving blind makes a statement about the population, for which it needs --bounds LO HI.")
+    if confidence is not None and by_targets:
+        raise InputError(
+            f"--confidence is about new rows, and {by_targets} looks at their targets, which are unknown when "
+            "predicting: leave --confidence out."
+        )
 
 
 def _check_model(model: str, method: str | None, max_minutes: float | None, classify: bool) -> None:
