@@ -159,7 +159,7 @@ def read_tolerance(value: Any) -> Any:
 
 
 def as_written(number: float) -> Fraction:
-    """The decimal that a tolerance or a ratio was written as: 0.8 is four fifths, not the binary fraction next to it."""
+    """The decimal that a tolerance or a ratio was written as: 0.8 is four fifths, not the nearest binary fraction."""
     return Fraction(repr(float(number)))
 
 

@@ -1,13 +1,13 @@
 """Overlapping attributes, or samples of different weight: an integer programme, by rounding and by branch and bound.
 
-    minimise  sum_u c_u(k_u)    subject to    r_f N_g <= K_g <= (r_f + tolerance) N_g    for every group g of comparison f,
+    minimise  sum_u c_u(k_u)    subject to    r_f N_g <= K_g <= (r_f + tol) N_g    for all groups g of comparison f,
 
 k_u the yeses of unit u, K_g those of group g. With fractions of samples allowed it is a linear programme, which
 `DualSimplex` solves, and whose prices bound the cost of every answer from below. Whole numbers near its solution are
 found by fixing the extreme rates r_f. Branch and bound goes on from there: a group, or a unit, whose yeses have a
-fraction is split into at most so many, and more. It ends when nothing is left that could be better, or after a number of
-branches; never after an amount of time, so that a problem has the same answer on every machine. Nothing counts as an
-answer before its rates are checked in rational arithmetic.
+fraction is split into at most so many, and more. It ends when nothing is left that could be better, or after a number
+of branches; never after an amount of time, so that a problem has the same answer on every machine. Nothing counts as
+an answer before its rates are checked in rational arithmetic.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlayer.core import _native
+from fairlayer.core._native import DualSimplex
 from fairlayer.decisions.rates import Rows
 from fairlayer.decisions.units import Units
 
@@ -33,13 +33,13 @@ _FEW, _MANY = 50, 5_000  # branches at least, and at most
 class Best(NamedTuple):
     """The best numbers of yeses that were found."""
 
-    count: np.ndarray | None  # (U,); None where none satisfies what is asked, or none was found
+    yeses: np.ndarray | None  # (U,); None where none satisfies what is asked, or none was found
     cost: float
     least: float  # no answer costs less; infinite where it is proved that there is none
 
 
 def branch(units: Units, rows: Rows, known: np.ndarray | None = None, quick: bool = False) -> Best:
-    """The cheapest numbers of yeses. known: some that keep the rows; quick: no more branches than it takes to find some."""
+    """The cheapest numbers of yeses. known: some that keep the rows; quick: branch only until some are found."""
     search = _Search(units, rows)
     search.round()
     if known is not None:
@@ -209,7 +209,7 @@ class _Program:
             row[rows.rates[f].here, block] = begin + rows.rates[f].group
         counted = row >= 0
         self.lower, self.upper = np.concatenate(lower), np.concatenate(upper)
-        self.simplex = _native.DualSimplex(
+        self.simplex = DualSimplex(
             units.start,
             units.slope,
             units.weight / self.scale,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlayer.core import _native
+from fairlayer.core._native import sweep
 from fairlayer.decisions.branching import Best, branch
 from fairlayer.decisions.rates import Comparison, Rows
 from fairlayer.decisions.units import Units
@@ -59,7 +59,7 @@ def best_counts(units: Units, rows: Rows, known: np.ndarray | None = None, quick
     limit = 1 - _floor(1 - one.limit, most) if one.ratio else _floor(min(one.limit, Fraction(1)), most)
     share = limit.numerator, limit.denominator
     # A pattern of a single comparison is a group of it.
-    count = _native.sweep(units.table_start, units.cost, units.now, units.low, units.high, *share, one.ratio)
+    count = sweep(units.table_start, units.cost, units.now, units.low, units.high, *share, one.ratio)
     if not len(count):
         return Best(None, np.inf, np.inf)
     return Best(count, units.cost_of(count), units.cost_of(count))
@@ -74,11 +74,11 @@ def least_excess(units: Units, rows: Rows) -> tuple[np.ndarray, Fraction, bool]:
             break
         for aim in (high - _FINE, (low + high) / 2):
             found = best_counts(units, rows.wider(aim), quick=True)
-            if found.count is None:
+            if found.yeses is None:
                 proved = proved and found.least == np.inf
                 low = aim
                 break
-            best, high = found.count, rows.excess(found.count)
+            best, high = found.yeses, rows.excess(found.yeses)
     return best, high, proved
 
 

@@ -64,7 +64,7 @@ def project_decisions(
         raise InputError("groups holds probabilities: decisions are counted by group, so pass labels.")
     learning = torch.is_grad_enabled() and z.requires_grad
     turns = read_turns(z, box, threshold)
-    answer = _solve(turns, system, rules, relax, quick=learning)
+    answer = _solve(turns, system, relax, quick=learning)
     moved = answer.decided != turns.yes
     value = write_scores(z, box, moved, turns.target)
     at, _ = threshold_in(threshold, z.dtype)
@@ -82,7 +82,7 @@ def project_decisions(
 def fit_thresholds(z: Tensor, system: System, rules: ConstraintSet, box: Box) -> np.ndarray:
     """(G,) from which raw score on each cell says yes in the nearest batch; the stated threshold where nobody moved."""
     threshold, scores = read_threshold(rules), z.double().numpy()
-    answer = _solve(read_turns(z, box, threshold), system, rules, relax=False, quick=False)
+    answer = _solve(read_turns(z, box, threshold), system, relax=False, quick=False)
     of_cell = np.full(len(system.weight), threshold)
     for part, units, count in answer.parts:
         still = np.bincount(units.pattern, count != units.now, part.member.shape[1]) == 0
@@ -94,9 +94,10 @@ def fit_thresholds(z: Tensor, system: System, rules: ConstraintSet, box: Box) ->
 def exact_rates(yes: np.ndarray, system: System) -> tuple[np.ndarray, np.ndarray]:
     """(K,) rates of decisions, and (F,) by how much each family of rows is missed, its sign exact."""
     cell, size = as_numpy(system.cell).astype(np.int64), len(system.weight)
-    weight, count, everyone = system.weights, yes.astype(np.float64), np.ones(len(yes))
+    weight: np.ndarray = system.weights
+    count, everyone = yes.astype(np.int64), np.ones(len(yes), dtype=np.int64)
     if not len(weight):  # then cells are all that matters
-        count, everyone = np.bincount(cell, count, size), np.bincount(cell, everyone, size)
+        count, everyone = np.bincount(cell[yes], minlength=size), np.bincount(cell, minlength=size)
         cell, weight = np.arange(size), np.ones(size)
     rates, missed = [], []
     for comparison, family in zip(_comparisons(system), system.view.plan.families, strict=True):
@@ -128,7 +129,7 @@ def _comparisons(system: System) -> list[Comparison]:
     return listed
 
 
-def _solve(turns: Turns, system: System, rules: ConstraintSet, relax: bool, quick: bool) -> _Answer:
+def _solve(turns: Turns, system: System, relax: bool, quick: bool) -> _Answer:
     """Decisions that keep every comparison, the nearest ones that are found."""
     if (exact_rates(turns.yes, system)[1] <= 0.0).all():
         return _Answer(turns.yes, [])
@@ -136,28 +137,33 @@ def _solve(turns: Turns, system: System, rules: ConstraintSet, relax: bool, quic
     several = [f for f, one in enumerate(stated) if len(np.unique(one.member[one.member >= 0])) > 1]
     weights = system.weights if len(system.weights) else np.ones(1)
     differ = weights if weights.min() < weights.max() else None
-    cell, decided, parts, gap, excess = as_numpy(system.cell).astype(np.int64), turns.yes.copy(), [], 0.0, Fraction(0)
+    cell, excess = as_numpy(system.cell).astype(np.int64), Fraction(0)
+    problems: list[tuple[Part, Units, Rows, Best]] = []
     for part in split([stated[f] for f in several], len(system.weight)):
         families = [several[position] for position in part.comparisons]
         units = Units(turns.change, turns.yes, part.pattern[cell], part.member, differ)
         rows = Rows(units, [stated[f] for f in families])
-        best: Best = best_counts(units, rows, quick=quick)
-        if best.count is None:
+        best = best_counts(units, rows, quick=quick)
+        if best.yeses is None:
             known, wider, proved = least_excess(units, rows)
             if not relax:
-                raise _infeasible(system, rules, families, rows, wider, proved and best.least == np.inf)
-            best, excess = best_counts(units, rows.wider(wider), known, quick), max(excess, wider)
-        assert best.count is not None
-        units.decide(decided, best.count)
-        parts.append((part, units, best.count))
+                raise _infeasible(system, families, rows, wider, proved and best.least == np.inf)
+            best, excess = best._replace(yeses=known), max(excess, wider)
+        problems.append((part, units, rows, best))
+    decided, parts, gap = turns.yes.copy(), [], 0.0
+    for part, units, rows, best in problems:
+        if excess:  # which all comparisons may make use of
+            best = best_counts(units, rows.wider(excess), best.yeses, quick)
+        assert best.yeses is not None
+        units.decide(decided, best.yeses)
+        parts.append((part, units, best.yeses))
         gap += best.cost - best.least
     scale = turns.unit * (1.0 if differ is not None else float(weights[0]))
-    return _Answer(decided, parts, gap * scale, float(rounded_up(excess)))
+    bound = max(gap * scale, 5e-324) if gap else 0.0  # even where squared scores are beyond the range of floats
+    return _Answer(decided, parts, bound, rounded_up(excess))
 
 
-def _infeasible(
-    system: System, rules: ConstraintSet, families: Sequence[int], rows: Rows, excess: Fraction, proved: bool
-) -> InfeasibleError:
+def _infeasible(system: System, families: Sequence[int], rows: Rows, excess: Fraction, proved: bool) -> InfeasibleError:
     """The error that names the rows, and tolerances that can be kept."""
     view, smallest = system.view, {}
     for f, one in zip(families, rows.comparisons, strict=True):

@@ -58,7 +58,7 @@ def read_turns(z: Tensor, box: Box, threshold: float) -> Turns:
     yes = inside >= at
     target = np.where(yes, below, at)
     # Halves, as the difference of two floats may be beyond their range.
-    reach = 0.5 * scores.max() - 0.5 * scores.min() or 0.5
+    reach = float(0.5 * scores.max() - 0.5 * scores.min()) or 0.5
     unit = max(reach, float(np.abs(0.5 * target - 0.5 * scores).max()))
     far, near = (((0.5 * end - 0.5 * scores) / unit) ** 2 for end in (target, inside))
     change = np.maximum(far - near, 0.0) + TURN * (reach / unit) ** 2

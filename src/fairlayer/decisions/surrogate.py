@@ -53,8 +53,8 @@ def follow(
 def binding_rows(system: System, yes: np.ndarray, decided: np.ndarray, rates: np.ndarray) -> list[np.ndarray]:
     """The comparisons that moved somebody: of each family, groups at its upper end against those at the lower.
 
-    yes, decided: (n,) decisions before and after; rates: (K,) after. Returns (n,) each, what every sample counts towards
-    coefficient * rate(upper) - rate(lower).
+    yes, decided: (n,) decisions before and after; rates: (K,) after. Returns (n,) each, what every sample counts
+    towards coefficient * rate(upper) - rate(lower).
     """
     plan, cell, held = system.view.plan, as_numpy(system.cell), []
     weight = system.weights if len(system.weights) else np.ones(len(cell))
@@ -62,7 +62,9 @@ def binding_rows(system: System, yes: np.ndarray, decided: np.ndarray, rates: np
         group = family.member[cell]
         size = np.bincount(group[group >= 0], weight[group >= 0], len(family.groups))
         there = np.flatnonzero(size > 0)
-        up, down = (np.unique(group[(group >= 0) & (decided != yes) & (decided == to)]).tolist() for to in (True, False))
+        up, down = (
+            np.unique(group[(group >= 0) & (decided != yes) & (decided == to)]).tolist() for to in (True, False)
+        )
         if len(there) < 2 or not (up or down):
             continue
         of = rates[begin : begin + len(family.groups)]

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fairlayer.core import _native
+from fairlayer.core._native import cost_tables
 
 
 class Units:
@@ -40,7 +40,10 @@ class Units:
         if weights is not None:
             signed = signed * weights[here]
         order = np.lexsort((signed, unit))  # which keeps the order of equal ones: those that come first get the yes
-        self.order, self.slope = here[order], signed[order]  # (N,) samples unit by unit, the last yes before the first no
+        self.order, self.slope = (
+            here[order],
+            signed[order],
+        )  # (N,) samples unit by unit, the last yes before the first no
         self.now, forced, barred = (
             np.bincount(unit[mask], minlength=count).astype(np.int64)
             for mask in (yes[here], signed == -np.inf, signed == np.inf)
@@ -50,7 +53,7 @@ class Units:
     @cached_property
     def cost(self) -> np.ndarray:
         """(N + U,) the tables, one after the other."""
-        return _native.cost_tables(self.start, self.slope, self.now)
+        return cost_tables(self.start, self.slope, self.now)
 
     @cached_property
     def table_start(self) -> np.ndarray:

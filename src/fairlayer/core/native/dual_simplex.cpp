@@ -4,9 +4,9 @@
 //     minimise  sum_u c_u(k_u)    subject to    lower_i <= sum_{u in i} w_u k_u + v_i r_f(i) <= upper_i,
 //                                               low_u <= k_u <= high_u,  0 <= r_f <= most_f.
 //
-// A unit u is a set of samples that the rows treat alike; its slopes, what one more yes costs, ascend. r_f is the extreme
-// rate of comparison f. For any prices of the rows, taking every unit to where its own cost less the price is least is
-// dual feasible, so the method starts from the solution for any other bounds, as branching needs it.
+// A unit u is a set of samples that the rows treat alike; its slopes, what one more yes costs, ascend. r_f is the
+// extreme rate of comparison f. For any prices of the rows, taking every unit to where its own cost less the price is
+// least is dual feasible, so the method starts from the solution for any other bounds, as branching needs it.
 //
 // Nothing that is said of an answer rests on this code: prices, however found, give a bound below on every cost
 // (`bound`), and infeasibility is checked by the row that shows it.
@@ -24,23 +24,36 @@ namespace {
 
 using Count = std::int64_t;
 constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr double feasible = 1e-8;       // samples by which a row may be off
-constexpr double least_pivot = 1e-9;    // smaller entries of the pivot row count as 0
-constexpr double certain = 1e-9;        // relative, by which a row must exclude 0 to prove that nothing is feasible
+constexpr double feasible = 1e-8;     // samples by which a row may be off
+constexpr double least_pivot = 1e-9;  // smaller entries of the pivot row count as 0
+constexpr double certain = 1e-9;      // relative, by which a row must exclude 0 to prove that nothing is feasible
 constexpr int pivots_per_factor = 64;
 
 enum class Outcome { optimal, infeasible, unfinished };
 
 class DualSimplex {
-   public:
+  public:
     DualSimplex(std::span<const Count> start_, std::span<const double> slope_, std::span<const double> weight_,
                 std::span<const Count> first_, std::span<const Count> row_, std::span<const Count> rate_,
                 std::span<const double> value_, std::span<const double> most_)
-        : start(start_.begin(), start_.end()), slope(slope_.begin(), slope_.end()),
-          weight(weight_.begin(), weight_.end()), first(first_.begin(), first_.end()), row(row_.begin(), row_.end()),
-          rate(rate_.begin(), rate_.end()), value(value_.begin(), value_.end()), most(most_.begin(), most_.end()),
-          units(weight.size()), rates(most.size()), rows(rate.size()), price(rows, 0.0), inverse(rows * rows, 0.0), basis(rows),
-          amount(rows, 0.0), place(units + rates + rows, nonbasic), position(units, 0), piece(units, 0),
+        : start(start_.begin(), start_.end()),
+          slope(slope_.begin(), slope_.end()),
+          weight(weight_.begin(), weight_.end()),
+          first(first_.begin(), first_.end()),
+          row(row_.begin(), row_.end()),
+          rate(rate_.begin(), rate_.end()),
+          value(value_.begin(), value_.end()),
+          most(most_.begin(), most_.end()),
+          units(weight.size()),
+          rates(most.size()),
+          rows(rate.size()),
+          price(rows, 0.0),
+          inverse(rows * rows, 0.0),
+          basis(rows),
+          amount(rows, 0.0),
+          place(units + rates + rows, nonbasic),
+          position(units, 0),
+          piece(units, 0),
           at_upper(rows, 0) {
         begin();
     }
@@ -82,8 +95,8 @@ class DualSimplex {
         return found;
     }
 
-    // What any numbers of yeses within low and high cost at least, whatever the prices: every unit, rate and row does what
-    // is best for itself.
+    // What any numbers of yeses within low and high cost at least, whatever the prices: every unit, rate and row does
+    // what is best for itself.
     double bound(std::span<const double> cost) const {
         double total = 0.0;
         for (std::size_t u = 0; u < units; ++u) {
@@ -102,36 +115,34 @@ class DualSimplex {
         return total;
     }
 
-   private:
+  private:
     static constexpr std::size_t nonbasic = std::numeric_limits<std::size_t>::max();
 
-    std::vector<Count> start;     // (U + 1,)
-    std::vector<double> slope;    // (n,) ascending within each unit
-    std::vector<double> weight;   // (U,) of one sample
-    std::vector<Count> first;     // (U + 1,) where the rows of each unit begin
-    std::vector<Count> row;       // the rows that a unit counts in
-    std::vector<Count> rate;      // (m,) the rate in each row
-    std::vector<double> value;    // (m,) its coefficient
-    std::vector<double> most;     // (F,)
+    std::vector<Count> start;    // (U + 1,)
+    std::vector<double> slope;   // (n,) ascending within each unit
+    std::vector<double> weight;  // (U,) of one sample
+    std::vector<Count> first;    // (U + 1,) where the rows of each unit begin
+    std::vector<Count> row;      // the rows that a unit counts in
+    std::vector<Count> rate;     // (m,) the rate in each row
+    std::vector<double> value;   // (m,) its coefficient
+    std::vector<double> most;    // (F,)
     std::size_t units, rates, rows;
 
-    std::vector<double> price;    // (m,)
-    std::vector<double> inverse;  // (m, m) of the basis
-    std::vector<std::size_t> basis;   // (m,) variables: units, then rates, then the rows' own values
-    std::vector<double> amount;       // (m,) their values
-    std::vector<std::size_t> place;   // of each variable in the basis
-    std::vector<Count> position;      // (U,) of units that are not in the basis
-    std::vector<Count> piece;         // (U,) of units that are: between piece and piece + 1
-    std::vector<char> at_upper;       // (m,) of rows that are not
-    std::vector<Count> low, high;     // (U,)
+    std::vector<double> price;         // (m,)
+    std::vector<double> inverse;       // (m, m) of the basis
+    std::vector<std::size_t> basis;    // (m,) variables: units, then rates, then the rows' own values
+    std::vector<double> amount;        // (m,) their values
+    std::vector<std::size_t> place;    // of each variable in the basis
+    std::vector<Count> position;       // (U,) of units that are not in the basis
+    std::vector<Count> piece;          // (U,) of units that are: between piece and piece + 1
+    std::vector<char> at_upper;        // (m,) of rows that are not
+    std::vector<Count> low, high;      // (U,)
     std::vector<double> lower, upper;  // (m,)
-    std::vector<double> pivot_row;    // (m,) the row of the inverse that the last pivot was taken in
-    int pivots = 0;                   // since the inverse was made
+    std::vector<double> pivot_row;     // (m,) the row of the inverse that the last pivot was taken in
+    int pivots = 0;                    // since the inverse was made
 
     // The price of a row, 0 where it would be that of an end that the row does not have.
-    double usable(std::size_t i) const {
-        return std::isfinite(price[i] > 0.0 ? lower[i] : upper[i]) ? price[i] : 0.0;
-    }
+    double usable(std::size_t i) const { return std::isfinite(price[i] > 0.0 ? lower[i] : upper[i]) ? price[i] : 0.0; }
 
     // The value of one sample of a unit, or of one of a variable, at prices of the rows.
     double unit_at(std::size_t u, const std::vector<double>& of_row) const {
@@ -216,8 +227,8 @@ class DualSimplex {
     struct Break {
         double step;
         std::size_t variable;
-        Count next;     // the piece of a unit that it would move along
-        double entry;   // of the pivot row, signed by the direction
+        Count next;                                 // the piece of a unit that it would move along
+        double entry;                               // of the pivot row, signed by the direction
         bool operator<(const Break& other) const {  // the first, and of those the largest entry, has priority
             return step != other.step ? step > other.step : std::abs(entry) < std::abs(other.entry);
         }
@@ -249,7 +260,8 @@ class DualSimplex {
                 heap.push_back({0.0, units + f, 0, sign * of_rate[f]});
         for (std::size_t i = 0; i < rows; ++i) {
             const double entry = -sign * pivot_row[i];
-            if (place[units + rates + i] != nonbasic || lower[i] == upper[i] || std::abs(entry) <= least_pivot) continue;
+            if (place[units + rates + i] != nonbasic || lower[i] == upper[i] || std::abs(entry) <= least_pivot)
+                continue;
             if ((entry > 0.0) != static_cast<bool>(at_upper[i]))
                 heap.push_back({std::max(price[i] / entry, 0.0), units + rates + i, 0, entry});
         }
@@ -269,7 +281,9 @@ class DualSimplex {
             breaks.pop();
             const std::size_t in = here.variable;
             const bool is_row = in >= units + rates;
-            const double length = in < units ? 1.0 : is_row ? upper[in - units - rates] - lower[in - units - rates] : infinity;
+            const double length = in < units ? 1.0
+                                  : is_row   ? upper[in - units - rates] - lower[in - units - rates]
+                                             : infinity;
             left -= std::abs(here.entry) * length;
             if (left <= 0.5 * feasible) {
                 for (std::size_t i = 0; i < rows; ++i) price[i] += sign * here.step * pivot_row[i];
@@ -277,7 +291,10 @@ class DualSimplex {
                 if (in == out) {
                     piece[out] = here.next;
                 } else {
-                    exchange(leaving, in, here, out < units ? static_cast<double>(kept) : sign > 0.0 ? greatest : least);
+                    exchange(leaving, in, here,
+                             out < units  ? static_cast<double>(kept)
+                             : sign > 0.0 ? greatest
+                                          : least);
                     if (out < units) position[out] = kept;
                     if (out >= units + rates) at_upper[out - units - rates] = sign > 0.0;
                 }
@@ -366,7 +383,8 @@ class DualSimplex {
             if (std::abs(matrix[best * rows + j]) < 1e-12) return begin();
             for (auto* each : {&matrix, &inverse}) {
                 auto& m = *each;
-                if (best != j) std::swap_ranges(m.begin() + best * rows, m.begin() + (best + 1) * rows, m.begin() + j * rows);
+                if (best != j)
+                    std::swap_ranges(m.begin() + best * rows, m.begin() + (best + 1) * rows, m.begin() + j * rows);
             }
             const double scale = 1.0 / matrix[j * rows + j];
             for (std::size_t k = 0; k < rows; ++k) {

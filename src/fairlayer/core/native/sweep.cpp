@@ -1,8 +1,8 @@
 // One attribute, exactly: the cheapest numbers of yeses of disjoint groups whose rates differ little.
 //
 // Were the lowest rate r known, the groups would be independent: the best number of yeses of each is the present one,
-// clipped to [r N, (r + tolerance) N]. For a ratio, with q the highest rate, the interval is [ratio q N, q N]. Some group
-// has the extreme rate, so there are no more than n + G rates to try.
+// clipped to [r N, (r + tolerance) N]. For a ratio, with q the highest rate, the interval is [ratio q N, q N]. Some
+// group has the extreme rate, so there are no more than n + G rates to try.
 //
 // Few of them need to be tried. With fractions of a sample allowed, the cost is convex in the rate, so that whatever
 // beats the best answer so far lies in an interval around the minimum of that relaxation. Counts are compared as whole
@@ -66,11 +66,11 @@ struct Share {
 
 // Groups, the cost of every number of yeses in each, and how their rates are compared.
 struct Problem {
-    std::span<const Count> start;       // (G + 1,) where each group's table begins
-    std::span<const double> cost;       // (n + G,) of 0, 1, 2, ... yeses
-    std::span<const Count> now;         // (G,) yeses that cost nothing
-    std::span<const Count> low, high;   // (G,) the fewest and the most yeses that are possible
-    Share share;                        // the largest difference of rates, or the least ratio
+    std::span<const Count> start;      // (G + 1,) where each group's table begins
+    std::span<const double> cost;      // (n + G,) of 0, 1, 2, ... yeses
+    std::span<const Count> now;        // (G,) yeses that cost nothing
+    std::span<const Count> low, high;  // (G,) the fewest and the most yeses that are possible
+    Share share;                       // the largest difference of rates, or the least ratio
     bool ratio;
 
     std::size_t groups() const { return now.size(); }
@@ -152,7 +152,8 @@ Answer sweep(const Problem& problem) {
         if (spent < best.cost) best = {spent, a, j};
     };
     const auto nearest = [&](std::size_t a) {
-        return std::clamp(static_cast<Count>(middle * static_cast<double>(problem.size(a))), problem.low[a], problem.high[a]);
+        return std::clamp(static_cast<Count>(middle * static_cast<double>(problem.size(a))), problem.low[a],
+                          problem.high[a]);
     };
     for (std::size_t a = 0; a < problem.groups(); ++a) attempt(a, nearest(a));
     // Away from the minimum the relaxation only grows: once it exceeds the best answer, nothing better follows.
@@ -175,8 +176,9 @@ void bind_sweep(nb::module_& m) {
         "sweep",
         [](Int64s start, Doubles cost, Int64s now, Int64s low, Int64s high, Count numerator, Count denominator,
            bool ratio) {
-            const Problem problem{entries(start), entries(cost), entries(now), entries(low), entries(high),
-                                  Share{numerator, denominator}, ratio};
+            const Problem problem{entries(start), entries(cost), entries(now),
+                                  entries(low),   entries(high), Share{numerator, denominator},
+                                  ratio};
             Answer best;
             std::vector<Count> count;
             {
@@ -191,7 +193,8 @@ void bind_sweep(nb::module_& m) {
         nb::arg("start").noconvert(), nb::arg("cost").noconvert(), nb::arg("now").noconvert(),
         nb::arg("low").noconvert(), nb::arg("high").noconvert(), nb::arg("numerator"), nb::arg("denominator"),
         nb::arg("ratio"),
-        "The cheapest numbers of yeses of disjoint groups whose rates differ by at most a share, or keep a ratio; empty "
+        "The cheapest numbers of yeses of disjoint groups whose rates differ by at most a share, or keep a ratio; "
+        "empty "
         "where none do.");
     m.def(
         "cost_tables",
