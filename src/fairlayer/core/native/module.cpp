@@ -4,8 +4,10 @@
 NB_MODULE(_native, m) {
     fairlayer::bind_affine(m);
     fairlayer::bind_cells(m);
+    fairlayer::bind_dual_simplex(m);
     fairlayer::bind_exact_sums(m);
     fairlayer::bind_passes(m);
     fairlayer::bind_project(m);
     fairlayer::bind_simplex(m);
+    fairlayer::bind_sweep(m);
 }
