@@ -2,6 +2,7 @@
 #include "bindings.hpp"
 
 NB_MODULE(_native, m) {
+    nanobind::set_leak_warnings(false);  // what a program holds when it ends is its own affair
     fairlayer::bind_affine(m);
     fairlayer::bind_cells(m);
     fairlayer::bind_dual_simplex(m);
