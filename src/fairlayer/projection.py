@@ -223,8 +223,9 @@ def _project_each(z: Tensor, request: Request, data: Data) -> Solution:
         return Solution(value, JointFacts([solution.facts for solution in solutions]))  # type: ignore[misc]
     batch = AffineBatch(z, rules.matrices, box, weights)
     value, closer = batch.value, {}
-    if not batch.holds.all():  # a contradiction, or a tolerance finer than the dtype: those get a closer look
-        doubtful = np.flatnonzero(~batch.holds)
+    sure = batch.holds & batch.tight
+    if not sure.all():  # a contradiction, or a tolerance finer than the dtype: those get a closer look
+        doubtful = np.flatnonzero(~sure)
         solutions = [alone(b) for b in doubtful.tolist()]
         value = value.index_copy(0, torch.from_numpy(doubtful), torch.stack([each.value for each in solutions]))
         closer = {b: each.facts for b, each in zip(doubtful.tolist(), solutions, strict=True)}

@@ -14,6 +14,7 @@ from fairlayer.binding.bounds import Box
 from fairlayer.constraints.affine import Affine
 from fairlayer.core import _native
 from fairlayer.core.gradient import PullBack
+from fairlayer.core.optimality import TIGHT
 from fairlayer.core.solver import DTYPES, as_bits, from_bits
 
 
@@ -35,6 +36,13 @@ class AffineBatch:
         self.statistics, self.missed = statistics.reshape(rows), missed.reshape(rows)
         value = from_bits(value, z.dtype).reshape(z.shape).to(z.device)
         self.value = _attach(z, value, self) if z.requires_grad and torch.is_grad_enabled() else value
+
+        width = upper - lower
+        one_sided = np.where(np.isfinite(upper), np.abs(upper), np.abs(lower))
+        slack = -self.missed > TIGHT * np.where(np.isfinite(width), width, one_sided)
+        coarse = z.dtype is not torch.float64 and weights is None  # rounding is then most of what rows are aimed inside by
+        # Whether aiming inside the rows cost next to nothing.
+        self.tight = coarse | ~(slack & (self.multipliers != 0.0)).any(axis=1) & (weights is None)
 
     @property
     def multipliers(self) -> np.ndarray:

@@ -22,7 +22,7 @@ from fairlayer.binding.rows import EACH
 from fairlayer.binding.system import System
 
 NEARLY = 5e-7  # of the distance from z: what aiming inside the rows may add to it
-_TIGHT = 2e-8  # of what lies between two bounds: aiming no further inside than this makes no difference
+TIGHT = 2e-8  # of what lies between two bounds: aiming no further inside than this makes no difference
 
 
 def is_tight(system: System, nu: np.ndarray, missed: np.ndarray) -> bool:
@@ -30,7 +30,7 @@ def is_tight(system: System, nu: np.ndarray, missed: np.ndarray) -> bool:
     rows = system.rows
     width = rows.upper - rows.lower
     one_sided = np.where(np.isfinite(rows.upper), np.abs(rows.upper), np.abs(rows.lower))
-    slack = -missed > _TIGHT * np.where(np.isfinite(width), width, one_sided)
+    slack = -missed > TIGHT * np.where(np.isfinite(width), width, one_sided)
     return not (slack & (np.maximum.reduceat(np.abs(nu), rows.first[:-1]) > 0.0)).any() if len(slack) else True
 
 

@@ -28,6 +28,7 @@ from fairlayer.core.rational import exact_shortfalls
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
 
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}  # as the core numbers them
+_MOST_SAMPLES = 1000  # up to which the box is put into the rows, where nothing else helps
 SOLVED, INFEASIBLE, STALLED, NOT_FINITE, OUTSIDE, TOO_LARGE = range(6)  # how an attempt ends
 
 
@@ -122,8 +123,48 @@ def solve(batch: Batch, relax: bool = False) -> Projected:
         explained = _explain(batch, projected, relax)
         if explained is not None:
             return explained
+    again = _without_box(batch)
+    if again is not None and max(again.missed, default=0.0) < max(projected.missed, default=0.0):
+        projected = again
     _settle(projected)
     return projected
+
+
+def _without_box(batch: Batch) -> Projected | None:
+    """Another attempt, from multipliers that are found with the box as rows; None where that does not go.
+
+    Then nothing is left to clip, and one small quadratic programme over all samples finds the optimum: for problems of
+    few samples whose sizes or weights lie many decades apart, on which Newton's method makes no progress.
+    """
+    z, system, box, discrepancy = batch
+    rows, cell, n = system.rows, system.cell, len(z)
+    if discrepancy.name != "squared" or n > _MOST_SAMPLES or not np.isfinite(np.append(box.lo, box.hi)).any():
+        return None
+    weight = system.weights if len(system.weights) else np.ones(n)
+    width, K = np.diff(rows.start)[cell], len(rows.offset)
+    start = np.concatenate([[0], np.cumsum(width + 1)]).astype(np.int64)
+    own = start[1:] - 1  # the last entry of every sample is that of its own statistic, its output
+    source = np.delete(np.arange(start[-1]) - np.repeat(start[:-1] - rows.start[cell], width + 1), own)
+    statistic, value = np.empty(start[-1], dtype=np.int64), np.empty(start[-1])
+    others = np.delete(np.arange(start[-1]), own)
+    statistic[others], value[others] = rows.statistic[source], rows.value[source]
+    statistic[own], value[own] = K + np.arange(n), 1.0 / np.where(weight > 0, weight, 1.0)
+    sides = np.stack([np.zeros(n), np.ones(n), np.broadcast_to(box.lo, n), np.broadcast_to(box.hi, n)])
+    wider = Rows(
+        start,
+        statistic,
+        value,
+        np.append(rows.offset, np.zeros(n)),
+        np.append(rows.present, weight > 0),
+        np.append(rows.first, rows.first[-1] + 1 + np.arange(n)),
+        np.ascontiguousarray(np.concatenate([rows.family, sides], axis=1)),
+    )
+    ones, infinite = np.ones(n), np.array([np.inf])
+    found = _native.project(
+        DTYPES[torch.float64], 0, z.double().numpy(), np.arange(n, dtype=np.int32), system.weights, ones, weight,
+        -infinite, infinite, wider, None, False,
+    )  # fmt: skip
+    return Projected(batch, attempt(batch, rows, np.array(found.nu[:K])))
 
 
 def _settle(projected: Projected) -> None:
@@ -149,20 +190,21 @@ def _settle(projected: Projected) -> None:
             if max(missed) < max(projected.missed):
                 projected.replace(value, missed)
     if projected.holds:
-        _measure_optimality(projected)
+        _measure_optimality(projected, rounded=True)
 
 
-def _measure_optimality(projected: Projected) -> None:
+def _measure_optimality(projected: Projected, rounded: bool = False) -> None:
     """Say by how much the output may be further than the nearest, where aiming inside the rows may have cost something.
 
     A family is aimed inside by what rounding moves the coarsest of its means. Where that is the mean of a light group,
-    heavy ones are moved with it; and where outputs are large and moved by little, it is much of the way.
+    heavy ones are moved with it; and where outputs are large and moved by little, it is much of the way. rounded: the
+    output may stand on a coarser grid.
     """
     z, system, box, discrepancy = projected.batch
     if discrepancy.name != "squared":
         return
     coarse = z.dtype is not torch.float64  # rounding is then most of what rows are aimed inside by
-    if not len(system.weights) and (coarse or is_tight(system, projected.nu, projected.missed)):
+    if not rounded and not len(system.weights) and (coarse or is_tight(system, projected.nu, projected.missed)):
         return
     y = projected.value.double().numpy()
     projected.optimality_gap = optimality_gap(z.double().numpy(), y, system, box, projected.nu, z.dtype)

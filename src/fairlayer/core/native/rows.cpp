@@ -41,10 +41,21 @@ Numbers solve_active(const Rows& rows, std::span<const double> nu, std::span<con
                      std::span<const double> q) {
     const int K = rows.statistics();
     Numbers v(K, 0.0);
+    const std::vector<Pair> active = active_rows(rows, nu);
+    const bool equalities = std::any_of(active.begin(), active.end(), [](const Pair& row) { return row.equality; });
+    if (K > Sides::few && !equalities) {
+        Sides sides(rows.families, rows.present, K);
+        for (const Pair& row : active) {
+            if (row.p != 0.0) sides.side[row.plus] = 1;
+            if (row.m != 0.0) sides.side[row.minus] = -1;
+        }
+        if (sides.solve(H, q, v)) return v;
+        std::fill(v.begin(), v.end(), 0.0);
+    }
     std::vector<Pair> used;
     Factor factor(K + 1);
     Numbers x, column(K + 1);
-    for (const Pair& row : active_rows(rows, nu)) {  // but for those that depend on others
+    for (const Pair& row : active) {  // but for those that depend on others
         const double own = pair_gram(H, K, row, row);
         for (std::size_t a = 0; a < used.size(); ++a) column[a] = pair_gram(H, K, row, used[a]);
         factor.forward(column);

@@ -10,7 +10,7 @@
 // contradict each other.
 #pragma once
 
-#include "rows.hpp"
+#include "sides.hpp"
 
 namespace fairlayer {
 
@@ -82,6 +82,14 @@ class SmallQp {
     // statistic can be known. On a conflict `nu` is its direction: the statistics that cannot be where rows want them.
     QpOutcome solve(std::span<const double> H, std::span<const double> b, std::span<const Family> families,
                     std::span<const bool> present, std::span<const double> tolerance, std::span<double> nu) {
+        if (K_ > Sides::few) {
+            Sides sides(families, present, K_);
+            Numbers guessed(nu.begin(), nu.end());
+            if (sides.guess(H, b, tolerance, guessed)) {
+                std::copy(guessed.begin(), guessed.end(), nu.begin());
+                return QpOutcome::solved;
+            }
+        }
         H_ = H;
         ignored_.assign(families.size(), 0.0);
         start_from(families, b, nu);

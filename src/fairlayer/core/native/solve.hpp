@@ -83,6 +83,7 @@ Solved solve(const Rows& rows, const CellFacts& cells, Passes& passes, const Set
     }
     first_margins(rows, sums.absolute, settings.rounding, newton.tolerance, margin);
     double least_missed = infinity;
+    bool stalled = false;
     for (int repairs = 0;; ++repairs) {
         for (std::size_t f = 0; f < F; ++f) {
             newton.aim[f].lower = rows.families[f].lower + margin[f];
@@ -90,13 +91,15 @@ Solved solve(const Rows& rows, const CellFacts& cells, Passes& passes, const Set
         }
         const Outcome outcome = newton.run();
         if (outcome == Outcome::infeasible) {
-            if (repairs == 0) return finish(outcome);
-            break;  // what was written before is the best there is
+            if (repairs > 0) break;  // what was written before is the best there is
+            newton.place_at(Numbers(rows.statistics(), 0.0));
+            write();
+            return finish(outcome);
         }
         write();
         const bool converged = outcome == Outcome::solved;
         if (all_hold(missed) || (converged && settings.rounding == 0.0)) return finish(Outcome::solved);
-        if (!converged && repairs == 0) return finish(outcome);
+        stalled = !converged;
         const double worst = *std::max_element(missed.begin(), missed.end());
         if (worst < least_missed) {
             least_missed = worst;
@@ -109,7 +112,7 @@ Solved solve(const Rows& rows, const CellFacts& cells, Passes& passes, const Set
         newton.place_at(best);
         write();
     }
-    return finish(Outcome::solved);
+    return finish(stalled ? Outcome::stalled : Outcome::solved);
 }
 
 // Multipliers v, one for each statistic, with A D A' v = A D g over the active rows A, and 0 elsewhere: what the
