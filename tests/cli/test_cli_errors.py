@@ -47,7 +47,7 @@ CASES = {
     "target protected": (["fit", "DATA", *FIT, "--protected", "approved", "-o", "OUT"], "cannot be both"),
     "many groups": (["fit", "DATA", *FIT, "--protected", "age", "-o", "OUT"], "--protected age="),
     "many names": (["fit", "DATA", *FIT, "--protected", "name", "-o", "OUT"], "--merge-rare"),
-    "cuts of text": (["fit", "DATA", *FIT, "--protected", "race=1,2", "-o", "OUT"], "must hold numbers"),
+    "cuts of text": (["fit", "DATA", *FIT, "--protected", "race=1,2", "-o", "OUT"], "entries that are not numbers"),
     "cuts backwards": (["fit", "DATA", *FIT, "--protected", "age=50,30", "-o", "OUT"], "increase"),
     "no such class": (["fit", "DATA", *FIT, "--positive", "maybe", "-o", "OUT"], "no value 'maybe'"),
     "regression of text": (["fit", "DATA", *FIT, "--task", "regression", "-o", "OUT"], "does not hold numbers"),
@@ -86,7 +86,7 @@ CASES = {
     "output nowhere": (["fit", "DATA", *FIT, "-o", "FOLDER/none/model"], "no folder"),
     "audit no file": (["audit", "FOLDER/x.csv", *AUDIT], "does not exist"),
     "audit column": (["audit", "DATA", *replaced(AUDIT, "--prediction", "amont")], "mean 'amount'?"),
-    "audit text": (["audit", "DATA", *replaced(AUDIT, "--prediction", "name")], "row 1 ('person 0')"),
+    "audit text": (["audit", "DATA", *replaced(AUDIT, "--prediction", "name")], "such as 'person 0' in row 1"),
     "audit target": (["audit", "DATA", *AUDIT, "--odds", "1"], "--target COLUMN"),
     "audit one group": (["audit", "FOLDER/group.csv", *AUDIT], "only one group"),
     "audit no page": (["audit", "DATA", *AUDIT, "-o", "OUT.txt"], ".html"),
@@ -126,7 +126,7 @@ CASES = {
     ),
     "one wrong number": (
         ["audit", "FOLDER/onewrong.csv", *replaced(AUDIT, "--prediction", "age")],
-        "column 'age' has 1 entry that is not a number, in row 1 ('old'): leave this row out",
+        "column 'age' has 1 entry that is not a number, such as 'old' in row 1: correct it",
     ),
     "project protected score": (
         ["project", "DATA", *replaced(PROJECT, "--protected", "amount"), "-o", "OUT.csv"],

@@ -14,13 +14,13 @@ from fairlayer.cli import interrupts, options
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import InputError
 from fairlayer.plural import plural
-from fairlayer.tables.table_io import check_parent, open_source, read_frame, replacing_folder
+from fairlayer.tables.table_io import TableFile, check_parent, open_source, replacing_folder
 
 if TYPE_CHECKING:
     from fairlayer.audit import Audit
     from fairlayer.cli.learning import Choice, Part, Setting
     from fairlayer.constraints import GroupConstraint
-    from fairlayer.tables.schema import Inferred, Schema
+    from fairlayer.tables.schema import Inferred, Rows, Schema
 
 FEWEST_ROWS = 40
 PAGE, CARD = "report.html", "model-card.md"
@@ -121,38 +121,38 @@ def fit(
     from fairlayer.cli.reporting import digest, in_words, read_facts, write_reports
     from fairlayer.estimators.folder import save
     from fairlayer.records import to_plain
-    from fairlayer.tables.schema import FrameColumns, infer
+    from fairlayer.tables.schema import infer
 
     interrupts.check()
     blind = serving == "blind"
     told = read_facts(facts)
-    inferred = infer(
-        read_frame(source),
-        source,
-        target=target,
-        attributes=attributes,
-        ignore=ignored,
-        keep=wanted.conditional_columns(source),
-        hide_protected=hide_protected or blind,
-        task=task,
-        positive=positive,
-        merge_rare=merge_rare,
-    )
-    schema, frame = inferred.schema, inferred.frame
-    if len(frame) < FEWEST_ROWS:
-        raise InputError(f"{data} has {len(frame)} rows with a target: at least {FEWEST_ROWS} are needed to learn.")
-    classify = schema.task == "classification"
-    if classify and box not in (None, (0.0, 1.0)):
-        raise InputError("--bounds: probabilities lie between 0 and 1; leave the option out for classes.")
-    if schema.classes and compare and method in ("penalty", "lagrangian"):
-        raise InputError(
-            f"--method {method} is of two classes, and {target!r} has {len(schema.classes)}: leave it out."
+    with TableFile(source, memory="8GB") as table:
+        inferred = infer(
+            table,
+            target=target,
+            attributes=attributes,
+            ignore=ignored,
+            keep=wanted.conditional_columns(source),
+            hide_protected=hide_protected or blind,
+            task=task,
+            positive=positive,
+            merge_rare=merge_rare,
         )
-    constraints = wanted.constraints(FrameColumns(source, frame), attributes, schema.numbered if classify else None)
-    if schema.classes:
-        _check_classes(constraints, schema)
+        schema, rows = inferred.schema, inferred.rows
+        if len(rows) < FEWEST_ROWS:
+            raise InputError(f"{data} has {len(rows)} rows with a target: at least {FEWEST_ROWS} are needed to learn.")
+        classify = schema.task == "classification"
+        if classify and box not in (None, (0.0, 1.0)):
+            raise InputError("--bounds: probabilities lie between 0 and 1; leave the option out for classes.")
+        if schema.classes and compare and method in ("penalty", "lagrangian"):
+            raise InputError(
+                f"--method {method} is of two classes, and {target!r} has {len(schema.classes)}: leave it out."
+            )
+        constraints = wanted.constraints(table, attributes, schema.numbered if classify else None)
+        if schema.classes:
+            _check_classes(constraints, schema)
+        _check_regions(constraints, schema, rows, table, wanted)
     wanted.check_threshold(required=None if classify else schema.target)
-    _check_regions(constraints, schema, frame, wanted)
     if any(constraint.quantity == "decision" for constraint in constraints) and method != "unconstrained":
         if wanted.by_target:
             raise InputError(
@@ -187,7 +187,9 @@ def fit(
         serving=serving,
         classes=schema.classes,
     )
-    whole = Part(schema.inputs(frame), inferred.answers, schema.groups(frame))
+    assert rows.targets is not None
+    assert rows.groups is not None
+    whole = Part(rows.X, rows.targets, rows.groups)
     train, held = split(whole, test, seed)
     if not len(held):
         raise InputError(f"--test: {test:g} of {len(whole)} rows leaves none for the report: raise it.")
@@ -334,20 +336,19 @@ def _check_classes(constraints: Sequence[GroupConstraint], schema: Schema) -> No
         ) from error
 
 
-def _check_regions(constraints: Sequence[GroupConstraint], schema: Schema, frame: Any, wanted: options.Wanted) -> None:
+def _check_regions(
+    constraints: Sequence[GroupConstraint], schema: Schema, rows: Rows, table: TableFile, wanted: options.Wanted
+) -> None:
     """Refuse regions that cannot be told for every row."""
-    from fairlayer.tables.entries import numbers
-    from fairlayer.tables.schema import quartiles
-
     for condition in [condition for constraint in constraints for condition in constraint.conditions]:
         name = str(condition.name)
         if condition.source == "target":
             if condition.regions is None and schema.task == "regression":
-                example = f"--odds {wanted.odds or 0.05}:{quartiles(frame[schema.target])}"
+                example = f"--odds {wanted.odds or 0.05}:{table.quartiles(schema.target)}"
                 raise InputError(f"--odds: {schema.target} holds numbers: give cut points, such as {example}.")
             continue
         option = wanted.option_of(condition)
-        if name in schema.numbers and numbers(frame[name], name).isna().any():
+        if name in schema.numbers and rows.X[name].isna().any():
             raise InputError(f"{option}: column {name!r} has missing entries: fill them in, or drop these rows.")
         if name not in schema.features:
             raise InputError(f"{option}: column {name!r} is not among the features: do not --ignore it.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +13,7 @@ from fairlayer.errors import InputError, StoreError
 from fairlayer.plural import plural
 from fairlayer.tables.table_io import (
     Source,
+    TableFile,
     check_format,
     check_output,
     check_parent,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fairlayer.frozen.frozen import Frozen
     from fairlayer.layer import FairLayer
     from fairlayer.stream import Stream
-    from fairlayer.tables.schema import Schema
+    from fairlayer.tables.schema import Rows, Schema
 
     Write = Callable[[np.ndarray, np.ndarray], None]  # takes raw and fair outputs
 
@@ -101,13 +101,12 @@ def predict(
     estimator = folder.load(model)
     projection = projection_of(estimator.layer_)
     blind = estimator.serving == "blind"
-    source, frame = _read(data, schema, not blind and (projection is not None or mode == "stream"))
+    source, frame, rows = _read(data, schema, not blind and (projection is not None or mode == "stream"))
     for name in [prefix + name for name in schema.added]:
         if name in source.columns:
             raise InputError(
                 f"{data} has a column {name!r} already: pass --prefix fair_ to give the new columns other names."
             )
-    rows = Rows.read(frame, schema)
     chosen = _choose(mode, estimator, projection, rows, data)
     if rows.groups is not None and not blind and (projection is not None or chosen == "stream"):
         _check_known(rows.groups, schema, chosen, new_groups)
@@ -138,7 +137,7 @@ def predict(
     return code
 
 
-def _read(path: Path, schema: Schema, needs_groups: bool) -> tuple[Source, Any]:
+def _read(path: Path, schema: Schema, needs_groups: bool) -> tuple[Source, Any, Rows]:
     """A file and its rows, which are to be predicted; refused where it lacks what the model looks at."""
     needed = {*schema.features, *schema.attributes, schema.target}  # others may have one name
     source = open_source(path, may_repeat=lambda name: name not in needed, decimal_commas=schema.decimal_commas)
@@ -146,30 +145,8 @@ def _read(path: Path, schema: Schema, needs_groups: bool) -> tuple[Source, Any]:
         source.check(name, "The model needs a feature that is missing")
     for name in schema.attributes if needs_groups else ():
         source.check(name, "The model needs the protected attribute of every row, to know how to move it")
-    return source, read_frame(source)
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows of a file as the model takes them; groups and targets are None where the file lacks them."""
-
-    X: Any
-    groups: dict[str, np.ndarray] | None
-    targets: np.ndarray | None
-
-    @classmethod
-    def read(cls, frame: Any, schema: Schema) -> Rows:
-        """What a file holds."""
-        from fairlayer.tables.entries import is_number, without_missing
-        from fairlayer.tables.schema import target_values
-
-        groups = schema.groups(frame) if all(name in frame.columns for name in schema.attributes) else None
-        targets = None
-        if schema.target in frame.columns and without_missing(frame[schema.target]).notna().all():
-            column = frame[schema.target]
-            if schema.task == "classification" or is_number(column):
-                targets = target_values(column, schema.task, schema.positive, schema.classes)
-        return cls(schema.inputs(frame), groups, targets)
+    with TableFile(source, memory="8GB") as table:
+        return source, read_frame(source), schema.read(table)
 
 
 def _check_mode(mode: Mode | None, state: str | None, batch_id: str | None, batch_size: int) -> None:
@@ -320,9 +297,8 @@ def _show_left(fair: np.ndarray, rules: ConstraintSet, rows: Rows, schema: Schem
 
 def _past(path: Path, estimator: Any, schema: Schema) -> tuple[Any, ...]:
     """What the model says of past rows, their groups and their features."""
-    _, frame = _read(path, schema, needs_groups=True)
-    X = schema.inputs(frame)
-    return estimator.raw_outputs(X), schema.groups(frame), X
+    rows = _read(path, schema, needs_groups=True)[2]
+    return estimator.raw_outputs(rows.X), rows.groups, rows.X
 
 
 @contextmanager
