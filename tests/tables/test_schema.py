@@ -18,7 +18,7 @@ from fairlayer.tables.schema import Schema, infer
 from fairlayer.tables.table_io import TableFile, open_source
 
 sys.path.append(str(Path(__file__).parents[1] / "cli"))
-from people import people, write  # noqa: E402
+from people import people, write
 
 
 @pytest.fixture
