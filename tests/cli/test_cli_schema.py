@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from people import people, write
 
-from fairlayer.cli.learning import Part, split
-from fairlayer.cli.options import Wanted, intervals, read_attributes, read_bounds
+from fairlayer.cli.constraint_options import ConstraintOptions, intervals
+from fairlayer.cli.learning import split
+from fairlayer.cli.options import read_attributes, read_bounds
 from fairlayer.errors import InputError
 from fairlayer.tables.attribute import Attribute, read_cuts
+from fairlayer.tables.schema import Rows
 from fairlayer.tables.table_io import Source, TableFile
 
 
@@ -31,7 +33,7 @@ def test_a_split_keeps_the_shares_of_groups():
     frame = people(1000)
     groups = {"sex": frame["sex"].to_numpy(dtype=object), "race": frame["race"].to_numpy(dtype=object)}
     groups["race"][5] = "alone"
-    train, held = split(Part(frame, np.arange(1000.0), groups), 0.25, seed=0)
+    train, held = split(Rows(frame, np.arange(1000.0), groups), 0.25, seed=0)
     assert len(train) + len(held) == 1000
     assert sorted([*train.y, *held.y]) == list(range(1000))
     assert len(held) == pytest.approx(250, abs=1)
@@ -58,7 +60,8 @@ def constraints(tmp_path):
     with TableFile(write(people(50), tmp_path / "table.csv")) as table:
 
         def of(**options):
-            made = Wanted(**options).constraints(table, [Attribute("sex"), Attribute("race"), Attribute("disabled")])
+            attributes = [Attribute("sex"), Attribute("race"), Attribute("disabled")]
+            made = ConstraintOptions(**options).read(table, attributes)
             return [(type(entry).__name__, entry.tolerance, entry.over) for entry in made]
 
         yield of

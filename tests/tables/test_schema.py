@@ -127,7 +127,7 @@ def test_rows_without_a_target_are_left_out(inferred):
     frame = people(120)
     frame.loc[:9, "approved"] = "NA"
     found = inferred(frame)
-    assert len(found.rows) == len(found.rows.targets) == 110
+    assert len(found.rows) == len(found.rows.y) == 110
     assert found.notes[0] == "10 rows have no approved and are left out."
 
 

@@ -36,16 +36,21 @@ class Labels:
     merge: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of a table as a model takes them; groups and targets are None where the table lacks them."""
+    """Rows of a table as a model takes them: features, targets as numbers, and labels of the protected attributes."""
 
     X: Any  # a frame of numbers and text
-    groups: dict[str, np.ndarray] | None
-    targets: np.ndarray | None  # 1 and 0 for two classes, the number of one of several, or as they are
+    y: Any  # (n,) float64; 0 and 1 for two classes, the number of the class for several; None where unknown
+    groups: Any  # labels (n,) by name; None where unknown
 
     def __len__(self) -> int:
         return len(self.X)
+
+    def take(self, positions: np.ndarray) -> Rows:
+        """The rows at these positions."""
+        groups = {name: labels[positions] for name, labels in self.groups.items()}
+        return Rows(self.X.iloc[positions].reset_index(drop=True), self.y[positions], groups)
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ class Schema:
         X = frame[[f"x{j}" for j in range(len(self.features))]].set_axis([*self.features], axis=1)
         X = X.astype(dict.fromkeys(self.categories, object))
         groups = {one.attribute.column: _known(one, frame[f"g{j}"]) for j, one in enumerate(self.labels) if has_groups}
-        return Rows(X, groups if has_groups else None, self._answers(frame["t"]) if "t" in frame else None)
+        return Rows(X, self._answers(frame["t"]) if "t" in frame else None, groups if has_groups else None)
 
     def _answers(self, column: Any) -> np.ndarray | None:
         """Targets as numbers, where every row has one."""
@@ -205,11 +210,8 @@ def infer(
     commas = bool(table.source.decimal_commas)
     schema = Schema(target, task, positive, negative, numbers, categories, labels, commas, classes)
     rows = schema.read(table)
-    assert rows.targets is not None  # rows without them are left out
     doubts = {
-        name: danger(column, rows.X[name], rows.targets, target)
-        for name, column in features.items()
-        if name not in protected
+        name: danger(column, rows.X[name], rows.y, target) for name, column in features.items() if name not in protected
     }
     doubtful = {name: f"{why}? --ignore {quote(name)} leaves it out." for name, why in doubts.items() if why}
     return Inferred(schema, rows, tuple(notes), left_out, doubtful)
