@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from copy import copy
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.system import System
 from fairlayer.errors import FairlayerError
-from fairlayer.solution import Facts
+from fairlayer.solution import Facts, Status
 from fairlayer.solve import infeasible, statistic_scale
 from fairlayer.solve.certify import shortfalls
 from fairlayer.solve.discrepancy import Squared
@@ -51,13 +52,39 @@ class Passes(Protocol):
         """Sums at the shifts, (G,)."""
 
 
-class Shifts(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Shifts:
     """A projection as what it does to each cell: y = clip(z - shift[cell], lo, hi), in float64."""
 
     shift: np.ndarray  # (G,)
     lo: float
     hi: float
     facts: Facts
+
+    @property
+    def status(self) -> Status:
+        """How far the promise holds."""
+        return self.facts.status
+
+    @property
+    def satisfied(self) -> bool:
+        """Whether every row that can be stated holds exactly."""
+        return self.status in (Status.OPTIMAL, Status.VACUOUS, Status.BOUNDED)
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Name of each row of the constraints."""
+        return self.facts.rows
+
+    @property
+    def gaps(self) -> np.ndarray:
+        """Value of each row: a difference of group means, for instance."""
+        return self.facts.gaps
+
+    @property
+    def vacuous(self) -> tuple[str, ...]:
+        """What could not be compared, because a group is absent."""
+        return self.facts.vacuous
 
 
 def project_passes(passes: Passes, system: System, bounds: Any = None) -> Shifts:
@@ -130,14 +157,14 @@ class Change(NamedTuple):
 class TablePasses(RangePasses):
     """Passes over a column of a table that has a column `code` as well: every code that occurs is a cell at first.
 
-    where: SQL, for some rows. DuckDB adds up whole numbers of 2^-k, k as large as a sum of 120 bits allows. Of up to a
-    billion rows that is exact for outputs down to 2^-37 of the largest, and the same however the rows are divided.
+    DuckDB adds up whole numbers of 2^-k, k as large as a sum of 120 bits allows. Of up to a billion rows that is exact
+    for outputs down to 2^-37 of the largest, and the same however the rows are divided.
     """
 
-    def __init__(self, table: Table, column: str = "z", where: str = ""):
-        self.table, self.column, self.where = table, column, where
+    def __init__(self, table: Table, column: str = "z"):
+        self.table, self.column = table, column
         asked = {"n": "count(*)", "low": f"min({quote(column)})", "high": f"max({quote(column)})"}
-        found = table.totals(Totals(asked, {"code": quote("code")}, where=where))
+        found = table.totals(Totals(asked, {"code": quote("code")}))
         order = np.argsort(found["code"])
         self.code, self.cell = found["code"][order].astype(np.int64), np.arange(len(order))
         super().__init__(*(found[name][order].astype(np.float64) for name in asked))
@@ -187,7 +214,6 @@ class TablePasses(RangePasses):
     ) -> dict[str, np.ndarray]:
         """Totals by cell of values of every row, in which `shift` stands for that of its cell."""
         of_code = "(SELECT unnest($code) AS code, unnest($cell) AS cell, unnest($shift) AS shift) AS known"
-        where = f" WHERE {self.where}" if self.where else ""
-        rows = f"(SELECT cell, {select_list(values)} FROM data JOIN {of_code} ON known.code = {quote('code')}{where})"
+        rows = f"(SELECT cell, {select_list(values)} FROM data JOIN {of_code} ON known.code = {quote('code')})"
         lists = {"code": self.code.tolist(), "cell": self.cell.tolist(), "shift": shift[self.cell].tolist()}
         return self.table.totals(Totals(totals, {"cell": "cell"}, rows), {**lists, **parameters})
