@@ -13,7 +13,7 @@ from people import people
 from fairlayer.cli.learning import Part, split
 from fairlayer.cli.options import Wanted, intervals, read_attributes, read_bounds
 from fairlayer.errors import InputError
-from fairlayer.records import from_plain, to_plain
+from fairlayer.constraints.plain_data import record_from_plain, record_to_plain
 from fairlayer.tables.attribute import Attribute, read_cuts
 from fairlayer.tables.entries import is_number, numbers, text_labels
 from fairlayer.tables.schema import FrameColumns, Schema, group_labels, infer
@@ -76,7 +76,7 @@ def test_options_are_read():
 
 def test_a_schema_survives_json():
     found = inferred(people(), merge_rare=20, attributes=[Attribute("sex"), Attribute("age", (30.0,))])
-    assert from_plain(Schema, to_plain(found.schema)) == found.schema
+    assert record_from_plain(Schema, record_to_plain(found.schema)) == found.schema
 
 
 @pytest.mark.parametrize(

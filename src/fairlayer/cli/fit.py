@@ -119,8 +119,8 @@ def fit(
     from fairlayer.audit import Verdict
     from fairlayer.cli.learning import Part, Setting, choose_model, split
     from fairlayer.cli.reporting import digest, in_words, read_facts, write_reports
+    from fairlayer.constraints.plain_data import record_to_plain
     from fairlayer.estimators.folder import save
-    from fairlayer.records import to_plain
     from fairlayer.tables.schema import FrameColumns, infer
 
     interrupts.check()
@@ -213,7 +213,9 @@ def fit(
         notes.append(stated)
     audit = replace(audit, notes=(*audit.notes, *notes))
     with replacing_folder(output) as temporary:
-        save(fitted, temporary, table={"schema": to_plain(schema), "data": data.name, "seed": seed, "test": test})
+        save(
+            fitted, temporary, table={"schema": record_to_plain(schema), "data": data.name, "seed": seed, "test": test}
+        )
         write_reports(
             audit,
             page=temporary / PAGE,

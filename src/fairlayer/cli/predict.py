@@ -88,16 +88,16 @@ def predict(
     if state is not None and Path(state).absolute() in (output.absolute(), data.absolute()):
         raise InputError(f"--state: {state} is the table itself: name another file.")
 
+    from fairlayer.constraints.plain_data import record_from_plain
     from fairlayer.estimators import folder
     from fairlayer.estimators.estimator import projection_of
-    from fairlayer.records import from_plain
     from fairlayer.tables.schema import Schema
 
     interrupts.check()
     kept = folder.read_table(model)
     if kept is None:
         raise InputError(f"{model} was not written by `fairlayer fit`: it does not say what its columns mean.")
-    schema = from_plain(Schema, kept["schema"])
+    schema = record_from_plain(Schema, kept["schema"])
     estimator = folder.load(model)
     projection = projection_of(estimator.layer_)
     blind = estimator.serving == "blind"
