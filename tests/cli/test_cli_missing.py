@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairlayer.estimators.folder import read_table
 from fairlayer.constraints.plain_data import record_from_plain
+from fairlayer.estimators.folder import read_table
 from fairlayer.tables.schema import Schema
 from fairlayer.tables.table_io import open_source, read_frame
 

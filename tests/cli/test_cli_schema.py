@@ -12,8 +12,8 @@ from people import people
 
 from fairlayer.cli.learning import Part, split
 from fairlayer.cli.options import Wanted, intervals, read_attributes, read_bounds
-from fairlayer.errors import InputError
 from fairlayer.constraints.plain_data import record_from_plain, record_to_plain
+from fairlayer.errors import InputError
 from fairlayer.tables.attribute import Attribute, read_cuts
 from fairlayer.tables.entries import is_number, numbers, text_labels
 from fairlayer.tables.schema import FrameColumns, Schema, group_labels, infer

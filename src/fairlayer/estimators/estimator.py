@@ -303,14 +303,14 @@ class FairEstimator(BaseEstimator, ABC):
         check_is_fitted(self, "layer_")
         blind = self._is_blind()
         X, groups = self._read(X, None if blind else sensitive_features)  # blind predictions ignore the groups
-        raw = self._scores(X)
         if self.layer_ is None:
+            raw = self._scores(X)
             return Outputs(raw, raw)
         # Columns that are named count as passed; columns found by chance are no batch that anything is promised for.
         how = "frozen" if groups is None and self.sensitive_columns is None else serving or self.serving
         if groups is None:
             groups = self.group_model_(X) if blind else self._groups_in(X)
-        features = self._features(X)
+        raw, features = self._scores(X), self._features(X)
         # Constraints that look at targets, which are not known yet, are kept by shifts, too.
         if how == "batch" and not self.layer_.rules.needs_targets:
             return Outputs(raw, serve_batch(self.layer_, self.frozen_, raw, groups, features))

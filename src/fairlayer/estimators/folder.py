@@ -178,9 +178,7 @@ def _describe(estimator: FairEstimator) -> dict[str, Any]:
         },
         "estimator": type(estimator).__name__,
         "settings": {name: to_plain(value, name) for name, value in settings.items()},
-        "constraints": None
-        if estimator.layer_ is None
-        else [_constraint(c) for c in estimator.layer_.rules.constraints],
+        "constraints": None if layer is None else [_constraint(one) for one in layer.rules.constraints],
         "fitted": {name: to_plain(getattr(estimator, name), name) for name in _FITTED if hasattr(estimator, name)},
         # Where raw outputs come from: a network of our own, or columns of what another estimator predicts.
         "encoder": estimator.preprocessing_.to_data() if estimator.estimator is None else None,

@@ -124,14 +124,14 @@ class PlainBatches(Sampler[Any]):
 class Loader:
     """Batches of a table in memory, as a sampler says."""
 
-    def __init__(self, table: Batch, sampler: PlainBatches | StratifiedBatches):
-        self.table, self.sampler = table, sampler
+    def __init__(self, table: Batch, batch_sampler: PlainBatches | StratifiedBatches):
+        self.table, self.batch_sampler = table, batch_sampler
 
     def __len__(self) -> int:
-        return len(self.sampler)
+        return len(self.batch_sampler)
 
     def __iter__(self) -> Iterator[Batch]:
-        return (self.table.rows(rows) for rows in self.sampler)
+        return (self.table.rows(rows) for rows in self.batch_sampler)
 
 
 def batches(
