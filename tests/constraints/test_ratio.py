@@ -14,10 +14,7 @@ from hypothesis import strategies as st
 
 from fairlayer import FairLayer, InfeasibleError, InputError, MeanParity, RatioParity, Status, Stream, audit, freeze
 from fairlayer import project as project_batch
-from fairlayer.audit.result import Verdict
-from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import read_constraint
-from fairlayer.gaps import measure
 
 
 def people(n: int, seed: int = 0) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -206,7 +203,8 @@ def test_algorithm_1_prices_the_excess():
     stream = Stream([RatioParity(0.9, over="sex")], bounds=(0, 1), policy="primal-dual", b_tau=50)
     for start in range(0, 400, 20):
         stream.update(z[start : start + 20], {"sex": groups["sex"][start : start + 20]})
-    before = measure(z, ConstraintSet(RatioParity(0.9, over="sex")), groups).largest
+    means = sorted(z[groups["sex"] == label].mean() for label in "fm")
+    before = 1.0 - means[0] / means[1]
     assert stream.certificate().multiplier > 0
     assert stream.certificate().constraints[0].gap < before
 
@@ -238,7 +236,7 @@ def test_an_audit_judges_the_ratio():
     assert found.ratio == pytest.approx(means[0] / means[1])
     assert found.tolerance == pytest.approx(0.2)
     assert not found.holds
-    assert found.verdict is Verdict.VIOLATED
+    assert found.verdict.name == "VIOLATED"
     fair = project_batch(z, groups, RatioParity(0.8), (0, 1)).value
     (kept,) = audit(fair, groups, RatioParity(0.8, over="sex")).findings
     assert kept.holds
