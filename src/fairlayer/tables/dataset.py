@@ -62,9 +62,9 @@ class DatasetTable(Table):
         """SQL expressions of every row, in the order of the block."""
         return self.query(f"SELECT {select_list({**values, _ROW: quote(_ROW)})} FROM data", parameters)
 
-    def totals(self, asked: Totals, parameters: Parameters | None = None) -> dict[str, np.ndarray]:
+    def totals(self, asked: Totals, parameters: Parameters | None = None, fetch: str = "fetchnumpy") -> Any:
         """Of the blocks, added up."""
-        return self._merged(self.query(asked.sql, parameters), asked.merging)
+        return self._merged(self.query(asked.sql, parameters), asked.merging, fetch)
 
     def sample(
         self, values: Mapping[str, str], rows: int, of: int, seed: int, parameters: Parameters
@@ -96,7 +96,7 @@ class DatasetTable(Table):
         with own_errors():
             yield from mapped.iter_batches(batch_size=None, batch_format="pyarrow")
 
-    def _merged(self, query: BlockQuery, merging: str) -> dict[str, np.ndarray]:
+    def _merged(self, query: BlockQuery, merging: str, fetch: str) -> Any:
         parts: list[pa.Table] = []
         with connect() as connection:
 
@@ -110,7 +110,7 @@ class DatasetTable(Table):
                     parts = [merge().to_arrow_table().cast(part.schema)]  # the types that the blocks answer in
             if not parts:
                 raise InputError(_NO_ROWS)
-            return merge().fetchnumpy()
+            return getattr(merge(), fetch)()
 
 
 class BlockQuery(NamedTuple):

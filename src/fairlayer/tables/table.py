@@ -70,8 +70,8 @@ class Table(ABC):
     columns: dict[str, str]  # name -> DuckDB's type
 
     @abstractmethod
-    def totals(self, asked: Totals, parameters: Parameters | None = None) -> dict[str, np.ndarray]:
-        """The answer, a column each; missing entries are masked."""
+    def totals(self, asked: Totals, parameters: Parameters | None = None, fetch: str = "fetchnumpy") -> Any:
+        """The answer, a column each; missing entries are masked. fetch: `fetchall` for rows, of exact whole numbers."""
 
     @abstractmethod
     def sample(
@@ -198,9 +198,9 @@ class LocalTable(Table):
         """Leave out the rows for which a condition does not hold."""
         self.relation = f"(SELECT * FROM {self.relation} WHERE {condition}) AS data"
 
-    def totals(self, asked: Totals, parameters: Parameters | None = None) -> dict[str, np.ndarray]:
+    def totals(self, asked: Totals, parameters: Parameters | None = None, fetch: str = "fetchnumpy") -> Any:
         """In one query."""
-        return self.query(asked.sql, parameters)
+        return self.run(asked.sql, parameters, fetch)
 
     def sample(
         self, values: Mapping[str, str], rows: int, of: int, seed: int, parameters: Parameters
