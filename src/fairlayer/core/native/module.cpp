@@ -3,6 +3,5 @@
 
 NB_MODULE(_native, m) {
     fairlayer::bind_dual_simplex(m);
-    fairlayer::bind_running_sums(m);
     fairlayer::bind_sweep(m);
 }
