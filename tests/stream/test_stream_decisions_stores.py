@@ -95,7 +95,7 @@ def test_the_log_counts_decisions_and_proves_the_ledger(tmp_path):
         assert all(float(after[1]).is_integer() and after[1] <= after[0] for _, after in payload["cells"].values())
     certificate = stream.certificate()
     assert overruled == certificate.overruled
-    assert stream.ledger.account.total.sum() == yes
+    assert stream.ledger.state.total.sum() == yes
     steps = stream.timeline().steps
     assert steps[-1].gaps[0] == certificate.constraints[0].gap
     assert [group.mean for group in steps[-1].groups] == [group.mean for group in certificate.groups]

@@ -195,5 +195,5 @@ def test_a_stream_in_memory_can_be_verified_too():
     for batch in arrivals(5, 4):
         stream.update(*batch)
     assert stream.verify()
-    stream.ledger.account.cells["sums"][0, 1] += 0.5
+    stream.ledger.state.cells["total"][0, 0] += 0.5
     assert not stream.verify()

@@ -13,10 +13,9 @@ import numpy as np
 from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.rows import EACH, RATIO
 from fairlayer.plural import plural
-from fairlayer.stream.cell_sums import RAW
 from fairlayer.stream.ledger import Ledger
 
-_LEAST, _MOST, _MEAN, _GAP, _BATCHES = range(5)  # places in a row's shares, see kernels.note_shares
+_LEAST, _MOST, _MEAN, _GAP, _BATCHES = range(5)  # places in a row's shares, RowShares of ledger.cpp
 
 
 @dataclass(frozen=True)
@@ -175,35 +174,35 @@ class Certificate:
 
 def certify(name: str, ledger: Ledger, head: tuple[int, str]) -> Certificate:
     """Draw up the certificate of a stream. head: number and hash of the last entry of its log."""
-    settings, numbers = ledger.settings, ledger.account.numbers
-    samples, (early, later) = numbers["samples"], ledger.account.moments.tolist()
+    settings, totals = ledger.settings, ledger.state.totals
+    samples, (early, later) = totals.samples, ledger.state.agreement.tolist()
     algorithm = settings.policy == "primal-dual"
-    average = numbers["weighted_gap"] / numbers["judged"] if numbers["judged"] else 0.0
+    average = totals.weighted_gap / totals.judged if totals.judged else 0.0
     return Certificate(
         stream=name,
         policy=settings.policy,
         samples=int(samples),
-        batches=int(numbers["batches"]),
-        waiting=int(ledger.account.count[ledger.book.waiting()].sum()) // ledger.book.width,
+        batches=int(totals.batches),
+        waiting=int(ledger.state.count[ledger.index.waiting()].sum()) // ledger.index.width,
         constraints=report_constraints(ledger),
         groups=report_groups(ledger),
-        changed=numbers["changed"] / max(samples, 1.0),
-        mean_change=numbers["change"] / max(samples, 1.0),
-        largest_change=numbers["largest_change"],
-        mean_squared_change=numbers["square_change"] / max(samples, 1.0),
-        early=int(early[0]) // ledger.book.width,
+        changed=totals.changed / max(samples, 1.0),
+        mean_change=totals.change / max(samples, 1.0),
+        largest_change=totals.largest_change,
+        mean_squared_change=totals.square_change / max(samples, 1.0),
+        early=int(early[0]) // ledger.index.width,
         early_agreement=correlation(early),
         later_agreement=correlation(later),
         threshold=settings.threshold,
-        overruled=int(numbers["overruled"]) if settings.threshold is not None else None,
-        excess=numbers["excess"],
+        overruled=int(totals.overruled) if settings.threshold is not None else None,
+        excess=totals.excess,
         aggregate_bound=_aggregate_bound(ledger),
         weighted_average_gap=average if algorithm else None,
-        multiplier=numbers["multiplier"] if algorithm else None,
-        largest_multiplier=numbers["largest_multiplier"] if algorithm else None,
-        accumulated_excess=numbers["accumulated_excess"] if algorithm else None,
+        multiplier=totals.multiplier if algorithm else None,
+        largest_multiplier=totals.largest_multiplier if algorithm else None,
+        accumulated_excess=totals.accumulated_excess if algorithm else None,
         accumulated_excess_bound=(
-            float(np.sqrt(numbers["soft_steps"]) * numbers["multiplier"] / settings.eta) if algorithm else None
+            float(np.sqrt(totals.soft_steps) * totals.multiplier / settings.eta) if algorithm else None
         ),
         entries=head[0],
         hash=head[1],
@@ -223,7 +222,7 @@ class Promise(NamedTuple):
 
 
 def correlation(moments: list[float]) -> float | None:
-    """Of raw outputs and decisions; None where either are all alike, or nearly. moments: see kernels.note_raw.
+    """Of raw outputs and decisions; None where either are all alike, or nearly. moments: Agreement of ledger.cpp.
 
     How closely decisions follow the raw outputs is what they still say about people, apart from who is in which group.
     Early in a stream there is little that could make up for a gap, so decisions are drawn together; later ones may
@@ -242,7 +241,7 @@ def report_constraints(ledger: Ledger) -> tuple[ConstraintReport, ...]:
     if settings.threshold is not None:
         promises = decision_promises(ledger)
     for position, (constraint, gap) in enumerate(zip(settings.rules.constraints, largest_gaps(ledger), strict=True)):
-        largest = ledger.account.largest[position] if gap is not None else None
+        largest = ledger.state.largest[position] if gap is not None else None
         tolerance = settings.tolerances[position]
         title = str(constraint.name or getattr(constraint, "title", type(constraint).__name__))
         relative = getattr(constraint, "comparison", "") == "ratio"
@@ -254,8 +253,8 @@ def report_constraints(ledger: Ledger) -> tuple[ConstraintReport, ...]:
 
 def decision_promises(ledger: Ledger) -> list[Promise | None]:
     """Of each constraint on decisions, by counts, in rational arithmetic; None where there is nothing to compare."""
-    plan, count = ledger.book.plan, ledger.account.count
-    totals = (plan.totals(each) for each in (count, ledger.account.total, (count > 0).astype(np.float64)))
+    plan, count = ledger.index.plan, ledger.state.count
+    totals = (plan.totals(each) for each in (count, ledger.state.total, (count > 0).astype(np.float64)))
     groups = [(int(n), int(yes), int(cells)) for n, yes, cells in zip(*(each.tolist() for each in totals), strict=True)]
     found: list[Promise | None] = [None] * len(ledger.settings.tolerances)
     for family, begin in zip(plan.families, plan.begin.tolist(), strict=False):
@@ -285,7 +284,7 @@ def _promise(groups: list[tuple[int, int, int]], coefficient: Fraction, toleranc
 
 def largest_gaps(ledger: Ledger) -> tuple[float | None, ...]:
     """The largest pooled gap of each constraint now; None where there is nothing to compare."""
-    view, plan = ledger.view(), ledger.book.plan
+    view, plan = ledger.view(), ledger.index.plan
     gaps = view.largest(ledger.statistics(), len(ledger.settings.tolerances))
     compared = {
         family.owner
@@ -297,9 +296,9 @@ def largest_gaps(ledger: Ledger) -> tuple[float | None, ...]:
 
 def report_groups(ledger: Ledger) -> tuple[GroupReport, ...]:
     """Each group that has decisions."""
-    account, plan = ledger.account, ledger.book.plan
+    state, plan = ledger.state, ledger.index.plan
     measure = "mean" if ledger.settings.threshold is None else "rate"
-    sums = [plan.totals(each).tolist() for each in (account.count, account.total, account.cells["sums"][:, RAW])]
+    sums = [plan.totals(each).tolist() for each in (state.count, state.total, state.cells["raw"])]
     return tuple(
         GroupReport(label, int(count), total / count, raw / count, measure)
         for label, count, total, raw in zip(plan.labels, *sums, strict=True)
@@ -312,14 +311,14 @@ def _aggregate_bound(ledger: Ledger) -> float | None:
 
     It applies where every batch holds both groups of every row.
     """
-    plan, view, shares = ledger.book.plan, ledger.view(), ledger.shares()
+    plan, view, shares = ledger.index.plan, ledger.view(), ledger.shares()
     if view.relative is not None:  # the lemma is about differences
         return None
-    count = plan.totals(ledger.account.count)
+    count = plan.totals(ledger.state.count)
     bound = 0.0
     for j, name in enumerate(view.names):
         kept = shares.get(name)
-        if view.minus[j] < 0 or kept is None or kept[_BATCHES] < ledger.account.numbers["batches"]:
+        if view.minus[j] < 0 or kept is None or kept[_BATCHES] < ledger.state.totals.batches:
             return None
         p = count[view.plus[j]] / (count[view.plus[j]] + count[view.minus[j]])
         deviation = max(kept[_MOST] - p, p - kept[_LEAST], 0.0)

@@ -166,7 +166,7 @@ nb::tuple pooled_rows(const MutableMatrix<double>& cells, const Int32s& cell, co
         append(rows.upper, own.upper);
     }
     std::vector<std::int64_t> entry_start{0}, entry_statistic;
-    std::vector<double> value, count;
+    std::vector<double> value;
     for (std::size_t a = 0; a < batch.cell.size(); ++a) {
         for (std::size_t block = 0; block < rows.offset.size(); block += K) {
             for (const std::int64_t k : membership.of(batch.cell[a])) {
@@ -175,10 +175,9 @@ nb::tuple pooled_rows(const MutableMatrix<double>& cells, const Int32s& cell, co
             }
         }
         entry_start.push_back(static_cast<std::int64_t>(entry_statistic.size()));
-        count.push_back(batch.sums[a].count);
     }
     return nb::make_tuple(
-        to_numpy(std::move(batch.local)), to_numpy(std::move(count)), to_numpy(std::move(entry_start)),
+        to_numpy(std::move(batch.local)), to_numpy(std::move(entry_start)),
         to_numpy(std::move(entry_statistic)), to_numpy(std::move(value)), to_numpy(std::move(rows.offset)),
         to_numpy(std::move(rows.present)), to_numpy(std::move(rows.lower)), to_numpy(std::move(rows.upper)));
 }

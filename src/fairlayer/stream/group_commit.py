@@ -15,7 +15,11 @@ from dataclasses import dataclass, field
 
 from fairlayer.errors import FairlayerError, StoreError, UncertainError
 from fairlayer.solution import Solution
-from fairlayer.stream.store import Transaction, unknown_outcome
+from fairlayer.stream.sql_store import SqlStore
+from fairlayer.stream.store import MemoryStore, unknown_outcome
+
+Store = MemoryStore | SqlStore
+Begin = Callable[[list[str]], AbstractContextManager[None]]
 
 MOST = 64  # batches that a group takes in, so that other processes get their turn; one caller's stay together
 
@@ -25,15 +29,15 @@ class Work:
     """One batch: how to decide it, and what came of it."""
 
     batch_id: str | None
-    decide: Callable[[Transaction], Solution]
+    decide: Callable[[], Solution]
     outcome: Solution | Exception | None = None
     hash: str | None = None  # of its entry in the log, once it is decided; None if it made none
 
-    def carry_out(self, transaction: Transaction) -> None:
-        """Decide it."""
-        before = transaction.head()
-        self.outcome = self.decide(transaction)
-        after = transaction.head()
+    def carry_out(self, store: Store) -> None:
+        """Decide it, within a transaction of the store."""
+        before = store.head()
+        self.outcome = self.decide()
+        after = store.head()
         self.hash = None if after == before else after[1]
 
 
@@ -49,12 +53,12 @@ class _Caller:
 class GroupCommit:
     """The queue before a stream in a store.
 
-    begin: a transaction of the stream in which these batch_ids will be looked for. place: of the store, for messages.
+    begin: a transaction of the stream in which these batch_ids will be looked for.
     """
 
-    def __init__(self, begin: Callable[[list[str]], AbstractContextManager[Transaction]], place: str):
+    def __init__(self, store: Store, begin: Begin):
+        self._store = store
         self._begin = begin
-        self._place = place
         self._mutex = threading.Lock()
         self._queue: list[_Caller] = []
         self._led = False
@@ -110,10 +114,10 @@ class GroupCommit:
             now: Work | None = None
             decided = False
             try:
-                with self._begin([work.batch_id for work in works if work.batch_id is not None]) as transaction:
+                with self._begin([work.batch_id for work in works if work.batch_id is not None]):
                     for work in works:
                         now = work
-                        work.carry_out(transaction)
+                        work.carry_out(self._store)
                     decided = True
                 return
             except StoreError as error:
@@ -139,18 +143,18 @@ class GroupCommit:
         if not isinstance(error, UncertainError):
             told = copy.copy(error)
         elif work.hash is None:  # it was counted before, or has no samples
-            told = StoreError(f"store {self._place!r}: {error.reason}; the batch changed nothing: send it again.")
+            told = StoreError(f"store {self._store.place!r}: {error.reason}; the batch changed nothing: send it again.")
         else:
-            told = unknown_outcome(self._place, error.reason, work.batch_id, work.hash)
+            told = unknown_outcome(self._store.place, error.reason, work.batch_id, work.hash)
         told.__cause__ = error.__cause__
         return told
 
 
-def carry_out_alone(works: Sequence[Work], begin: Callable[[list[str]], AbstractContextManager[Transaction]]) -> None:
+def carry_out_alone(works: Sequence[Work], store: Store, begin: Begin) -> None:
     """Decide batches one by one: in memory, where nothing is gained by a group, or in the caller's transaction."""
     for work in works:
         try:
-            with begin([] if work.batch_id is None else [work.batch_id]) as transaction:
-                work.carry_out(transaction)
+            with begin([] if work.batch_id is None else [work.batch_id]):
+                work.carry_out(store)
         except FairlayerError as error:
             work.outcome = error

@@ -17,10 +17,12 @@ from typing import Any
 
 from fairlayer.errors import StoreError
 from fairlayer.stream.database import Database
-from fairlayer.stream.log import Entry, leaves_state, origin
+from fairlayer.stream.ledger import Pending
+from fairlayer.stream.log import Entry, Stored, leaves_state, origin
 from fairlayer.stream.postgresql import PostgresDatabase
+from fairlayer.stream.settings import differences
 from fairlayer.stream.sqlite import SqliteDatabase
-from fairlayer.stream.store import Head, Pending, Stored, differences, readable, unknown_outcome
+from fairlayer.stream.store import Head, readable, unknown_outcome
 
 _PAUSE = 0.1  # seconds between two attempts to reach a database again
 _ENTRIES = "SELECT number, batch_id, payload, emitted, previous, hash FROM fairlayer_log WHERE stream = ?"
@@ -92,7 +94,7 @@ class SqlStore:
         self.database = database
         self.name = name
         self.configuration = configuration
-        self._seen: Head | None = None  # the last entry that is known to be durable
+        self.seen: Head | None = None  # the last entry that is known to be durable
         self._stored: Stored | None = None  # as the transaction found it; without the state, where the caller has it
         self._found: dict[str, Entry | None] = {}  # entries of batches looked for or written in the transaction
         self._written: list[Entry] = []  # in the transaction
@@ -130,8 +132,12 @@ class SqlStore:
     @contextmanager
     def transaction(
         self, current: str | None = None, batch_ids: Sequence[str] = (), as_found: bool = False
-    ) -> Iterator[SqlStore]:
-        """Begin and lock; commit at the end, roll back on an exception."""
+    ) -> Iterator[None]:
+        """Begin and lock; commit at the end, roll back on an exception.
+
+        current: hash of the entry whose state the caller has, which then is not read again. batch_ids: that will be
+        looked for. as_found: go on even if the store no longer holds what was seen in it, for `verify` to say so.
+        """
         database = self.database
         with database.explained():
             if not database.is_open:
@@ -141,7 +147,7 @@ class SqlStore:
                 missing = self._look(current, batch_ids)
                 if missing is not None and not as_found:
                     raise missing
-                yield self
+                yield
                 self._send_state()
                 database.check()
             except BaseException:
@@ -155,12 +161,12 @@ class SqlStore:
                 raise
             self._find_out(self.head(), error)
         if missing is None:
-            self._seen = self.head()
+            self.seen = self.head()
 
     def _look(self, current: str | None, batch_ids: Sequence[str]) -> StoreError | None:
         """Lock, and read what the transaction needs, in one round trip; the error if what was seen is missing."""
         self._written, self._block, self._found = [], None, dict.fromkeys(batch_ids)
-        number, seen = self._seen or (0, "")
+        number, seen = self.seen or (0, "")
         questions: list[tuple[Any, ...]] = [
             ("SELECT CASE WHEN hash = ? THEN NULL ELSE state END, number, hash, configuration FROM fairlayer_streams "
              "WHERE name = ?", current or "", self.name),
@@ -230,10 +236,6 @@ class SqlStore:
             return self._written[-1].number, self._written[-1].hash
         assert self._stored is not None  # a transaction has begun
         return self._stored.number, self._stored.hash
-
-    def seen(self) -> Head | None:
-        """The last entry that is known to have been durable."""
-        return self._seen
 
     def load(self) -> Stored:
         """The state."""
