@@ -13,7 +13,6 @@ import pytest
 
 from fairlayer import compiled
 from fairlayer.solve.newton import gram
-from fairlayer.stream.ready import prepare
 
 SOURCE = Path(compiled.__file__).parent
 FILES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in SOURCE.rglob("*.py")}
@@ -166,12 +165,6 @@ def test_what_is_seldom_reached_is_compiled_when_it_is(tmp_path, monkeypatch):
     assert beforehand[0] == "[-1.0, 1.0]"
     assert "solve_sides" in beforehand[1:-3]  # beside whatever else was not reached
     assert beforehand[-3:] == ["ready", "[-1.0, 1.0]", ""]
-
-
-def test_a_stream_in_a_store_leaves_nothing_to_be_compiled_in_a_transaction():
-    prepare("ledger")
-    left = {function.py_func.__module__ for function, _ in compiled._Later.waiting.values()}
-    assert left <= {"fairlayer.solve.smooth"}  # of other discrepancies
 
 
 @pytest.mark.parametrize("small", [False, True])

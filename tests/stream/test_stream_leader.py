@@ -5,8 +5,7 @@ import pytest
 from pooled import Pool
 
 from fairlayer import InputError, MeanParity, Stream, project
-from fairlayer.core._native import find_drift
-from fairlayer.stream.leader import BLOCK, DRIFT
+from fairlayer.stream.leader import BLOCK, DRIFT, find_drift
 from fairlayer.stream.state import State
 
 TOLERANCE = 0.05

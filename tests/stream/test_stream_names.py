@@ -2,7 +2,6 @@
 
 import pickle
 from datetime import date
-from itertools import combinations, islice
 
 import numpy as np
 import pytest

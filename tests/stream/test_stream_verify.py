@@ -85,7 +85,7 @@ def test_a_changed_ledger_is_found(written, field):
         (value,) = struct.unpack_from("<d", state, at)
         state = state[:at] + struct.pack("<d", value - 0.25) + state[at + 8 :]
     elif field == "samples":
-        state = change_state(state, b'"samples": 48.0', b'"samples": 47.0')
+        state = change_state(state, b'"samples": 48,', b'"samples": 47,')
     else:
         name = {"price": b'"price": {', "largest gap": b'"largest": ['}[field]
         at = state.index(b"0.", state.index(name)) + 2

@@ -328,7 +328,7 @@ def _past(path: Path, estimator: Any, schema: Schema) -> tuple[Any, ...]:
 @contextmanager
 def _leaving_nothing_undecided(state: str, name: str) -> Iterator[None]:
     """A stream that this command made goes with it, file and all, where it ends before anything was decided."""
-    from fairlayer.stream.sql import forget_undecided, stream_names
+    from fairlayer.stream.sql_store import forget_undecided, stream_names
 
     made = "://" not in state and not Path(state).exists()
     if not made:

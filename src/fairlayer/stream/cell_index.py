@@ -50,7 +50,13 @@ class CellIndex:
         self.output = output
         self.outputs = outputs
         self._groups_only = not (rules.conditioned or rules.needs_targets)  # cells are told apart by nothing else
-        self._take({"names": None, "keys": [], "labels": [], "digits": []})
+        self.names: tuple[Name, ...] | None = None
+        self.keys: tuple[Key, ...] = ()
+        self.labels: list[dict[Label, int]] = []
+        self.digits: list[tuple[int, ...]] = []
+        self.width = 1
+        self._plan: RowPlan | None = None
+        self._start_afresh()
 
     def __len__(self) -> int:
         return len(self.digits)
@@ -210,18 +216,20 @@ class CellIndex:
 
     def load_data(self, data: dict[str, Any]) -> None:
         """What `to_data` gave. Where it is what is known already, all that was worked out from it stays."""
-        if data != self.to_data():
-            self._take(data)
-
-    def _take(self, data: dict[str, Any]) -> None:
+        if data == self.to_data():
+            return
         self.names = tuple(map(_label, data["names"])) if data["names"] is not None else None
-        self.keys: tuple[Key, ...] = tuple(tuple(map(_label, key)) for key in data["keys"])
+        self.keys = tuple(tuple(map(_label, key)) for key in data["keys"])
         self.labels = [{_label(label): v for v, label in enumerate(labels)} for labels in data["labels"]]
-        self.digits: list[tuple[int, ...]] = [tuple(digits) for digits in data["digits"]]
-        self.width: int = data.get("width", 1)
+        self.digits = [tuple(digits) for digits in data["digits"]]
+        self.width = data.get("width", 1)
+        self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        """Forget what was worked out from the cells."""
         self._numbers = {digits: number for number, digits in enumerate(self.digits)}
         self._cell_names: list[str] = []
-        self._plan: RowPlan | None = None
+        self._plan = None
         self._remembered: dict[Any, np.ndarray] = {}  # cells of small batches, by their labels
 
 

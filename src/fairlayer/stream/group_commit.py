@@ -1,8 +1,8 @@
 """Group commit: batches of callers that wait at the same time are decided in one transaction.
 
 The first caller leads: it takes all that wait, decides them one after another, and commits once. Meanwhile others
-queue up, and the first of them leads next. So the dearer a transaction is, the more batches share it. Each caller gets
-its own outcome; a batch that is refused is taken out, and the others begin again without it.
+queue up, and one of them leads next. So the longer a transaction takes, the more batches share it. Each caller gets its
+own outcome; a batch that is refused is taken out, and the others begin again without it.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import copy
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fairlayer.errors import FairlayerError, StoreError, UncertainError
 from fairlayer.solution import Solution
 from fairlayer.stream.sql_store import SqlStore
 from fairlayer.stream.store import MemoryStore, unknown_outcome
 
-Store = MemoryStore | SqlStore
-Begin = Callable[[list[str]], AbstractContextManager[None]]
-
 MOST = 64  # batches that a group takes in, so that other processes get their turn; one caller's stay together
+
+Store = MemoryStore | SqlStore
+Begin = Callable[[list[str]], AbstractContextManager[None]]  # a transaction in which these batch_ids are looked for
 
 
 @dataclass(eq=False)
@@ -43,70 +43,45 @@ class Work:
 
 @dataclass(eq=False)
 class _Caller:
-    """Someone who waits for batches to be decided, or for leading the next group."""
-
     works: Sequence[Work]
-    woken: threading.Event = field(default_factory=lambda: threading.Event())
     served: bool = False
 
 
 class GroupCommit:
-    """The queue before a stream in a store.
-
-    begin: a transaction of the stream in which these batch_ids will be looked for.
-    """
+    """The queue before a stream in a store."""
 
     def __init__(self, store: Store, begin: Begin):
         self._store = store
         self._begin = begin
-        self._mutex = threading.Lock()
+        self._changed = threading.Condition()
         self._queue: list[_Caller] = []
         self._led = False
 
     def submit(self, works: Sequence[Work]) -> None:
         """Return when all have their outcome."""
         caller = _Caller(works)
-        with self._mutex:
+        with self._changed:
             self._queue.append(caller)
-            leads, self._led = not self._led, True
-        if not leads:
             try:
-                caller.woken.wait()
-            except BaseException:  # an interrupt: what nobody has taken up yet is not decided
-                self._leave(caller)
-                raise
-        if not caller.served:
-            self._lead(caller)
-
-    def _leave(self, caller: _Caller) -> None:
-        with self._mutex:
-            if caller in self._queue:
-                self._queue.remove(caller)
-            if caller.woken.is_set() and not caller.served:
-                self._appoint()
-
-    def _appoint(self) -> None:
-        """Let the first in the queue lead; the mutex is held."""
-        self._led = bool(self._queue)
-        if self._queue:
-            self._queue[0].woken.set()
-
-    def _lead(self, caller: _Caller) -> None:
-        """Decide what waits, the caller's first."""
-        with self._mutex:
-            self._queue.remove(caller)
-            group, size = [caller], len(caller.works)
+                self._changed.wait_for(lambda: caller.served or not self._led)
+            finally:  # after an interrupt, what has not been taken up yet is not decided
+                if caller in self._queue:
+                    self._queue.remove(caller)
+            if caller.served:
+                return
+            self._led = True
+            group, size = [caller], len(works)
             while self._queue and size + len(self._queue[0].works) <= MOST:
                 group.append(self._queue.pop(0))
                 size += len(group[-1].works)
         try:
             self._decide([work for one in group for work in one.works])
         finally:
-            with self._mutex:
-                self._appoint()
-            for one in group:
-                one.served = True
-                one.woken.set()
+            with self._changed:
+                self._led = False
+                for one in group:
+                    one.served = True
+                self._changed.notify_all()
 
     def _decide(self, works: list[Work]) -> None:
         """Decide batches in one transaction, as often as one of them is refused."""
@@ -125,7 +100,7 @@ class GroupCommit:
                     work.outcome = self._told(work, error)
                 return
             except Exception as error:
-                if now is None or decided:  # it is nobody's fault in particular
+                if now is None or decided:  # no batch in particular is to blame
                     for work in works:
                         work.outcome = copy.copy(error)
                     return

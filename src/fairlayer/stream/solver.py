@@ -93,7 +93,9 @@ class OutputSolver:
         )
         return Nearest(out.astype(dtype, copy=False) if outcome == DONE else None, nu, missed, absolute)
 
-    def relaxed(self, problem: Problem, absolute: np.ndarray, gives: np.ndarray) -> Iterator[tuple[Status, float, Nearest]]:
+    def relaxed(
+        self, problem: Problem, absolute: np.ndarray, gives: np.ndarray
+    ) -> Iterator[tuple[Status, float, Nearest]]:
         """Where rows contradict each other: by how much those that may give way must, and what is nearest then.
 
         absolute: as of `Nearest`; gives: (F,) the families that may give way.

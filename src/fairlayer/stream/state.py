@@ -96,8 +96,8 @@ class State:
             "shares": self.shares,
             "cells": len(self),
         }
-        text = json.dumps(header).encode()
-        return b"".join([struct.pack("<q", len(text)), text, *(a.tobytes() for a in (self.cells, self.past, self.recent))])
+        text, arrays = json.dumps(header).encode(), (self.cells, self.past, self.recent)
+        return b"".join([struct.pack("<q", len(text)), text, *(array.tobytes() for array in arrays)])
 
     @classmethod
     def from_bytes(cls, block: bytes) -> tuple[State, dict[str, Any]]:
