@@ -23,7 +23,7 @@ FLOW = [
     ("projection", "graph"),
     ("layer", "model"),
     ("training", "stream", "frozen"),
-    ("warm", "estimators", "datasets", "tables"),
+    ("warm", "estimators", "german_credit", "tables"),
     ("audit", "warehouse"),
     ("report", "ray"),
     ("fairlayer",),  # the public names

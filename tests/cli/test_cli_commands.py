@@ -17,7 +17,7 @@ from fairlayer.errors import InputError
 from fairlayer.nearest import nearest
 
 COMMAND = typer.main.get_command(app)
-NAMES = ["fit", "predict", "audit", "project", "datasets", "demo", "reproduce", "bench", "warm-up", "stream"]
+NAMES = ["fit", "predict", "audit", "project", "demo", "reproduce", "bench", "warm-up", "stream"]
 
 
 def test_the_commands():
@@ -147,26 +147,6 @@ def test_errors_are_one_line():
     assert sentence(InputError("two\n  lines")) == "two lines"
     assert sentence(OSError(2, "No such file", "x")) == "x: No such file."
     assert sentence(ZeroDivisionError("a fault of ours")) is None
-
-
-def test_datasets(run, monkeypatch, tmp_path):
-    monkeypatch.setenv("FAIRLAYER_DATA", str(tmp_path))
-    result = run("datasets")
-    assert result.exit_code == 0
-    assert "adult" in result.stdout
-    assert "can be fetched" in result.stdout
-    result = run("datasets", "adult")
-    assert result.exit_code == 2
-    assert "--fetch" in result.stderr
-    result = run("datasets", "celeba")
-    assert "by hand" in result.stderr
-
-
-def test_a_dataset_as_a_file(run, tmp_path):
-    result = run("datasets", "synthetic", "-o", tmp_path / "synthetic.parquet")
-    assert result.exit_code == 0, result.stderr
-    assert "40,000 rows" in result.stdout
-    assert (tmp_path / "synthetic.parquet").stat().st_size > 1_000_000
 
 
 def test_demo(run, monkeypatch, tmp_path):

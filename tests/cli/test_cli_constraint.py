@@ -143,6 +143,6 @@ def test_a_constraint_of_ones_own(tmp_path):
 
 
 def test_a_module_that_cannot_be_imported(run):
-    result = run("--import", "no_such_module", "datasets")
+    result = run("--import", "no_such_module", "demo")
     assert result.exit_code == 2
     assert "--import: no_such_module cannot be imported" in result.stderr

@@ -212,8 +212,6 @@ CASES = {
     "facts no JSON": (["fit", "DATA", *FIT, "--facts", "DATA", "-o", "OUT"], "is not JSON"),
     "facts unknown": (["fit", "DATA", *FIT, "--facts", "FOLDER/facts.json", "-o", "OUT"], "'shoe size'; a card has"),
     "facts no card": (["audit", "DATA", *AUDIT, "--facts", "FOLDER/facts.json"], "--card"),
-    "dataset": (["datasets", "titanic"], "There is no dataset 'titanic'"),
-    "dataset fetch": (["datasets", "--fetch"], "need the name of a dataset"),
     "experiment": (["reproduce", "everything"], "There is no experiment 'everything'"),
     "suite": (["bench", "everything"], "There is no suite 'everything'"),
     "demo output": (["demo", "-o", "DATA"], "is a file"),

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fairlayer.cli import EXIT_CODE, audit, checkout, datasets, demo, fit, interrupts, predict, project, stream
+from fairlayer.cli import EXIT_CODE, audit, checkout, demo, fit, interrupts, predict, project, stream
 from fairlayer.cli.commands import Command, Group, described
 from fairlayer.cli.terminal import say
 from fairlayer.errors import FairlayerError, InputError
@@ -141,7 +141,7 @@ def warm_up() -> int:
 
 for command in (
     *(fit.fit, predict.predict, audit.audit, project.project),
-    *(datasets.datasets, demo.demo, checkout.reproduce, checkout.bench, warm_up),
+    *(demo.demo, checkout.reproduce, checkout.bench, warm_up),
 ):
     app.command(cls=Command)(described(command))
 app.add_typer(stream.commands, name="stream")  # groups of commands come last

@@ -26,7 +26,7 @@ def reproduce(
 ) -> int:
     """Run an experiment of the paper and set its results beside the published ones.
 
-    Needs a checkout of the repository. Data are found as for `fairlayer datasets`.
+    Needs a checkout of the repository. Data are read from the folder that FAIRLAYER_DATA names.
 
     `fairlayer reproduce loan --profile quick`
 

@@ -86,11 +86,11 @@ def _data(seed: int) -> tuple[Part, Part]:
     """Applicants to learn from, and to decide on."""
     import numpy as np
 
-    from fairlayer import datasets
+    from fairlayer import german_credit
     from fairlayer.cli.learning import Part
 
-    data = datasets.german(fetch=False)
-    say(f"German credit: {data.description} ({data.licence})")
+    data = german_credit.load()
+    say(f"German credit: {german_credit.DESCRIPTION} ({german_credit.LICENCE})")
     groups = {str(name): data.protected[name].to_numpy() for name in data.protected.columns}
     whole = Part(data.features, data.target.to_numpy().astype(np.float64), groups)
     order = np.random.default_rng(seed).permutation(len(whole))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlayer.datasets.dataset import Dataset
-from fairlayer.datasets.files import File, locate
+from experiments.datasets.dataset import Dataset
+from experiments.datasets.files import File, locate
+from fairlayer import german_credit
 from fairlayer.extras import needs
 
 UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
@@ -14,12 +15,6 @@ UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 ADULT_COLUMNS = [
     "age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship",
     "race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country", "outcome",
-]
-GERMAN_COLUMNS = [
-    "checking_status", "duration", "credit_history", "purpose", "credit_amount", "savings", "employment",
-    "installment_rate", "personal_status", "other_debtors", "residence_since", "property", "age",
-    "other_installment_plans", "housing", "existing_credits", "job", "dependants", "telephone",
-    "foreign_worker", "outcome",
 ]
 # fmt: on
 SHA256 = {
@@ -92,22 +87,14 @@ def adult(fetch: bool = True, verify: bool = True) -> Dataset:
 
 def german(fetch: bool = True, verify: bool = True) -> Dataset:
     """UCI German credit: whose credit is good; protected: sex, age over 25. 1,000 rows."""
-    pd = pandas()
     source = "https://archive.ics.uci.edu/dataset/144/statlog+german+credit+data"
     file = locate(*GERMAN, source=source, fetch=fetch, verify=verify)
-    table = pd.read_csv(file.path, sep=" ", header=None, names=GERMAN_COLUMNS)
-    sex = table["personal_status"].isin(["A92", "A95"]).map({True: "female", False: "male"})
-    age = (table["age"] > 25).map({True: "over 25", False: "25 or younger"})
     return Dataset(
         name="german",
         task="classification",
-        features=table.drop(columns="outcome"),
-        target=(table["outcome"] == 1).astype("int64").rename("good_credit"),
-        protected=pd.DataFrame({"sex": sex, "age": age}),
-        table=table,
-        description="Loan applicants of a German bank, 1994; target: good credit (700 of 1,000). Sex is read from "
-        "the code of personal status.",
-        licence="CC BY 4.0",
+        **german_credit.load(file.path)._asdict(),
+        description=german_credit.DESCRIPTION,
+        licence=german_credit.LICENCE,
         source=source,
     )
 

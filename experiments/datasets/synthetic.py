@@ -13,8 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from fairlayer.datasets.dataset import Dataset
-from fairlayer.datasets.tables import pandas
+from experiments.datasets.dataset import Dataset
+from experiments.datasets.tables import pandas
 
 ROWS, FEATURES = 40_000, 150
 BLOCKS, BLOCK_WIDTH, LOOSE = 7, 21, 3  # correlated blocks, and features in none

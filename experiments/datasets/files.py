@@ -1,7 +1,7 @@
 """Where the files of a dataset are: a local folder, or the public source, checked either way.
 
-The folder is the one FAIRLAYER_DATA names, else a cache in the user's home. Each dataset has a subfolder of its own. A
-few small files come with the package, each with its licence beside it.
+The folder is the one FAIRLAYER_DATA names, else a cache in the user's home. Each dataset has a subfolder of its own.
+German credit comes with the package.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
+from fairlayer import german_credit
 from fairlayer.errors import FairlayerError
 
-_SHIPPED = Path(__file__).parent / "shipped"  # what comes with the package
+SHIPPED = {("german", "german.data"): german_credit.PATH}  # what comes with the package
 
 
 class DatasetError(FairlayerError):
@@ -41,8 +42,8 @@ class File:
     @property
     def path(self) -> Path:
         """Where it is, or would be; a copy of one's own goes before the one that came with the package."""
-        own, shipped = (folder / self.folder / self.name for folder in (data_folder(), _SHIPPED))
-        return shipped if shipped.exists() and not own.exists() else own
+        own = data_folder() / self.folder / self.name
+        return own if own.exists() else SHIPPED.get((self.folder, self.name), own)
 
     @property
     def present(self) -> bool:

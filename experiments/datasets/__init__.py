@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fairlayer.datasets.dataset import Dataset, Pictures
-from fairlayer.datasets.files import DatasetError, data_folder
-from fairlayer.datasets.pictures import celeba, fairface
-from fairlayer.datasets.synthetic import Factors, synthetic, synthetic_arrays, synthetic_factors
-from fairlayer.datasets.tables import FILES, acs, adult, credit_card, employee, german, sba
+from experiments.datasets.dataset import Dataset, Pictures
+from experiments.datasets.files import DatasetError, data_folder
+from experiments.datasets.pictures import celeba, fairface
+from experiments.datasets.synthetic import Factors, synthetic, synthetic_arrays, synthetic_factors
+from experiments.datasets.tables import FILES, acs, adult, credit_card, employee, german, sba
 
 __all__ = [
     "Availability",

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairlayer import datasets
-from fairlayer.datasets.files import DatasetError, File, locate
+from experiments import datasets
+from experiments.datasets.files import DatasetError, File, locate
 
 pd = pytest.importorskip("pandas")
 

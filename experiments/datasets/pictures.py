@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.datasets.dataset import Dataset
-from fairlayer.datasets.files import DatasetError, File, check, data_folder
-from fairlayer.datasets.tables import pandas
+from experiments.datasets.dataset import Dataset
+from experiments.datasets.files import DatasetError, File, check, data_folder
+from experiments.datasets.tables import pandas
 from fairlayer.extras import needs
 
 FAIRFACE_SOURCE = "https://github.com/joojs/fairface (pictures with padding 0.25)"
