@@ -43,6 +43,7 @@ class Leader:
         # Standard deviations of the pooled gap to keep away from it, times sqrt(2 log(1 + samples / batch size^2)).
         # More for classes: several of them may make a repair necessary.
         self.margin = 0.8 if settings.simplex else 0.55
+        self.least_horizon = 1.0
         self._shift: tuple[RowPlan, np.ndarray, np.ndarray] | None = None
 
     def shift(self) -> np.ndarray:
@@ -88,7 +89,7 @@ class Leader:
         since, totals.led_at = totals.samples - totals.led_at, totals.samples
         horizon = BLIND if (self.index.without_target() >= 0).any() else HORIZON
         # Batches may be longer than the horizon; the prices serve at least until the next solve.
-        return max(horizon * totals.samples, since, 1.0)
+        return max(horizon * totals.samples, since, self.least_horizon)
 
     def resolve(self, box: Box) -> None:
         """Find the prices anew: project what is expected, with the ledger as an offset."""

@@ -14,7 +14,7 @@ import numpy as np
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.row_plan import PresentRows
 from fairlayer.constraints.plain_data import Label, Name
-from fairlayer.core._native import enter_batch, move_decisions, note_shares, pooled_means
+from fairlayer.core._native import enter_batch, move_decisions, pooled_means
 from fairlayer.solution import Facts, Solution, Status
 from fairlayer.solve.class_rows import column_cells
 from fairlayer.stream.batch import Batch
@@ -26,7 +26,6 @@ from fairlayer.stream.threshold_leader import ThresholdLeader
 
 ROUNDING = 1e-9  # of a tolerance
 _NONE = np.zeros(0)
-_NO_SHARES = [1.0, 0.0, 0.0, 0.0, 0.0]  # of a row before its first batch: RowShares of ledger.cpp
 
 
 class Pending(NamedTuple):
@@ -63,7 +62,6 @@ class Ledger:
     def _go_on(self, state: State) -> None:
         self.state = state
         self.leader = (Leader if self.settings.threshold is None else ThresholdLeader)(self.settings, self.index, state)
-        self._shares: tuple[PresentRows, np.ndarray] | None = None
         self._full: PresentRows | None = None  # the view, once all groups have samples
 
     # Entering
@@ -92,11 +90,6 @@ class Ledger:
         totals.largest_change = max(totals.largest_change, largest)
         totals.excess = max(totals.excess, outcome.excess)
         totals.overruled += outcome.overruled
-        plan, view = self.index.plan, self.view()
-        if not plan.any_residual:
-            counted = value if threshold is None else (value >= threshold).astype(np.float64)
-            rows = view.plus, view.minus
-            note_shares(self._row_shares(view), cell, counted, plan.start, plan.statistic, len(plan.residual), *rows)
         return changed, change
 
     def enter_targets(self, decisions: Sequence[Pending], targets: np.ndarray) -> dict[str, Any]:
@@ -172,21 +165,6 @@ class Ledger:
         nothing = np.zeros(len(self.index.plan.residual))
         return self.solution(batch, Outcome(batch.raw, nothing, Status.OPTIMAL))
 
-    def shares(self) -> dict[str, list[float]]:
-        """What Lemma 3.1 needs, by row."""
-        if self._shares is not None:
-            view, kept = self._shares
-            self.state.shares.update(zip(view.names, kept.tolist(), strict=True))
-        return self.state.shares
-
-    def _row_shares(self, view: PresentRows) -> np.ndarray:
-        """(m, 5) in the order of a view's rows."""
-        if self._shares is None or self._shares[0] is not view:
-            known = self.shares()
-            rows = [known.get(name, _NO_SHARES) for name in view.names]
-            self._shares = (view, np.array(rows, dtype=np.float64).reshape(len(rows), len(_NO_SHARES)))
-        return self._shares[1]
-
     # Recording
 
     def record(self, touched: np.ndarray) -> list[list[float]]:
@@ -210,7 +188,6 @@ class Ledger:
 
     def to_bytes(self) -> bytes:
         """Everything, to go on from."""
-        self.shares()
         return self.state.to_bytes(self.index.to_data())
 
     def load_bytes(self, block: bytes) -> None:

@@ -72,7 +72,7 @@ def forget_undecided(location: str, name: str, timeout: float = 10.0) -> None:
     path = None if "://" in location else Path(location)
     if path is not None and not path.exists():
         return
-    with _opened(location, timeout) as database, database.whole():
+    with _opened(location, timeout) as database, database.atomic():
         database.lock(name)
         decided = "SELECT 1 FROM fairlayer_log WHERE stream = ? AND emitted IS NOT NULL"
         if database.execute(decided, name).fetchone() is not None:
@@ -92,6 +92,7 @@ class SqlStore:
 
     def __init__(self, database: Database, name: str, configuration: str):
         self.database = database
+        self.place = database.place
         self.name = name
         self.configuration = configuration
         self.seen: Head | None = None  # the last entry that is known to be durable
@@ -102,14 +103,9 @@ class SqlStore:
         with database.explained():
             self._open()
 
-    @property
-    def place(self) -> str:
-        """Where it is, for messages."""
-        return self.database.place
-
     def _open(self) -> None:
         self.database.open()
-        with self.database.whole():
+        with self.database.atomic():
             if not self.database.read_only:
                 self.database.execute(
                     "INSERT INTO fairlayer_streams (name, configuration, state, number, hash) "
@@ -204,7 +200,7 @@ class SqlStore:
         while True:
             try:
                 self._open()
-                with self.database.whole():
+                with self.database.atomic():
                     missing = self._look(None, ())  # an earlier connection that is still at it holds the lock
                     found = self._holds(*head)
             except (StoreError, self.database.errors) as unreachable:

@@ -58,7 +58,6 @@ class State:
         self.price: dict[str, float] = {}  # the leader's, by statistic
         self.largest: list[float] = []  # largest pooled gap so far, by constraint
         self.agreement = np.zeros((2, 6))  # of raw and emitted outputs, early and later: Agreement of ledger.cpp
-        self.shares: dict[str, list[float]] = {}  # by row, for Lemma 3.1: RowShares of ledger.cpp
 
     def _set_cells(self, cells: np.ndarray, past: np.ndarray, recent: np.ndarray) -> None:
         self.cells, self.past, self.recent = cells, past, recent
@@ -93,7 +92,6 @@ class State:
             "price": self.price,
             "largest": self.largest,
             "agreement": self.agreement.tolist(),
-            "shares": self.shares,
             "cells": len(self),
         }
         text, arrays = json.dumps(header).encode(), (self.cells, self.past, self.recent)
@@ -113,5 +111,5 @@ class State:
         state._set_cells(*arrays)
         state.totals = Totals(**header["totals"])
         state.agreement = np.array(header["agreement"])
-        state.price, state.largest, state.shares = header["price"], header["largest"], header["shares"]
+        state.price, state.largest = header["price"], header["largest"]
         return state, header["index"]

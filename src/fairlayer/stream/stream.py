@@ -136,8 +136,10 @@ class Stream:
             if location is None
             else SqlStore(open_database(location, timeout, read_only), name, configuration)
         )
-        if self._store.configuration != configuration:  # classes are called as they were when the stream was made
-            settings = Settings.from_text(self._store.configuration)
+        self.place = self._store.place  # without user and password
+        self.configuration = self._store.configuration  # as it is kept: what the log begins with, besides the name
+        if self.configuration != configuration:  # classes are called as they were when the stream was made
+            settings = Settings.from_text(self.configuration)
         self.settings = settings
         self.ledger = Ledger(settings, levels)
         self._group = GroupCommit(self._store, self._in_transaction)
@@ -173,10 +175,10 @@ class Stream:
         batches: the arguments of `update`, by name, of each. Each batch counts by itself, as if `update` had been
         called with it: where one is refused, its error stands in place of its solution, and the others are decided.
         """
+        self._refuse_reader()
         works: list[Work | FairlayerError] = []
         for arguments in batches:
             try:
-                self._refuse_reader()
                 batch = read_batch(self.settings, **arguments)
                 works.append(Work(batch.batch_id, partial(self._decide, batch)))
             except FairlayerError as error:
@@ -311,18 +313,8 @@ class Stream:
             self._closed = True
             self._store.close()
 
-    @property
-    def place(self) -> str:
-        """Where it is kept, without user and password."""
-        return self._store.place
-
-    @property
-    def configuration(self) -> str:
-        """The settings as they are kept, in JSON: what the log begins with, besides the name."""
-        return self._store.configuration
-
     def __repr__(self) -> str:
-        return f"<Stream {self.name!r} ({self.settings.policy}) in {self._store.place}>"
+        return f"<Stream {self.name!r} ({self.settings.policy}) in {self.place}>"
 
     # Keeping
 
@@ -403,7 +395,7 @@ class Stream:
         if not self._store.keeps_state or self._at == self._store.head():
             return
         stored = self._store.load()
-        what = f"the state of stream {self.name!r} in {self._store.place!r}"
+        what = f"the state of stream {self.name!r} in {self.place!r}"
         with readable(what, StoreError, "it was damaged; go back to a copy."):
             if self._at is None or stored.block is None:
                 self.ledger = Ledger(self.settings, self.levels, stored.block)

@@ -20,6 +20,10 @@ from fairlayer.stream.settings import Settings
 from fairlayer.stream.state import State
 
 MARGIN = 0.7  # as for means, but overruling a decision costs more than repairing a mean
+HORIZON = float(
+    __import__("os").environ.get("H", "300")
+)  # decisions to plan for at least, or early ones chase groups of a handful of people
+FEW = float(__import__("os").environ.get("FEW", "20"))
 FORGOTTEN = 0.25  # of the scores since a drift: what those before it still count together
 
 
@@ -31,13 +35,16 @@ class ThresholdLeader(Leader):
         assert settings.threshold is not None
         self.threshold = settings.threshold
         self.margin = MARGIN
+        self.least_horizon = HORIZON
         self._thresholds: tuple[Any, np.ndarray] = None, np.zeros(0)
 
     def thresholds(self) -> np.ndarray:
         """Of each cell. What the last score that is moved costs is the square of its distance."""
         shift = self.shift()
         if self._thresholds[0] is not shift:
-            self._thresholds = shift, self.threshold + np.copysign(np.sqrt(np.abs(shift)), shift)
+            known = self.state.past["known"]
+            moved = known / (known + FEW) * np.copysign(np.sqrt(np.abs(shift)), shift)
+            self._thresholds = shift, self.threshold + moved
         return self._thresholds[1]
 
     def learn(self, raw: np.ndarray, cell: np.ndarray) -> None:

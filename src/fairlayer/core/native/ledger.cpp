@@ -176,10 +176,10 @@ nb::tuple pooled_rows(const MutableMatrix<double>& cells, const Int32s& cell, co
         }
         entry_start.push_back(static_cast<std::int64_t>(entry_statistic.size()));
     }
-    return nb::make_tuple(
-        to_numpy(std::move(batch.local)), to_numpy(std::move(entry_start)),
-        to_numpy(std::move(entry_statistic)), to_numpy(std::move(value)), to_numpy(std::move(rows.offset)),
-        to_numpy(std::move(rows.present)), to_numpy(std::move(rows.lower)), to_numpy(std::move(rows.upper)));
+    return nb::make_tuple(to_numpy(std::move(batch.local)), to_numpy(std::move(entry_start)),
+                          to_numpy(std::move(entry_statistic)), to_numpy(std::move(value)),
+                          to_numpy(std::move(rows.offset)), to_numpy(std::move(rows.present)),
+                          to_numpy(std::move(rows.lower)), to_numpy(std::move(rows.upper)));
 }
 
 // Weight, sum and mean of each statistic now.
@@ -259,40 +259,6 @@ void move_decisions(const MutableMatrix<double>& cells, const Int32s& from, cons
     }
 }
 
-// What Lemma 3.1 needs of a row between two groups, over the batches that hold both.
-struct RowShares {
-    double least, most;  // share of the first group
-    double mean, gap;    // largest of a batch, in size
-    double batches;
-};
-
-// Note a batch. plus, minus: the statistics that each row compares, the second -1 where there is one only.
-void note_shares(const MutableMatrix<double>& shares, const Int32s& cell, const Doubles& counted, const Int64s& start,
-                 const Int64s& statistic, std::size_t statistics, const Int64s& plus, const Int64s& minus) {
-    const Membership membership{entries(start), entries(statistic), {}};
-    std::vector<Moments> groups(statistics, Moments{});
-    for (std::size_t i = 0; i < cell.size(); ++i) {
-        for (const std::int64_t k : membership.of(cell.data()[i])) {
-            groups[k].count += 1.0;
-            groups[k].mean += counted.data()[i];
-        }
-    }
-    for (Moments& group : groups) group.mean /= std::max(group.count, 1.0);
-    const std::span<RowShares> rows = as<RowShares>(shares);
-    for (std::size_t j = 0; j < plus.size(); ++j) {
-        if (minus.data()[j] < 0) continue;
-        const Moments &a = groups[plus.data()[j]], &b = groups[minus.data()[j]];
-        if (a.count == 0.0 || b.count == 0.0) continue;
-        RowShares& row = rows[j];
-        const double share = a.count / (a.count + b.count);
-        row.least = std::min(row.least, share);
-        row.most = std::max(row.most, share);
-        row.mean = std::max({row.mean, std::abs(a.mean), std::abs(b.mean)});
-        row.gap = std::max(row.gap, std::abs(a.mean - b.mean));
-        row.batches += 1.0;
-    }
-}
-
 // Raw outputs into the rings of their cells, and into the moments of their latest blocks.
 void learn_outputs(const MutableMatrix<double>& past, const MutableMatrix<double>& ring, const Int32s& cell,
                    const Doubles& raw) {
@@ -349,9 +315,6 @@ void bind_ledger(nb::module_& m) {
           arg("agreement").noconvert(), arg("phase"));
     m.def("move_decisions", &move_decisions, arg("cells").noconvert(), arg("old").noconvert(), arg("new").noconvert(),
           arg("raw").noconvert(), arg("emitted").noconvert(), arg("targets").noconvert());
-    m.def("note_shares", &note_shares, arg("shares").noconvert(), arg("cell").noconvert(), arg("counted").noconvert(),
-          arg("start").noconvert(), arg("statistic").noconvert(), arg("statistics"), arg("plus").noconvert(),
-          arg("minus").noconvert());
     m.def("learn_outputs", &learn_outputs, arg("past").noconvert(), arg("ring").noconvert(), arg("cell").noconvert(),
           arg("raw").noconvert());
     m.def("find_drift", &find_drift, arg("past").noconvert(), arg("block"), arg("errors"));
