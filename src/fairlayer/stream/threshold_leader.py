@@ -8,8 +8,6 @@ means, the leader aims inside the tolerance by some standard deviations of the p
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fairlayer.binding.bounds import Box
@@ -20,10 +18,8 @@ from fairlayer.stream.settings import Settings
 from fairlayer.stream.state import State
 
 MARGIN = 0.7  # as for means, but overruling a decision costs more than repairing a mean
-HORIZON = float(
-    __import__("os").environ.get("H", "300")
-)  # decisions to plan for at least, or early ones chase groups of a handful of people
-FEW = float(__import__("os").environ.get("FEW", "20"))
+HORIZON = 60.0  # decisions to plan for at least: a shorter plan has everybody make up for a group of a handful
+FEW = 20.0  # scores of a cell: what is learned from fewer counts by less than half
 FORGOTTEN = 0.25  # of the scores since a drift: what those before it still count together
 
 
@@ -36,16 +32,14 @@ class ThresholdLeader(Leader):
         self.threshold = settings.threshold
         self.margin = MARGIN
         self.least_horizon = HORIZON
-        self._thresholds: tuple[Any, np.ndarray] = None, np.zeros(0)
 
     def thresholds(self) -> np.ndarray:
-        """Of each cell. What the last score that is moved costs is the square of its distance."""
-        shift = self.shift()
-        if self._thresholds[0] is not shift:
-            known = self.state.past["known"]
-            moved = known / (known + FEW) * np.copysign(np.sqrt(np.abs(shift)), shift)
-            self._thresholds = shift, self.threshold + moved
-        return self._thresholds[1]
+        """Of each cell. What the last score that is moved costs is the square of its distance.
+
+        The less is known of a cell, the less its threshold is moved: its rate then stays near that of the raw scores.
+        """
+        shift, known = self.shift(), self.state.past["known"]
+        return self.threshold + known / (known + FEW) * np.copysign(np.sqrt(np.abs(shift)), shift)
 
     def learn(self, raw: np.ndarray, cell: np.ndarray) -> None:
         """Take note of raw scores, in float64."""
