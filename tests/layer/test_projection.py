@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import fairlayer
-from fairlayer import MeanParity, Solution, Status, project
-from fairlayer.errors import InputError
+from fairlayer import InputError, MeanParity, Solution, Status, project
 
 N = 30
 GROUPS = np.arange(N) % 2
@@ -56,14 +55,13 @@ def test_column_vectors(as_type):
     assert np.array_equal(np.asarray(solution.value)[:, 0], answer(Z).value.numpy())
 
 
-@pytest.mark.parametrize("path", ["compiled", "tensor"])
-def test_outputs_that_are_not_contiguous(path):
+def test_outputs_that_are_not_contiguous():
     wide = torch.randn(N, 3, dtype=torch.float64, generator=torch.manual_seed(0))
     wide[:, 1] = Z
-    assert torch.equal(answer(wide[:, 1], path=path).value, answer(Z, path=path).value)
-    assert np.array_equal(answer(wide.numpy()[:, 1], path=path).value, answer(Z, path=path).value.numpy())
-    backwards = answer(Z.numpy()[::-1], GROUPS[::-1], path=path).value[::-1]
-    assert np.abs(backwards - answer(Z, path=path).value.numpy()).max() < 1e-12
+    assert torch.equal(answer(wide[:, 1]).value, answer(Z).value)
+    assert np.array_equal(answer(wide.numpy()[:, 1]).value, answer(Z).value.numpy())
+    backwards = answer(Z.numpy()[::-1], GROUPS[::-1]).value[::-1]
+    assert np.abs(backwards - answer(Z).value.numpy()).max() < 1e-12
 
 
 def test_the_value_shares_no_memory_with_the_input():
@@ -106,13 +104,6 @@ def test_one_sample():
     solution = project(torch.tensor([3.0]), torch.tensor([[1, 0]]), MeanParity(0.0), bounds=(0.0, 1.0))
     assert solution.value.item() == 1.0
     assert solution.status is Status.VACUOUS
-
-
-def test_both_paths_agree():
-    fused, tensor = (answer(Z, path=path, bounds=(0.0, 1.0)) for path in ("compiled", "tensor"))
-    assert (fused.value - tensor.value).abs().max() < 1e-12
-    assert (fused.gaps - tensor.gaps).abs().max() < 1e-12
-    assert fused.rows == tensor.rows
 
 
 def test_the_same_call_gives_the_same_bits():

@@ -10,9 +10,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from fairlayer import Affine, EqualizedResiduals, MeanParity, ResidualMean, project
-from fairlayer.errors import InputError
-from fairlayer.solution import Status
+from fairlayer import Affine, EqualizedResiduals, InputError, MeanParity, ResidualMean, Status, project
 
 N = 24
 RNG = np.random.default_rng(3)
@@ -20,7 +18,6 @@ GROUPS = {"sex": np.arange(N) % 2, "race": RNG.integers(0, 3, N)}
 TABLE = torch.tensor(np.stack(list(GROUPS.values()), axis=1))
 Z = torch.tensor(RNG.normal(size=N) + GROUPS["sex"] + 0.5 * GROUPS["race"])
 WEIGHTS = RNG.uniform(0.5, 2.0, N)
-both_paths = pytest.mark.parametrize("path", ["compiled", "tensor"])
 CHECK = {"eps": 1e-7, "atol": 1e-6}
 
 
@@ -28,36 +25,33 @@ def leaf(values, dtype=torch.float64) -> torch.Tensor:
     return torch.as_tensor(values, dtype=dtype).clone().requires_grad_()
 
 
-@both_paths
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 @pytest.mark.parametrize("constraint", [EqualizedResiduals, ResidualMean])
-def test_targets(constraint, weights, path):
+def test_targets(constraint, weights):
     def value(z, targets):
         constraints = constraint(0.05)
-        return project(z, GROUPS, constraints, (-1.0, 1.5), targets, weights=weights, path=path).value
+        return project(z, GROUPS, constraints, (-1.0, 1.5), targets, weights=weights).value
 
     arguments = leaf(Z), leaf(0.3 * RNG.normal(size=N))
     assert gradcheck(value, arguments, **CHECK)
     assert gradgradcheck(value, arguments, **CHECK, fast_mode=True)
 
 
-@both_paths
 @pytest.mark.parametrize("bounds", [None, (0.0, 1.0)])
-def test_tolerances(bounds, path):
+def test_tolerances(bounds):
     def value(z, tight, loose):
         constraints = [MeanParity(tight, over="sex"), MeanParity(loose, over="race")]
-        return project(z, GROUPS, constraints, bounds, path=path).value
+        return project(z, GROUPS, constraints, bounds).value
 
     arguments = leaf(Z), leaf(0.05), leaf(0.1)
     assert gradcheck(value, arguments, **CHECK)
     assert gradgradcheck(value, arguments, **CHECK, fast_mode=True)
 
 
-@both_paths
 @pytest.mark.parametrize("shape", [(), (N,)])
-def test_bounds(shape, path):
+def test_bounds(shape):
     def value(z, lo, hi):
-        return project(z, GROUPS, MeanParity(0.05), (lo, hi), path=path).value
+        return project(z, GROUPS, MeanParity(0.05), (lo, hi)).value
 
     arguments = leaf(Z), leaf(np.full(shape, -0.2)), leaf(np.full(shape, 0.9))
     assert gradcheck(value, arguments, **CHECK)
@@ -71,13 +65,12 @@ def test_one_bound_of_two():
     assert gradcheck(value, (leaf(Z), leaf(0.9)), **CHECK)
 
 
-@both_paths
 @pytest.mark.parametrize("batch", [False, True])
-def test_rows_of_a_matrix(batch, path):
+def test_rows_of_a_matrix(batch):
     A = RNG.normal(size=(3, N))
 
     def value(z, lower, upper):
-        return project(z, None, Affine(A, lower, upper), (-1.5, 1.5), path=path).value
+        return project(z, None, Affine(A, lower, upper), (-1.5, 1.5)).value
 
     shape = (2, 3) if batch else (3,)
     z = torch.stack([Z, -Z]) if batch else Z
@@ -144,10 +137,9 @@ def test_gradients_have_the_dtype_of_the_input(dtype):
     assert (z.grad.double() - exact.grad).abs().max() < 40 * torch.finfo(dtype).eps
 
 
-@both_paths
-def test_samples_at_a_bound_pass_no_gradient(path):
+def test_samples_at_a_bound_pass_no_gradient():
     z = leaf(2 * Z)
-    y = project(z, TABLE, MeanParity(0.05), (0.0, 1.0), path=path).value
+    y = project(z, TABLE, MeanParity(0.05), (0.0, 1.0)).value
     y.backward(torch.randn(N, dtype=torch.float64, generator=torch.manual_seed(2)))
     held = (y == 0) | (y == 1)
     assert 0 < held.sum() < N
@@ -155,22 +147,20 @@ def test_samples_at_a_bound_pass_no_gradient(path):
     assert z.grad[~held].all()
 
 
-@both_paths
-def test_where_no_row_binds_the_gradient_is_that_of_clamp(path):
+def test_where_no_row_binds_the_gradient_is_that_of_clamp():
     z, plain = leaf(Z), leaf(Z)
     upstream = torch.randn(N, dtype=torch.float64, generator=torch.manual_seed(2))
-    project(z, TABLE, MeanParity(100.0), (0.0, 1.0), path=path).value.backward(upstream)
+    project(z, TABLE, MeanParity(100.0), (0.0, 1.0)).value.backward(upstream)
     plain.clamp(0.0, 1.0).backward(upstream)
     assert torch.equal(z.grad, plain.grad)
 
 
-@both_paths
-def test_redundant_rows(path):
+def test_redundant_rows():
     """All pairs of many groups, each stated twice: more active rows than directions."""
     groups = {"a": np.arange(N) % 6, "b": np.arange(N) % 6}
 
     def value(z):
-        return project(z, groups, [MeanParity(0.01), MeanParity(0.01)], path=path).value
+        return project(z, groups, [MeanParity(0.01), MeanParity(0.01)]).value
 
     assert gradcheck(value, leaf(Z), **CHECK)
 
@@ -231,18 +221,17 @@ def test_another_discrepancy():
 EQUAL = torch.tensor([0.1, 0.5, 0.5, 0.1, 0.3, 0.3], dtype=torch.float64)  # with the same mean in both halves
 
 
-@both_paths
-def test_equalities_that_already_hold(path):
+def test_equalities_that_already_hold():
     """Their rows hold the output, whether or not they had to move it."""
 
     def parity(z):
-        return project(z, [0, 0, 1, 1, 0, 1], MeanParity(0.0), path=path).value
+        return project(z, [0, 0, 1, 1, 0, 1], MeanParity(0.0)).value
 
     def total(z, limit):
-        return project(z, None, [Affine(np.ones((1, 6)), limit, limit), Affine(np.eye(6), 0.0)], path=path).value
+        return project(z, None, [Affine(np.ones((1, 6)), limit, limit), Affine(np.eye(6), 0.0)]).value
 
     def tolerance(z, at):
-        return project(z, [0, 0, 1, 1, 0, 1], MeanParity(at), path=path).value
+        return project(z, [0, 0, 1, 1, 0, 1], MeanParity(at)).value
 
     assert gradcheck(parity, leaf(EQUAL), **CHECK)
     assert gradcheck(total, (leaf(EQUAL), leaf(EQUAL.sum()[None])), **CHECK)
@@ -251,9 +240,7 @@ def test_equalities_that_already_hold(path):
     assert at.grad == 0  # more room changes nothing, and less there is not
 
     z = torch.softmax(torch.tensor([0.1, 0.5, -0.3, 0.2], dtype=torch.float64), 0)
-    J = torch.autograd.functional.jacobian(
-        lambda z: project(z, None, Affine(np.ones((1, 4)), 1.0, 1.0), path=path).value, z
-    )
+    J = torch.autograd.functional.jacobian(lambda z: project(z, None, Affine(np.ones((1, 4)), 1.0, 1.0)).value, z)
     assert torch.allclose(J, torch.eye(4, dtype=torch.float64) - 0.25)
 
 
@@ -261,10 +248,9 @@ CONTRADICTION = {"groups": [0, 0, 1, 1, 0, 1], "bounds": (0.0, 1.0), "infeasible
 BEYOND = torch.tensor([2.0, 2.0, 0.5, 0.5, 2.0, 0.5], dtype=torch.float64)
 
 
-@both_paths
-def test_relaxed_outputs_have_gradients_of_z(path):
+def test_relaxed_outputs_have_gradients_of_z():
     def value(z):
-        return project(z, constraints=ResidualMean(0.1), targets=BEYOND, path=path, **CONTRADICTION).value
+        return project(z, constraints=ResidualMean(0.1), targets=BEYOND, **CONTRADICTION).value
 
     assert gradcheck(value, leaf(torch.linspace(0.1, 0.9, 6)), **CHECK)
 
@@ -299,12 +285,11 @@ def test_a_graph_is_freed_with_its_output():
         gc.enable()
 
 
-@pytest.mark.parametrize("path", ["compiled", "tensor"])
-def test_outputs_that_were_overwritten_are_refused(path):
+def test_outputs_that_were_overwritten_are_refused():
     """Whether a sample rests on a bound is read off z again in the backward pass."""
     raw = torch.rand(40, dtype=torch.float64, requires_grad=True)
     z = raw * 2.0
-    y = project(z, torch.arange(40) % 2, [MeanParity(0.01)], (0.0, 1.0), path=path).value
+    y = project(z, torch.arange(40) % 2, [MeanParity(0.01)], (0.0, 1.0)).value
     z.mul_(0.5)
     with pytest.raises(RuntimeError, match="in-place operation"):
         y.sum().backward()

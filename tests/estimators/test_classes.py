@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from class_oracle import largest_gap
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
+from class_oracle import largest_gap
 from fairlayer import EqualizedResiduals, InputError, MeanParity, RateParity
 from fairlayer.estimators.folder import load, save
 from fairlayer.sklearn import FairClassifier

@@ -14,11 +14,7 @@ from hypothesis import strategies as st
 
 from fairlayer import FairLayer, InfeasibleError, InputError, MeanParity, RatioParity, Status, Stream, audit, freeze
 from fairlayer import project as project_batch
-from fairlayer.audit.result import Verdict
-from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import read_constraint
-from fairlayer.gaps import measure
-from fairlayer.training.methods import Penalty
 
 
 def people(n: int, seed: int = 0) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -134,21 +130,6 @@ def test_trains_in_a_layer():
     assert losses[-1] < 0.9 * losses[0]
 
 
-def test_penalties_see_the_relative_gap():
-    z, groups = people(200)
-    outputs = torch.tensor(z, requires_grad=True)
-    penalty = Penalty([RatioParity(0.9, over="sex")], (0, 1), only_excess=True)
-    penalty(outputs, groups=groups)
-    gaps = measure(z, ConstraintSet(RatioParity(0.9, over="sex")), groups)
-    assert penalty.penalty.item() == pytest.approx(gaps.excess)
-    assert gaps.upper.tolist() == [pytest.approx(0.1)]
-    assert not gaps.satisfied
-    penalty.penalty.backward()
-    step = 1e-6 * torch.sign(outputs.grad)
-    after = measure(z - step.numpy(), ConstraintSet(RatioParity(0.9, over="sex")), groups)
-    assert after.excess < gaps.excess
-
-
 @st.composite
 def adversaries(draw):
     """One-sided, late, lonely and extreme arrivals of outputs that are not negative."""
@@ -222,7 +203,8 @@ def test_algorithm_1_prices_the_excess():
     stream = Stream([RatioParity(0.9, over="sex")], bounds=(0, 1), policy="primal-dual", b_tau=50)
     for start in range(0, 400, 20):
         stream.update(z[start : start + 20], {"sex": groups["sex"][start : start + 20]})
-    before = measure(z, ConstraintSet(RatioParity(0.9, over="sex")), groups).largest
+    means = sorted(z[groups["sex"] == label].mean() for label in "fm")
+    before = 1.0 - means[0] / means[1]
     assert stream.certificate().multiplier > 0
     assert stream.certificate().constraints[0].gap < before
 
@@ -254,7 +236,7 @@ def test_an_audit_judges_the_ratio():
     assert found.ratio == pytest.approx(means[0] / means[1])
     assert found.tolerance == pytest.approx(0.2)
     assert not found.holds
-    assert found.verdict is Verdict.VIOLATED
+    assert found.verdict.name == "VIOLATED"
     fair = project_batch(z, groups, RatioParity(0.8), (0, 1)).value
     (kept,) = audit(fair, groups, RatioParity(0.8, over="sex")).findings
     assert kept.holds

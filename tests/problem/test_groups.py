@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from fairlayer import InputError, MeanParity, SoftGroup, Status, project
-from fairlayer.binding.groups import read_groups
 from formulas import Problem
 
 N = 30
@@ -145,11 +144,6 @@ def test_many_combinations_of_labels():
         assert max(means) - min(means) <= 0.1 + 1e-12
 
 
-def test_a_table_is_read_without_a_copy():
-    table = torch.tensor(np.stack([SEX, RACE], axis=1))
-    assert all(np.shares_memory(column.values, table.numpy()) for column in read_groups(table, N).values())
-
-
 BAD = {
     "none": (None, "groups is missing"),
     "nothing": ({}, "no columns"),
@@ -240,3 +234,10 @@ def test_labels_that_read_alike():
     labels = np.array([1, "1", 2] * 10, dtype=object)
     rows = project(Z, {"code": labels}, MeanParity(0.05)).rows
     assert rows == tuple(f"mean parity, code: {pair}" for pair in ("1 - '1'", "1 - 2", "'1' - 2"))
+
+
+@pytest.mark.parametrize("form", [list, lambda words: np.array(words, dtype=object)], ids=["list", "objects"])
+def test_a_null_letter_is_a_letter(form):
+    solution = project(np.array([0.0, 1.0, 0.0, 1.0]), {"code": form(["a", "a\0", "a", "a\0"])}, MeanParity(0.1))
+    assert len(solution.rows) == 1
+    assert solution.gaps[0] == pytest.approx(-0.1)

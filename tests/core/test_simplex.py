@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from class_oracle import cost, largest_gap, nearest, pair_rows
 
+from class_oracle import cost, largest_gap, nearest, pair_rows
 from fairlayer import (
     ConditionalParity,
     EqualizedOdds,
@@ -21,9 +21,11 @@ from fairlayer import (
     Status,
     project,
 )
+from pairs import pairwise
 
-every_kind = pytest.mark.parametrize("kind", ["entropy", "squared"])
-every_notion = pytest.mark.parametrize("notion", ["parity", "intersection", "conditional", "odds"])
+KINDS, NOTIONS = ("entropy", "squared"), ("parity", "intersection", "conditional", "odds")
+every_kind = pytest.mark.parametrize("kind", KINDS)
+every_notion = pytest.mark.parametrize("notion", NOTIONS)
 
 
 def make(seed, n=40, d=4, sizes=(2, 3), spread=1.5):
@@ -50,10 +52,9 @@ def state(notion, groups, feature, target, tolerance):
     return ConditionalParity(tolerance, regions={"x": [(None, 0.5), (0.5, None)]}), masks
 
 
-@every_kind
-@every_notion
-@pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
-@pytest.mark.parametrize("tolerance", [0.1, 0.02, 1e-4])
+@pytest.mark.parametrize(
+    ("kind", "notion", "weighted", "tolerance"), pairwise(KINDS, NOTIONS, [False, True], [0.1, 0.02, 1e-4])
+)
 def test_is_fair_exactly_and_as_near_as_another_solver_gets(kind, notion, weighted, tolerance):
     z, groups, feature, target = make(len(notion))
     weights = np.random.default_rng(5).uniform(0.3, 3.0, len(z)) if weighted else None
@@ -202,7 +203,6 @@ GOOD = np.full((4, 3), 1 / 3)
         (GOOD, EqualizedResiduals(0.1), {"targets": np.zeros(4)}, "EqualizedResiduals does not go with simplex"),
         (torch.tensor(GOOD), MeanParity(torch.tensor(0.1, requires_grad=True)), {}, "tolerance wants a gradient"),
         (GOOD, MeanParity(0.1), {"bounds": (0, 1)}, "neither bounds"),
-        (GOOD, MeanParity(0.1), {"path": "tensor"}, "path='tensor'"),
         (GOOD, MeanParity(0.1), {"confidence": 0.9}, "one output per sample"),
     ],
 )
@@ -234,28 +234,13 @@ def test_a_search_that_settles_on_the_wrong_rows_goes_on():
 
 
 @every_kind
-def test_all_classes_may_be_at_their_bounds_at_once(kind, monkeypatch):
+def test_all_classes_may_be_at_their_bounds_at_once(kind):
     """Gaps of classes add up to 0: two at the bound and two at its opposite do not contradict each other."""
-    from fairlayer.solve import class_driver
-    from fairlayer.solve.simplex import SOLVED, solve_simplex
-
-    ends = []
-    monkeypatch.setattr(class_driver, "solve_simplex", lambda *given: ends.append(solve_simplex(*given)) or ends[-1])
     everywhere = 0
     for seed in range(60):
         z, groups, _, _ = make(seed, 400, 4, (2, 2))
         P = torch.tensor(z, dtype=torch.float32)
         found = project(P, groups, [MeanParity(0.02)], discrepancy=kind, simplex=True)
+        assert found.status is Status.OPTIMAL
         everywhere += int((found.gaps.abs() > 0.0199).reshape(4, 2).all(dim=0).sum())
     assert everywhere > 10
-    assert {outcome for outcome, _ in ends} == {SOLVED}
-
-
-def test_far_from_the_simplex_the_nearest_point_is_found():
-    """Shifts so large that 1 is lost to rounding: the passes once never ended."""
-    from fairlayer.solve.simplex_passes import SQUARED, write
-
-    z = np.full((2, 3), 1 / 3)
-    out = np.empty((2, 3))
-    write(SQUARED, z, np.array([0, 1], dtype=np.int32), np.array([[1e18, 0.0, -1e18], [3e17, 1e2, 1e2]]), out)
-    np.testing.assert_array_equal(out, [[0.0, 0.0, 1.0], [0.0, 0.5, 0.5]])

@@ -8,6 +8,7 @@ import torch
 
 from fairlayer import InputError, MeanParity, project
 from formulas import plain
+from pairs import pairwise
 
 N = 40
 GROUPS = np.arange(N) % 2
@@ -18,9 +19,14 @@ def answer(bounds, dtype=torch.float64, **options):
     return project(Z.to(dtype), {"sex": GROUPS}, MeanParity(0.3), bounds, **options).value
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("bounds", [(0.1, 0.7), (1 / 3, 2 / 3), (-0.3, None), (None, 0.123456789), (0.1, 100.3)])
-@pytest.mark.parametrize("per_sample", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "bounds", "per_sample"),
+    pairwise(
+        [torch.float64, torch.float32, torch.float16, torch.bfloat16],
+        [(0.1, 0.7), (1 / 3, 2 / 3), (-0.3, None), (None, 0.123456789), (0.1, 100.3)],
+        [False, True],
+    ),
+)
 def test_bounds_hold_exactly(bounds, dtype, per_sample):
     """Also where the dtype lacks the bound itself: the nearest number inside is used, not the nearest."""
     offset = np.linspace(0.0, 0.01, N) if per_sample else 0.0

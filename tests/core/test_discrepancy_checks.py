@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from discrepancies import KINDS, Scaled
+from discrepancies import KINDS, Odds, Scaled, kind_of
 from fairlayer import InputError, WeightedSquared, check_discrepancy
-from fairlayer.solve.discrepancy import Entropy, GeneralizedKL
 
 
-@pytest.mark.parametrize("kind", ["squared", *(name for name in KINDS if name != "weighted squared")])
+@pytest.mark.parametrize("kind", ["squared", Odds(), *(kind_of(kind) for kind in KINDS if kind != "weighted squared")])
 def test_those_that_are_right(kind):
-    check_discrepancy(KINDS.get(kind, kind))
+    check_discrepancy(kind)
 
 
 def test_on_outputs_of_ones_own():
@@ -27,14 +26,14 @@ class WrongSlope(Scaled):
         return 2.0 * super().slope(z, s, lo, hi)
 
 
-class WrongSensitivity(GeneralizedKL):
+class WrongSensitivity(Odds):
     name = "wrong"
 
     def sensitivity(self, z, s, lo, hi):
         return self.slope(z, s, lo, hi)
 
 
-class TooConvex(Entropy):
+class TooConvex(Odds):
     strong_convexity = 5.0
 
 
@@ -71,7 +70,7 @@ class SinglePrecision(Scaled):
         return super().response(z, s, lo, hi).float()
 
 
-class Endless(Entropy):
+class Endless(Odds):
     def slope(self, z, s, lo, hi):
         return super().slope(z, s, lo, hi) / (s > -3.0)
 

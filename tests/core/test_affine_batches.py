@@ -1,4 +1,4 @@
-"""Batches of independent affine problems, in one compiled call, against the same problems one by one in tensors."""
+"""Batches of independent affine problems in one call, against the same problems one by one."""
 
 from fractions import Fraction
 
@@ -77,32 +77,34 @@ def test_a_batch_is_its_problems(case, dtype):
     rng, A, z, usual = draw(7)
     A, z, given = case(rng, A, z)
     given = usual | given
-    constraint = Affine(A, given["lower"], given["upper"])
+    whole = Affine(A, given["lower"], given["upper"])
     loss = torch.tensor(rng.normal(size=(B, N)), dtype=dtype)
-    found = {}
-    for path in ("auto", "tensor"):
-        leaf = torch.tensor(z, dtype=dtype, requires_grad=True)
-        direction = loss.clone().requires_grad_()
-        solution = project(leaf, None, constraint, given["bounds"], weights=given["weights"], path=path)
+
+    def solve(z, constraint, loss):
+        leaf, direction = torch.tensor(z, dtype=dtype, requires_grad=True), loss.clone().requires_grad_()
+        solution = project(leaf, None, constraint, given["bounds"], weights=given["weights"])
         (first,) = torch.autograd.grad(solution.value, leaf, direction, create_graph=True)
         (second,) = torch.autograd.grad(first, direction, loss)
-        found[path] = solution, first.detach(), second
-    (quick, *derivatives), (slow, *expected) = found["auto"], found["tensor"]
-    assert [part.status for part in quick.facts.parts] == [part.status for part in slow.facts.parts]
-    assert quick.satisfied
-    assert quick.rows == slow.rows
+        return solution, first.detach(), second
+
+    together, *derivatives = solve(z, whole, loss)
+    assert together.satisfied
     size = float(np.abs(z).max())
     near = {"rtol": 0.0, "atol": size * (4e-6 if dtype == torch.float32 else 1e-12)}
-    torch.testing.assert_close(quick.value, slow.value, **near)
-    torch.testing.assert_close(quick.gaps, slow.gaps, **near)
-    if case is not dependent_rows:  # whose multipliers are not unique
-        torch.testing.assert_close(quick.multipliers, slow.multipliers, rtol=1e-5, atol=1e-4 * size)
-    for derivative, other in zip(derivatives, expected, strict=True):
-        torch.testing.assert_close(derivative, other, rtol=1e-4, atol=1e-5 if dtype == torch.float32 else 1e-9)
-    y = quick.value.detach().double().numpy()
+    y = together.value.detach().double().numpy()
     for b in range(B):
-        alone = constraint.problem(b)
-        for row, low, high in zip(alone.A, alone.lower, alone.upper, strict=True):
+        constraint = whole.problem(b)
+        alone, *expected = solve(z[b], constraint, loss[b])
+        assert alone.satisfied
+        assert together.rows == alone.rows
+        torch.testing.assert_close(together.value[b], alone.value, **near)
+        torch.testing.assert_close(together.gaps[b], alone.gaps, **near)
+        if case is not dependent_rows:  # whose multipliers are not unique
+            torch.testing.assert_close(together.multipliers[b], alone.multipliers, rtol=1e-5, atol=1e-4 * size)
+        for derivative, other in zip(derivatives, expected, strict=True):
+            few = 1e-5 if dtype == torch.float32 else 1e-9
+            torch.testing.assert_close(derivative[b], other, rtol=1e-4, atol=few)
+        for row, low, high in zip(constraint.A, constraint.lower, constraint.upper, strict=True):
             value = sum(Fraction(a) * Fraction(x) for a, x in zip(row.tolist(), y[b].tolist(), strict=True))
             assert low <= value <= high
 

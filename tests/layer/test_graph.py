@@ -71,9 +71,8 @@ def test_in_a_graph(groups):
         FairLayer(ResidualMean(0.01)),
         FairLayer(MeanParity(0.01), discrepancy="entropy"),
         FairLayer(RateParity(0.1), surrogate="sigmoid"),
-        FairLayer(MeanParity(0.01), path="tensor"),
     ],
-    ids=["odds", "residuals", "entropy", "decisions", "tensors"],
+    ids=["odds", "residuals", "entropy", "decisions"],
 )
 def test_in_a_graph_with_targets(layer):
     compare(layer, "aot_eager", TABLE, TARGETS)
