@@ -292,7 +292,7 @@ def _by_model(estimator: Any, rows: Rows, mode: Mode, projection: Any, write: Wr
 
 def _show_left(fair: np.ndarray, rules: ConstraintSet, rows: Rows, schema: Schema) -> None:
     """Say which gaps are left in a file that was not promised any."""
-    from fairlayer.audit.text import exceeding
+    from fairlayer.audit.summary import exceeding
     from fairlayer.cli.reporting import words_for_classes
     from fairlayer.gaps import measure
 
