@@ -27,7 +27,6 @@ import scipy  # whose parts load when they are used
 
 LEAST_TO_OBSERVE = 30  # samples in all, below which their range says little about the possible one
 _NODES = 16  # degrees of freedom at which the studentised range is solved; between them it is a polynomial
-_HALVINGS = 34  # of the interval in which an end is looked for
 
 
 class Range(NamedTuple):
@@ -209,15 +208,14 @@ def _rates(moments: Moments, rows: Comparisons, level: float, groups: int) -> np
     first, second = ((moments.mean[k], n[k]) for k in (rows.plus, rows.minus))
     score = _ratio_score if rows.relative else _difference_score
     z = float(studentized_range(level, groups, np.array([math.inf]))[0]) / math.sqrt(2.0)
-    at = _compared(moments.mean, rows)
-    low = _bisect(lambda gap: score(*first, *second, gap) > z, np.full(len(at), -1.0), at)
-    high = _bisect(lambda gap: score(*first, *second, gap) >= -z, at, np.full(len(at), 1.0))
-    return np.stack([low, high])
+    at, one = _compared(moments.mean, rows), np.ones(len(rows.plus))
+    edge = np.array([[z], [-z]])  # the lower end has the highest score that is not rejected
+    return _bisect(lambda gap: score(*first, *second, gap) > edge, np.stack([-one, at]), np.stack([at, one]), 26)
 
 
-def _bisect(below: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def _bisect(below: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, halvings: int) -> np.ndarray:
     """Where a condition that is true of lesser values ceases to be."""
-    for _ in range(_HALVINGS):
+    for _ in range(halvings):
         middle = 0.5 * (low + high)
         true = below(middle)
         low, high = np.where(true, middle, low), np.where(true, high, middle)
@@ -298,5 +296,5 @@ def _range_series(confidence: float, groups: int) -> np.ndarray:
         beyond = np.exp(np.interp(np.exp(log_q[:, None] + x), w, tail))
         return (share * beyond).sum(axis=1) > 1.0 - confidence
 
-    solved = _bisect(too_small, np.full(_NODES, -3.0), np.full(_NODES, 14.0))
+    solved = _bisect(too_small, np.full(_NODES, -3.0), np.full(_NODES, 14.0), 40)
     return np.polynomial.chebyshev.chebfit(nodes, solved, _NODES - 1)
