@@ -10,6 +10,7 @@ import pkgutil
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1]))  # experiments: data sets, and the methods to compare with
 import suites
 from records import save_targets, targets_table
 

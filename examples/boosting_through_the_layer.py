@@ -11,7 +11,9 @@ Needs `lightgbm` and `xgboost`, which fairlayer itself does not.
 """
 
 import argparse
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import lightgbm
 import numpy as np
@@ -84,7 +86,8 @@ def made_up(n: int, seed: int) -> Data:
 
 def adult(part: str) -> Data:
     """Census records, categories as numbers."""
-    from fairlayer import datasets
+    sys.path.append(str(Path(__file__).parents[1]))  # a checkout has the loader of these data
+    from experiments import datasets
 
     data = datasets.adult().part(part)
     codes = data.features.apply(lambda c: c if c.dtype.kind in "biuf" else c.astype("category").cat.codes)

@@ -11,13 +11,13 @@ from functools import partial
 
 import numpy as np
 
+from experiments import datasets
+from experiments.datasets import Dataset
 from experiments.pictures.claims import claims
 from experiments.pictures.settings import Network, Settings, Study
 from experiments.pictures.study import run, units
 from experiments.pictures.summary import summarise
 from experiments.runner import Experiment
-from fairlayer import datasets
-from fairlayer.datasets import Dataset
 
 
 def split(data: Dataset, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,6 +1,6 @@
-"""Problems that every constraint, bound, weight, dtype and path must get right, and what right means.
+"""Problems that every constraint, bound, weight and dtype must get right, and what right means.
 
-A new constraint joins by one entry in `CASES`; `test_conformance.py` then runs every check on it.
+A new constraint joins by one entry in `CASES`; `core/test_conformance.py` then runs every check on it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -178,18 +177,13 @@ WEIGHTS: dict[str, Callable[[np.random.Generator, int], Any]] = {
 }
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-COMPILED = (torch.float64, torch.float32)
-VARIANTS = [
-    (dtype, path) for dtype, path in product(DTYPES, ("compiled", "tensor")) if path == "tensor" or dtype in COMPILED
-]
-
 # Distance to the optimum, relative to the spread of z. Half precision has room of a few roundings only.
 ACCURACY = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
-def variant_name(variant: tuple[torch.dtype, str]) -> str:
-    """How a dtype and a path are called in the names of tests."""
-    return f"{str(variant[0]).removeprefix('torch.')}-{variant[1]}"
+def name_of(setting: Any) -> str:
+    """How a setting is called in the names of tests."""
+    return str(setting).removeprefix("torch.")
 
 
 @cache
@@ -214,9 +208,9 @@ def reference(*names: Any) -> np.ndarray:
     return project_reference(make_problem(*names))
 
 
-def solve(problem: Problem, dtype: torch.dtype = torch.float64, path: str = "auto", **options: Any) -> Solution:
+def solve(problem: Problem, dtype: torch.dtype = torch.float64, **options: Any) -> Solution:
     """Project the problem's inputs in the given dtype."""
-    return project(torch.tensor(problem.z, dtype=dtype), **problem.arguments(), path=path, **options)
+    return project(torch.tensor(problem.z, dtype=dtype), **problem.arguments(), **options)
 
 
 def permuted(problem: Problem, order: np.ndarray) -> Problem:

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from conformance import make_problem
-from fairlayer import Discrepancy, WeightedSquared
-from fairlayer.solve.discrepancy import Entropy, GeneralizedKL, Logits
+from fairlayer import WeightedSquared
 from formulas import Problem, plain
 
 
@@ -64,19 +63,46 @@ class Cosh:
         return torch.cosh(y - z) - 1.0
 
 
+class Odds:
+    """Relative entropy, written down by a user: odds are multiplied by exp(-factor s)."""
+
+    name: ClassVar[str] = "odds"
+    piecewise_linear: ClassVar[bool] = False
+    domain: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    interval: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    strong_convexity: ClassVar[float] = 4.0
+    factor: ClassVar[float] = 1.0
+
+    def _raw(self, z: Tensor, s: Tensor) -> Tensor:
+        return torch.sigmoid(torch.logit(z) - self.factor * s)
+
+    def response(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
+        return torch.clamp(self._raw(z, s), lo, hi)
+
+    def slope(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
+        raw = self._raw(z, s)
+        return self.factor * raw * (1.0 - raw) * ((raw >= lo) & (raw <= hi))
+
+    def sensitivity(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
+        return self.slope(z, s, lo, hi) / (self.factor * z * (1.0 - z))
+
+    def value(self, y: Tensor, z: Tensor) -> Tensor:
+        """d(y, z)."""
+        return (torch.xlogy(y, y / z) + torch.xlogy(1.0 - y, (1.0 - y) / (1.0 - z))) / self.factor
+
+
 OWN: dict[str, Any] = {
     "scaled": Scaled(),
     "cosh": Cosh(),
     "weighted squared": WeightedSquared([0.5 + (i % 4) for i in range(60)]),
 }
-COMPILED: dict[str, Any] = {"entropy": Entropy(), "logits": Logits(), "kl": GeneralizedKL()}
-KINDS: dict[str, Discrepancy] = {**OWN, **COMPILED}
-PATHS = [(kind, path) for kind in KINDS for path in ("compiled", "tensor") if path == "tensor" or kind in COMPILED]
+BUILT_IN = ("entropy", "logits", "kl")
+KINDS: tuple[str, ...] = (*OWN, *BUILT_IN)
 
 
 def kind_of(kind: str, n: int = 60) -> Any:
     """The discrepancy of this name, for n outputs."""
-    return WeightedSquared([0.5 + (i % 4) for i in range(n)]) if kind == "weighted squared" else KINDS[kind]
+    return WeightedSquared([0.5 + (i % 4) for i in range(n)]) if kind == "weighted squared" else OWN.get(kind, kind)
 
 
 def problem_for(

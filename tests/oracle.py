@@ -11,6 +11,7 @@ from __future__ import annotations
 import clarabel
 import numpy as np
 from scipy import sparse
+from scipy.optimize import linprog
 
 from formulas import Problem
 
@@ -25,6 +26,21 @@ def matrix_form(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     constant = np.array([constant for _, constant in read])
     lower, upper = (np.array([getattr(row, side) for row in problem.rows]) for side in ("lower", "upper"))
     return A, lower + constant, upper + constant
+
+
+def least_widening(problem: Problem) -> float:
+    """The smallest uniform widening of the rows that some output within the bounds satisfies, sample by sample."""
+    A, lower, upper = matrix_form(problem)
+    n = A.shape[1]
+    rows, limits = np.concatenate([A, -A]), np.concatenate([upper, -lower])
+    stated = np.isfinite(limits)
+    answer = linprog(
+        [*np.zeros(n), 1.0],
+        A_ub=np.c_[rows, -np.ones(len(rows))][stated],
+        b_ub=limits[stated],
+        bounds=[*zip(*problem.box(), strict=True), (0.0, None)],
+    )
+    return float(answer.x[-1])
 
 
 def project_reference(problem: Problem, curvature: np.ndarray | float = 1.0) -> np.ndarray:

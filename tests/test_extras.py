@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairlayer import FairLayer, FairModel, MeanParity, Stream, audit, datasets, freeze
-from fairlayer.datasets.pictures import PictureFiles
+from fairlayer import FairLayer, FairModel, MeanParity, Stream, audit, freeze
 from fairlayer.errors import FairlayerError
 from fairlayer.extras import MissingExtraError, needs
 
@@ -37,7 +36,6 @@ SETTLED = {
     ("cli", "typer"),
     ("tables/entries.py", "pandas"),  # are handed frames of pandas
     ("tables/schema.py", "pandas"),  # is handed frames of pandas
-    ("training/loop.py", "tqdm"),  # does without
 }
 
 
@@ -94,8 +92,6 @@ def audited() -> None:
     [
         ("duckdb", "duckdb", lambda: audit(CLAIMS, "verdict", [MeanParity(0.5)], prediction="x")),
         ("jinja2", "jinja2", audited),
-        ("pandas", "pandas", datasets.synthetic),
-        ("PIL", "pillow", lambda: PictureFiles([ROOT], ["README.md"], np.zeros(1))[0]),
         ("psycopg", "psycopg", lambda: Stream([MeanParity(0.5)], store="postgresql://localhost/x", name="x")),
         ("onnxscript", "onnx and onnxscript", frozen),
         ("ray.data", "ray and pyarrow", on_ray),

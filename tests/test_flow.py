@@ -15,6 +15,7 @@ FLOW = [
     ("constraints",),
     ("binding",),
     ("solution", "metrics"),
+    ("core",),
     ("solve",),
     ("decisions",),
     ("gaps", "gradient", "margin", "classes"),
@@ -22,7 +23,7 @@ FLOW = [
     ("projection", "graph"),
     ("layer", "model"),
     ("training", "stream", "frozen"),
-    ("warm", "estimators", "datasets", "tables"),
+    ("warm", "estimators", "tables"),
     ("audit", "warehouse"),
     ("report", "ray"),
     ("fairlayer",),  # the public names

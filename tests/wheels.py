@@ -13,25 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"
 
-PLAIN = """
-import numpy as np, torch
-from fairlayer import FairLayer, MeanParity, Stream, audit
-layer = FairLayer([MeanParity(0.02)], bounds=(0.0, 1.0))
-z = torch.linspace(0, 1, 100, requires_grad=True)
-y = layer(z, groups={"sex": ["f"] * 50 + ["m"] * 50})
-y.sum().backward()
-assert abs(y[:50].mean() - y[50:].mean()) <= 0.02 + 1e-6 and z.grad is not None
-stream = Stream([MeanParity(0.05)], bounds=(0, 1), store="decisions.db", name="smoke")
-for score in np.random.default_rng(0).random(20):
-    stream.update([score], {"sex": ["f" if score < 0.5 else "m"]})
-assert stream.verify() and max(map(abs, stream.gaps().values())) <= 0.05
-assert audit(y.detach(), {"sex": ["f"] * 50 + ["m"] * 50}, [MeanParity(0.02)]).satisfied
+WITHOUT_SKLEARN = """
 try:
     import fairlayer.sklearn
 except ModuleNotFoundError as error:
@@ -41,10 +30,10 @@ else:
 """
 
 
-def build(folder: Path) -> Path:
-    """Build the wheel into a folder."""
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+def build(folder: Path, *options: str) -> Path:
+    """Build the wheel into a folder, with further options of pip."""
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, *options, "--wheel-dir", str(folder), str(ROOT)], check=True, stdout=subprocess.DEVNULL)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
@@ -87,7 +76,8 @@ def without_extras(empty: Empty, wheel: Path) -> None:
     """What needs no extra works; what needs one says which."""
     empty.install("torch")
     empty.install(str(wheel))
-    empty.run("python", "-c", PLAIN)
+    empty.run("python", ROOT / "tests" / "first_use.py")
+    empty.run("python", "-c", WITHOUT_SKLEARN)
     said = empty.run("fairlayer", "--help", expect=2)
     assert "pip install 'fairlayer[cli]'" in said, said
 
@@ -110,6 +100,9 @@ def main(arguments: Sequence[str]) -> int:
     for old in target.glob("fairlayer-*.whl"):
         old.unlink()
     wheel = build(target).resolve()
+    with zipfile.ZipFile(wheel) as content:
+        compiled = [name for name in content.namelist() if name.startswith("fairlayer/core/_native.")]
+    assert len(compiled) == 1, compiled
     print(f"{wheel.name}: {wheel.stat().st_size / 1024:.0f} kB")
     with tempfile.TemporaryDirectory() as folder:
         empty = Empty(Path(folder))

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from fairlayer import MeanParity, datasets
+from experiments import datasets
+from fairlayer import MeanParity
 from fairlayer.estimators.encoder import Encoder
 from fairlayer.estimators.models import make_estimator
 from fairlayer.metrics import mean_parity_difference

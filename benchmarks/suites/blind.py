@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from fairlayer import FairLayer, MeanParity, SoftGroup, audit, datasets, freeze
+from experiments import datasets
+from fairlayer import FairLayer, MeanParity, SoftGroup, audit, freeze
 from fairlayer.estimators.blind import GroupModel
 from fairlayer.estimators.models import make_estimator
 from fairlayer.frozen.blind import OutOfReachError

@@ -21,7 +21,8 @@ from deciders import plot
 from deciders.catalogue import DECIDERS, FITTED, OURS, TOLERANCES, Decider
 from deciders.splits import PARTS, People, Split
 from deciders.worker import Request
-from fairlayer import RateParity, datasets, project
+from experiments import datasets
+from fairlayer import RateParity, project
 from fairlayer.estimators.encoder import Encoder
 from fairlayer.estimators.models import make_estimator
 from peers import process

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer import FairLayer, InputError, MeanParity, datasets, freeze
+from experiments import datasets
+from fairlayer import FairLayer, InputError, MeanParity, freeze
 from fairlayer.metrics import mean_parity_difference
 from fairlayer.sklearn import FairClassifier
 from records import Target, figure, markdown_table, write_csv, write_settings

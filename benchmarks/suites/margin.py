@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer import FairLayer, MeanParity, audit, datasets, freeze, project
+from experiments import datasets
+from fairlayer import FairLayer, MeanParity, audit, freeze, project
 from fairlayer.audit import Verdict
 from fairlayer.estimators.models import make_estimator
 from fairlayer.metrics import mean_parity_difference

@@ -14,7 +14,8 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
-from fairlayer import FairLayer, FairModel, MeanParity, datasets, project
+from experiments import datasets
+from fairlayer import FairLayer, FairModel, MeanParity, project
 from fairlayer.estimators.encoder import Encoder
 from fairlayer.estimators.network import Probability, network
 from fairlayer.training import batches, fit

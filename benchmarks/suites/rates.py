@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairlayer import FairLayer, RateParity, datasets, project
+from experiments import datasets
+from fairlayer import FairLayer, RateParity, project
 from fairlayer.errors import FairlayerError
 from measure import BUSY, OtherWork
 from records import Target, figure, markdown_table, write_csv, write_settings

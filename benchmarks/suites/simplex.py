@@ -2,7 +2,7 @@
 random problems in great number: is any row ever broken, any output off the simplex, any problem left unsolved?
 
 Every problem is feasible, as equal probabilities for everyone are, and its rows are evaluated in rational arithmetic by
-the judge of the tests (`tests/simplex/class_oracle.py`).
+the judge of the tests (`tests/class_oracle.py`).
 """
 
 import importlib
@@ -25,7 +25,7 @@ from measure import OtherWork, busy, milliseconds
 from problems import TOLERANCE, Case, make, rows
 from records import Target
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "simplex"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 class_oracle = importlib.import_module("class_oracle")
 
 N, CLASSES, KINDS = 2000, (2, 4, 10, 30, 100), ("entropy", "squared")

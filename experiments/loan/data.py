@@ -11,7 +11,7 @@ import pandas as pd
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import OneHotEncoder
 
-from fairlayer.datasets import load
+from experiments.datasets import load
 
 TEST, VALIDATION = 0.2, 0.15  # of all rows, and of those that remain
 # The order of columns is the authors': with it and their seed, Projection gives their stored results.

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from experiments import datasets
+from experiments.datasets import Dataset
 from experiments.pictures.arrays import cache_folder
-from fairlayer import datasets
-from fairlayer.datasets import Dataset
 
 RACES = ("Black", "East Asian", "Indian", "Latino_Hispanic", "Middle Eastern", "Southeast Asian", "White")
 AGES = ("20-29", "30-39")

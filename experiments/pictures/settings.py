@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairlayer.datasets import Dataset
+from experiments.datasets import Dataset
 
 
 @dataclass(frozen=True)

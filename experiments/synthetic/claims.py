@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from experiments.claims import Finding, about, at_least, in_all, together
+from experiments.datasets import synthetic_factors
 from experiments.synthetic.inference import ALGORITHM_1, LEDGER, REGIMES
 from experiments.synthetic.scores import (
     LARGE_REDUCTION,
@@ -20,7 +21,6 @@ from experiments.synthetic.scores import (
     relative_losses,
 )
 from experiments.synthetic.settings import Settings
-from fairlayer.datasets import synthetic_factors
 
 LARGE, MIXED, SMALL = REGIMES
 Results = Sequence[dict[str, Any]]

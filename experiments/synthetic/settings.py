@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 SETS = tuple(range(32))
-GENERATORS = ("published", "corrected")  # corrected: features depend on the group, see `fairlayer.datasets.synthetic`
+GENERATORS = ("published", "corrected")  # corrected: features depend on the group, see `experiments.datasets.synthetic`
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from experiments.datasets import synthetic_factors
 from experiments.synthetic.inference import ALGORITHM_1, LEDGER, PLAIN, PROJECTED, RAW, REGIMES
 from experiments.synthetic.scores import VIOLATION, by_set, lines, measured_scores, ranks
 from experiments.synthetic.settings import Settings
 from experiments.tables import markdown
-from fairlayer.datasets import synthetic_factors
 
 Results = Sequence[dict[str, Any]]
 

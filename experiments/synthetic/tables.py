@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from experiments.datasets import synthetic_factors
 from experiments.synthetic.figures import draw
 from experiments.synthetic.inference import PROJECTED, RAW, REGIMES
 from experiments.synthetic.scores import (
@@ -23,7 +24,6 @@ from experiments.synthetic.scores import (
 from experiments.synthetic.settings import GENERATORS, Settings
 from experiments.synthetic.summary import write_summary
 from experiments.tables import write_csv
-from fairlayer.datasets import synthetic_factors
 
 Row = dict[str, Any]
 Results = Sequence[dict[str, Any]]

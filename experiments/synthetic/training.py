@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from experiments.datasets import synthetic_arrays, synthetic_factors
 from experiments.methods import build
 from experiments.synthetic.settings import Settings
 from fairlayer import FairModel, MeanParity
-from fairlayer.datasets import synthetic_arrays, synthetic_factors
 from fairlayer.errors import FairlayerError
 from fairlayer.training import Fitted, Selection, SoftStep, batches, evaluate, fit, select_strength
 

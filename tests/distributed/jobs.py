@@ -5,30 +5,53 @@ from __future__ import annotations
 import datetime
 import os
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
 from typing import Any
-from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from fairlayer import EqualizedResiduals, FairLayer, MeanParity, project
-from fairlayer.binding import process_group
+
+COLLECTIVES = [
+    name
+    for name in (
+        *("allreduce", "allgather", "_allgather_base", "alltoall", "alltoall_base", "broadcast", "barrier"),
+        *("gather", "scatter", "reduce", "reduce_scatter", "_reduce_scatter_base", "send", "recv"),
+    )
+    if hasattr(dist.ProcessGroup, name)
+]
 
 
 @contextmanager
-def counted() -> Any:
-    """Counts exchanges between all ranks."""
-    found = {"collectives": 0}
-    real = process_group.Ranks._ask
+def before_exchanges(act: Callable[[], None]) -> Iterator[None]:
+    """Does something before every exchange between ranks, whichever function of torch asks for it."""
+    real = {name: vars(dist.ProcessGroup)[name] for name in COLLECTIVES}
 
-    def counting(self: Any, collective: Any) -> None:
-        found["collectives"] += 1
-        real(self, collective)
+    def watched(name: str) -> Callable[..., Any]:
+        def call(group: Any, *given: Any, **named: Any) -> Any:
+            act()
+            return real[name].__get__(group)(*given, **named)
 
-    with patch.object(process_group.Ranks, "_ask", counting):
+        return call
+
+    for name in COLLECTIVES:
+        setattr(dist.ProcessGroup, name, watched(name))
+    try:
+        yield
+    finally:
+        for name, function in real.items():
+            setattr(dist.ProcessGroup, name, function)
+
+
+@contextmanager
+def counted() -> Iterator[list[None]]:
+    """A list that has an entry for every exchange between ranks."""
+    found: list[None] = []
+    with before_exchanges(lambda: found.append(None)):
         yield found
 
 
@@ -56,25 +79,24 @@ def project_share(group: Any, own: dict[str, Any]) -> dict[str, Any]:
         "status": solution.status.name,
         "vacuous": solution.vacuous,
         "excess": solution.excess,
-        "forward": forward["collectives"],
+        "forward": len(forward),
     }
     if upstream is not None:
         with counted() as backward:
             solution.value.backward(upstream)
-        found |= {"gradient": z.grad, "backward": backward["collectives"]}
+        found |= {"gradient": z.grad, "backward": len(backward)}
         found |= {name: tensor.grad for name, tensor in wanted.items()}
     return found
 
 
 def warm_up(group: Any, own: None) -> None:
     """Compile."""
-    for dtype, path in product((torch.float64, torch.float32), ("compiled", "tensor")):
-        for weights in (None, torch.ones(4)):
-            z = torch.tensor([0.1, 0.9, 0.4, 0.3], dtype=dtype)
-            constraints = [MeanParity(0.1), EqualizedResiduals(0.5)]
-            arguments = {"z": z, "upstream": z, "groups": torch.tensor([0, 1, 0, 1]), "targets": z, "weights": weights}
-            project_share(group, {**arguments, "constraints": constraints, "path": path})
-            project(z, torch.tensor([0, 1, 0, 1]), constraints, targets=z, weights=weights, path=path)
+    for dtype, weights in product((torch.float64, torch.float32), (None, torch.ones(4))):
+        z = torch.tensor([0.1, 0.9, 0.4, 0.3], dtype=dtype)
+        constraints = [MeanParity(0.1), EqualizedResiduals(0.5)]
+        arguments = {"z": z, "upstream": z, "groups": torch.tensor([0, 1, 0, 1]), "targets": z, "weights": weights}
+        project_share(group, {**arguments, "constraints": constraints})
+        project(z, torch.tensor([0, 1, 0, 1]), constraints, targets=z, weights=weights)
 
 
 def project_many(group: Any, own: list[dict[str, Any]]) -> list[Any]:
@@ -86,12 +108,6 @@ def project_many(group: Any, own: list[dict[str, Any]]) -> list[Any]:
         except ValueError as error:
             results.append((type(error).__name__, str(error)))
     return results
-
-
-def project_as_many(group: Any, own: dict[str, Any]) -> dict[str, Any]:
-    """Project a share, with sums taken as for a group of many ranks."""
-    with patch.object(process_group, "FEW", 0):
-        return project_share(group, own)
 
 
 def double_backward(group: Any, own: dict[str, Any]) -> str:
@@ -107,26 +123,26 @@ def double_backward(group: Any, own: dict[str, Any]) -> str:
 
 
 def die(group: Any, own: dict[str, Any]) -> Any:
-    """Project, but for one rank that ends without a word, or hangs, before an exchange of its own choice."""
+    """Project two batches, but for one rank that ends without a word, or hangs, as it comes to a certain exchange."""
     arguments = dict(own)
-    fate, at, seconds = arguments.pop("fate", None), arguments.pop("at"), arguments.pop("seconds")
+    fate, stage, seconds = arguments.pop("fate", None), arguments.pop("stage"), arguments.pop("seconds")
+    upstream, raw = arguments.pop("upstream"), arguments.pop("z")
     group = dist.new_group(timeout=datetime.timedelta(seconds=seconds))
-    real = process_group.Ranks._ask
-    calls = []
 
-    def end(self: Any, collective: Any) -> None:
-        calls.append(1)
-        if fate is not None and len(calls) > at:
+    def end() -> None:
+        if fate is not None:
             os._exit(1) if fate == "dies" else time.sleep(60)
-        real(self, collective)
 
     started = time.monotonic()
-    with patch.object(process_group.Ranks, "_ask", end):
-        try:
-            for _ in range(2):  # labels are known from the first, so that samples travel with the headers
-                project_share(group, arguments)
-        except ValueError as error:
-            return type(error).__name__, str(error), time.monotonic() - started
+    try:
+        for batch in ("first", "second"):  # of the second the labels are known
+            z = raw.clone().requires_grad_()
+            with before_exchanges(end if stage == f"{batch} forward" else lambda: None):
+                y = project(z, process_group=group, **arguments).value
+            with before_exchanges(end if stage == f"{batch} backward" else lambda: None):
+                y.backward(upstream)
+    except ValueError as error:
+        return type(error).__name__, str(error), time.monotonic() - started
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,13 @@ from fairlayer import (
     RateParity,
     ResidualMean,
     SoftGroup,
-    Solution,
+    Status,
     WeightedSquared,
     code_groups,
     project,
 )
-from fairlayer.solution import RecordedFacts, Status
 from formulas import Problem, plain
-from test_attack import stored_problem
+from stored import stored_problem
 
 UNSUPPORTED = {"affine", "with a matrix"}
 SPREAD = [name for name in CASES if name not in UNSUPPORTED]
@@ -50,7 +50,7 @@ def take(values: Any, rows: np.ndarray) -> Any:
 
 def share(arguments: dict[str, Any], rows: np.ndarray) -> dict[str, Any]:
     """The arguments of one rank."""
-    whole = ("constraints", "path", "absent", "infeasible", "levels", "discrepancy", "simplex", "surrogate")
+    whole = ("constraints", "absent", "infeasible", "levels", "discrepancy", "simplex", "surrogate")
     return {name: value if name in whole else take(value, rows) for name, value in arguments.items()}
 
 
@@ -114,9 +114,10 @@ def assert_same(results: list[dict[str, Any]]) -> None:
             assert torch.equal(rank["multipliers"], first["multipliers"])
 
 
-def as_solution(result: dict[str, Any]) -> Solution:
-    gaps, multipliers = result["gaps"].numpy(), result["multipliers"].numpy()
-    return Solution(result["value"], RecordedFacts(result["rows"], gaps, multipliers, Status[result["status"]]))
+def as_solution(result: dict[str, Any]) -> Any:
+    status = Status[result["status"]]
+    satisfied = status in (Status.OPTIMAL, Status.VACUOUS, Status.BOUNDED)
+    return SimpleNamespace(value=result["value"], status=status, satisfied=satisfied)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype)[6:])
@@ -139,19 +140,14 @@ def test_every_constraint_and_any_split(pool, dtype, bounds, weights):
         torch.testing.assert_close(results[0]["gradient"], z.grad, rtol=near, atol=near)
 
 
-def test_tensor_operations_give_the_same_bits(pool):
+def test_half_precision_and_any_split(pool):
     rng = np.random.default_rng(2)
-    listed = []
-    for case, (bounds, weights) in product(SPREAD[:6], OPTIONS[:3]):
-        arguments = arguments_of(make_problem(case, bounds, weights), torch.float64, rng)
-        listed += [arguments, {**arguments, "path": "tensor"}]
-    for dtype in (torch.float16, torch.bfloat16):
-        listed.append(arguments_of(make_problem("mean parity", "box", "unweighted", dtype, n=400), dtype, rng))
-    results = run_splits(pool, listed, rng)
-    for batch in results:
+    dtypes = (torch.float16, torch.bfloat16)
+    problems = [make_problem("mean parity", "box", "unweighted", dtype, n=400) for dtype in dtypes]
+    listed = [arguments_of(problem, dtype, rng) for problem, dtype in zip(problems, dtypes, strict=True)]
+    for problem, batch in zip(problems, run_splits(pool, listed, rng), strict=True):
         assert_same(batch)
-    for compiled, tensor in zip(results[:-2:2], results[1:-2:2], strict=True):
-        assert_same([compiled[0], *tensor])
+        assert_holds(problem, as_solution(batch[0]))
 
 
 @pytest.mark.parametrize("name", ["a coarse light group among heavy ones", "coarse light samples in four attributes"])
@@ -171,7 +167,7 @@ def test_outputs_that_are_not_the_nearest(pool, name):
 
 @pytest.mark.parametrize("discrepancy", ["entropy", "logits", "kl"])
 def test_every_discrepancy_and_any_split(pool, discrepancy):
-    """Compiled and in tensor operations, with weights and bounds of each sample; extreme outputs among the others."""
+    """With weights and bounds of each sample; extreme outputs among the others."""
     rng = np.random.default_rng(12)
     n, listed = 90, []
     groups = {"a": rng.integers(0, 2, n), "b": rng.integers(0, 3, n)}
@@ -179,7 +175,7 @@ def test_every_discrepancy_and_any_split(pool, discrepancy):
     logit[:3] = 20.0, -20.0, 35.0
     z = {"entropy": np.clip(1.0 / (1.0 + np.exp(-logit)), 1e-9, 1.0 - 1e-7), "logits": logit, "kl": np.exp(logit / 3)}
     boxes = [None, (0.05, 0.9), (rng.uniform(0.0, 0.1, n), rng.uniform(0.8, 0.95, n))]
-    for dtype, bounds, weights, path in product(DTYPES, boxes, (None, rng.uniform(0.5, 2.0, n)), ("auto", "tensor")):
+    for dtype, bounds, weights in product(DTYPES, boxes, (None, rng.uniform(0.5, 2.0, n))):
         listed.append(
             {
                 "z": torch.tensor(z[discrepancy], dtype=dtype),
@@ -188,7 +184,6 @@ def test_every_discrepancy_and_any_split(pool, discrepancy):
                 "constraints": [MeanParity(0.03)],
                 "bounds": bounds,
                 "weights": weights,
-                "path": path,
                 "discrepancy": discrepancy,
             }
         )
@@ -254,17 +249,6 @@ def test_decisions_classes_and_soft_groups(pool):
             alone.value.backward(arguments["upstream"])
             torch.testing.assert_close(results[0]["gradient"], z.grad, rtol=1e-7, atol=1e-9)
             assert results[2]["backward"] == 1
-
-
-def test_a_large_group_gets_the_same(pool):
-    """Of many ranks sums are taken by all-reduce, of few by sending everything to everyone."""
-    rng = np.random.default_rng(13)
-    one = arguments_of(make_problem("mean parity", "box", "weighted"), torch.float64, rng)
-    rows = splits(len(one["z"]), rng)[2]
-    given = [share(one, own) for own in rows]
-    few, many = (pool.run(f"jobs:{job}", given) for job in ("project_share", "project_as_many"))
-    for name in ("value", "gradient"):
-        assert torch.equal(joined(few, rows, name), joined(many, rows, name))
 
 
 def test_gradients_reach_tolerances_targets_and_bounds(pool):
@@ -447,7 +431,7 @@ def test_few_collectives(pool, n):
         for later in batches[0][1:]:  # the first batch also unites the labels
             assert later["forward"] <= (1 if n == 2000 else most)
             assert later["backward"] == 1
-        assert batches[0][0]["forward"] <= most + 1
+        assert batches[0][0]["forward"] <= most + 3
 
 
 def test_few_samples_on_one_rank_and_many_on_another(pool):
@@ -469,9 +453,6 @@ def test_few_samples_on_one_rank_and_many_on_another(pool):
         for name in ("value", "gradient"):
             found = joined([rank[at] for rank in results], rows, name)
             assert torch.equal(found, joined([rank[0] for rank in results], few, name))
-    forward = [result["forward"] for result in results[0]]
-    assert forward[1] == 1
-    assert forward[2] == forward[3] + 1
 
 
 DISAGREEMENTS = {
@@ -511,7 +492,6 @@ BAD = {
     "one label per output": {"groups": {"a": np.array([0, 1])}},
     "Affine": {"constraints": [Affine(np.ones((1, 4)), 0.0, 1.0)]},
     "over a process group, project each column": {"z": torch.zeros(4, 2).double()},
-    "path='compiled' takes float32 or float64": {"z": torch.zeros(4, dtype=torch.float16), "path": "compiled"},
     "discrepancy 'weighted squared'": {"discrepancy": WeightedSquared(2.0)},
 }
 
@@ -564,4 +544,4 @@ def test_a_condition_that_only_one_rank_meets(pool):
     value = joined(results, halves, "value")
     torch.testing.assert_close(value, alone.value, rtol=1e-12, atol=1e-12)
     assert results[0]["rows"] == alone.rows
-    assert_holds(replace(problem), Solution(value, as_solution(results[0]).facts))
+    assert_holds(problem, as_solution({**results[0], "value": value}))

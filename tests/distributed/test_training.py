@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.datasets import available, load
 from fairlayer import MeanParity
-from fairlayer.datasets import available, load
 
 PRESENT = {entry.name for entry in available() if entry.present}
 BOUNDS = (1e-4, 1.0 - 1e-4)

@@ -19,7 +19,7 @@ def test_every_page_is_there(site):
 
 
 def test_public_modules_are_found():
-    known = {"fairlayer", "fairlayer.datasets", "fairlayer.metrics", "fairlayer.sklearn", "fairlayer.training"}
+    known = {"fairlayer", "fairlayer.metrics", "fairlayer.sklearn", "fairlayer.training"}
     assert known <= set(public_modules())
 
 

@@ -17,7 +17,8 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
 
-from fairlayer import MeanParity, datasets, project
+from experiments import datasets
+from fairlayer import MeanParity, project
 from fairlayer.sklearn import FairClassifier, fair_scorer
 
 TOLERANCE, BATCH = 0.02, 250

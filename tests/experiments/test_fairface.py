@@ -15,14 +15,12 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("PIL", reason="Pillow is absent")
 pytest.importorskip("sklearn")
 
+from experiments import datasets, fairface
 from experiments.claims import published_claims
+from experiments.datasets import DatasetError
 from experiments.methods import METHODS
 from experiments.pictures.inference import HARD, LEDGER, SOFT
 from experiments.runner import run
-
-from experiments import fairface
-from fairlayer import datasets
-from fairlayer.datasets import DatasetError
 
 QUICK = fairface.PROFILES["quick"]
 TABLES = ("methods", "ranks", "tolerances", "batch_sizes", "strengths")

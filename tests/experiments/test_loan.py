@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import claims, loan, runner, tables
-from fairlayer.datasets import available
+from experiments.datasets import available
 
 PRESENT = {entry.name for entry in available() if entry.present}
 needs_data = pytest.mark.skipif("sba" not in PRESENT, reason="sba/SBAcase.11.13.17.csv is not in FAIRLAYER_DATA")

@@ -30,7 +30,6 @@ from experiments.pictures.inference import (
 )
 from experiments.pictures.settings import Network, Settings
 from experiments.pictures.training import rate_groups
-
 from fairlayer.errors import FairlayerError
 
 SETTINGS = Settings(networks=())

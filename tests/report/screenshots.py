@@ -19,14 +19,13 @@ from PIL import Image
 from fairlayer import MeanParity
 from fairlayer.audit import Audit, audit
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.datasets import Dataset, load
-from fairlayer.datasets.files import DatasetError
 from fairlayer.gaps import measure
 from fairlayer.report.page import write_html
 from fairlayer.sklearn import FairClassifier
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 from chromium import NoBrowserError, running_browser
+from experiments.datasets import Dataset, DatasetError, load
 
 FOLDER = Path(__file__).parents[2] / "docs" / "screenshots"
 CONSTRAINTS = [MeanParity(0.02)]

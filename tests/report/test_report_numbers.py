@@ -81,7 +81,8 @@ def test_names_in_a_sentence():
 
 
 def test_a_terminal_gets_plain_characters():
-    assert typed(f"{number(-1234.5)} {confidence(0.95)} {number(None)} {isolated('\u05d0')}") == "-1,234 95 % - \u05d0"
+    shown = " ".join([number(-1234.5), confidence(0.95), number(None), isolated("\u05d0")])
+    assert typed(shown) == "-1,234 95 % - \u05d0"
     assert typed("\x1b[2Jx\n") == "\\x1b[2Jx\\n"
 
 
