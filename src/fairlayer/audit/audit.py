@@ -28,7 +28,6 @@ from fairlayer.classes import check_class_rules
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
 from fairlayer.intervals import Range, possible_range
-from fairlayer.tables.duckdb_table import is_table
 from fairlayer.tables.table import Table
 from fairlayer.tables.table_io import TableFile, open_source
 
@@ -82,12 +81,14 @@ def audit(
     rules = constraints if isinstance(constraints, ConstraintSet) else ConstraintSet(constraints)
     _check(rules, bounds, threshold, confidence)
     threshold = _threshold(rules, threshold)
-    if is_table(predictions) or isinstance(predictions, Table):
+    if isinstance(predictions, str | Path | Table):
         _only_arrays(targets=targets, features=features, weights=weights, unconstrained=unconstrained)
         source = predictions.title if isinstance(predictions, Table) else Path(predictions).name
         # Whatever is repeated goes by other names, so it cannot be asked for.
-        file = None if isinstance(predictions, Table) else open_source(Path(predictions), may_repeat=lambda _: True)
-        with nullcontext(predictions) if file is None else TableFile(file, memory) as table:
+        opened: Any = nullcontext(predictions)
+        if not isinstance(predictions, Table):
+            opened = TableFile(open_source(Path(predictions), may_repeat=lambda _: True), memory)
+        with opened as table:
             roles = {"prediction": prediction, "target": target, "weight": weight, "raw": raw}
             profile = Profile(table, rules, groups, roles)
             code = code_cells(table, profile, rules)

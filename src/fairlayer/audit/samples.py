@@ -33,7 +33,7 @@ from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import CodedGroups, Column, SoftGroup, group_columns, is_missing, read_groups
 from fairlayer.errors import InputError
 from fairlayer.intervals import Range
-from fairlayer.tables.duckdb_table import MISSING
+from fairlayer.tables.entries import MISSING
 from fairlayer.tables.sql_cells import refuse_missing
 
 

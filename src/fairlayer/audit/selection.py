@@ -15,7 +15,7 @@ import numpy as np
 
 from fairlayer.audit.result import Interval, Rate, Selection
 from fairlayer.intervals import Comparisons, Moments, all_pairs, wilson
-from fairlayer.tables.duckdb_table import MISSING
+from fairlayer.tables.entries import MISSING
 
 FOUR_FIFTHS = 0.8  # the impact ratio below which the four-fifths rule sees adverse impact
 SMALL_SHARE = 0.02  # of the samples: smaller groups are marked, and no ratio is taken to them
