@@ -1,4 +1,4 @@
-"""Whether intervals, verdicts and margins hold as often as they say, for all groups together, where the truth is known."""
+"""Whether intervals, verdicts and margins hold as often as they say, for all groups together: the truth is known."""
 
 import time
 from argparse import Namespace
@@ -23,8 +23,9 @@ CHUNK = 250_000  # pairs at a time
 THRESHOLD = 0.5
 TITLE = f"""# Coverage of intervals, verdicts and margins
 
-Populations are known: scores 1/4 + Beta(2, 5)/2 for means, and decisions with rates of 0.05 and of 0.5. Of each, {DRAWS}
-samples are drawn, with equal groups of a size. At confidence {CONFIDENCE}, at most {MOST_FALSE} of {DRAWS} may be wrong.
+Populations are known: scores 1/4 + Beta(2, 5)/2 for means, and decisions with rates of 0.05 and of 0.5. Of each,
+{DRAWS} samples are drawn, with groups of one size. At confidence {CONFIDENCE}, at most {MOST_FALSE} of {DRAWS} may be
+wrong.
 
 - *violated*: groups are equal, and some interval does not hold the true difference 0: an audit with tolerance 0 says
   "violated". *ratio*: the same for ratios.

@@ -108,7 +108,9 @@ def test_a_full_audit_has_all_sections():
 
 
 def test_sections_without_data_are_left_out():
-    overall, *groups = (replace(group, change=None, calibration=()) for group in (ordinary().overall, *ordinary().groups))
+    overall, *groups = (
+        replace(group, change=None, calibration=()) for group in (ordinary().overall, *ordinary().groups)
+    )
     bare = replace(ordinary(), overall=overall, groups=tuple(groups), intersections=())
     bare = replace(bare, tradeoff=(), history={}, comparison=())
     left = set(Page(render(bare, date=DAY)).attributes("id")) & SECTIONS
