@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fairlayer.records import from_plain, to_plain
+from fairlayer.constraints.plain_data import record_from_plain, record_to_plain
 
 Interval = tuple[float, float]
 
@@ -297,7 +297,7 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, with `satisfied` and `verdict` in it; numbers that are not finite are None."""
-        return {"satisfied": self.satisfied, "verdict": self.verdict.value, **to_plain(self)}
+        return {"satisfied": self.satisfied, "verdict": self.verdict.value, **record_to_plain(self)}
 
     def to_json(self, path: str | Path | None = None) -> str:
         """The result as JSON, also written to `path` where one is given."""
@@ -309,7 +309,7 @@ class Audit:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Audit:
         """The result again, from what `to_dict` gave."""
-        return from_plain(cls, data)
+        return record_from_plain(cls, data)
 
     @classmethod
     def from_json(cls, path: str | Path) -> Audit:

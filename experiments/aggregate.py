@@ -13,8 +13,7 @@ import numpy as np
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.groups import code_groups
 from fairlayer.errors import InputError
-from fairlayer.training.batches import as_batch
-from fairlayer.training.stratified import hard_column, label_of
+from fairlayer.training import as_batch
 
 
 @dataclass(frozen=True)
@@ -46,9 +45,8 @@ def aggregate_bound(
     for item in loader:
         for name, column in code_groups(as_batch(item).groups).attributes.items():
             if attribute is None or name == attribute:
-                hard = hard_column(column)
-                values, numbers = np.unique(as_numpy(hard.values), return_counts=True)
-                labels = [label_of(hard, value) for value in values.tolist()]
+                values, numbers = np.unique(as_numpy(column.values), return_counts=True)
+                labels = [value if column.labels is None else column.labels[value] for value in values.tolist()]
                 counts.setdefault(name, []).append(Counter(dict(zip(labels, numbers.tolist(), strict=True))))
     if not counts:
         raise InputError(f"The batches have no attribute {attribute!r}.")

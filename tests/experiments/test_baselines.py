@@ -1,4 +1,4 @@
-"""Methods that stand in for the layer."""
+"""The methods that the layer is compared with."""
 
 import copy
 import math
@@ -8,43 +8,57 @@ import numpy as np
 import pytest
 import torch
 from scipy import sparse
-from tasks import make_data, make_model
 from torch import nn
 
-from fairlayer import FairLayer, FairModel, InputError, MeanParity, ResidualMean, project
-from fairlayer.binding.bounds import read_bounds
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.gaps import bind_batch
-from fairlayer.solve.priced_step import soft_step
-from fairlayer.training import (
+from experiments.baselines import (
     AugmentedLagrangian,
     Penalty,
     Projection,
     SoftStep,
     StrictPenalty,
     Unconstrained,
-    batches,
-    evaluate,
-    fit,
+    penalty_of,
 )
+from fairlayer import FairLayer, FairModel, InputError, MeanParity, RateParity, RatioParity, ResidualMean, project
+from fairlayer.binding.bounds import read_bounds
+from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.gaps import bind_batch
+from fairlayer.solve.priced_step import soft_step
+from fairlayer.training import Batch, batches, evaluate, fit
 
 mse = nn.functional.mse_loss
-ALL = [FairLayer, Unconstrained, Projection, Penalty, StrictPenalty, AugmentedLagrangian, SoftStep]
 
 
-@pytest.mark.parametrize("method", ALL)
-def test_models_differ_by_one_argument(method):
+def make_data(n=240, seed=0):
+    """Inputs (n, 4), targets (n,), groups (n, 2), one of which inputs and targets follow."""
+    generator = torch.Generator().manual_seed(seed)
+    groups = torch.randint(0, 2, (n, 2), generator=generator)
+    x = torch.randn(n, 4, generator=generator)
+    x[:, 0] += groups[:, 0]
+    return x, x[:, 0] - 0.5 * x[:, 1] + groups[:, 0] + 0.3 * torch.randn(n, generator=generator), groups
+
+
+def make_model(layer):
+    torch.manual_seed(0)
+    return FairModel(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), layer)
+
+
+def train(model, data, validation=None, **options):
+    return fit(model, data, validation, loss=mse, penalty=penalty_of(model), **options)
+
+
+@pytest.mark.parametrize("method", [FairLayer, Unconstrained, Projection, Penalty, AugmentedLagrangian, SoftStep])
+def test_models_differ_by_one_argument(method, tmp_path):
     x, y, groups = make_data(120)
     model = make_model(method([MeanParity(0.02)], bounds=(-1.0, 1.0)))
     data = batches(x, y, groups, batch_size=40, shuffle=True)
-    fitted = fit(model, data, batches(x, y, groups), loss=mse, epochs=2)
+    train(model, data, batches(x, y, groups), epochs=2, checkpoint=tmp_path / "checkpoint.pt")
     result = evaluate(model, data, loss=mse)
     assert math.isfinite(result.loss)
     assert -1.0 <= float(result.outputs.min()) <= float(result.outputs.max()) <= 1.0
-    assert fitted.epochs == 2
-    if method in (FairLayer, Projection, SoftStep):
-        assert result.batch_gap <= 0.02
+    assert (result.batch_gap <= 0.02) == (method in (FairLayer, Projection, SoftStep))
     clone, data = copy.deepcopy(model), batches(x, y, groups)
+    clone.load_state_dict(torch.load(tmp_path / "checkpoint.pt", weights_only=True)["model"])
     clone.load_state_dict(model.state_dict())
     assert torch.equal(evaluate(clone, data).outputs, evaluate(model, data).outputs)
 
@@ -60,39 +74,36 @@ def test_projection_trains_raw_and_projects_later():
 @pytest.mark.parametrize("form", ["absolute", "squared"])
 def test_penalty_by_hand(form):
     z = torch.tensor([1.0, 2.0, 4.0, 7.0], requires_grad=True)
-    groups = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
+    batch = Batch(None, groups=torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]))
     gaps = [1.5 - 5.5, 2.5 - 4.5]
     method = Penalty([MeanParity(0.5)], strength=0.3, form=form)
-    assert method(z, groups) is z
+    assert method(z, batch.groups) is z
     power = 1 if form == "absolute" else 2
-    assert float(method.penalty.detach()) == pytest.approx(0.3 * sum(abs(g) ** power for g in gaps))
-    method.penalty.backward()
+    penalty = method.penalty(z, batch)
+    assert float(penalty.detach()) == pytest.approx(0.3 * sum(abs(g) ** power for g in gaps))
+    penalty.backward()
     slope = [0.3 * power * abs(g) ** (power - 1) * math.copysign(1, g) / 2 for g in gaps]
     wanted = [slope[0] + slope[1], slope[0] - slope[1], -slope[0] + slope[1], -slope[0] - slope[1]]
     assert z.grad.tolist() == pytest.approx(wanted)
     beyond = Penalty([MeanParity(3.0)], strength=1.0, form=form, only_excess=True)
-    beyond(z, groups)
-    assert float(beyond.penalty.detach()) == pytest.approx(1.0)
+    assert float(beyond.penalty(z.detach(), batch)) == pytest.approx(1.0)
 
 
-def test_penalty_weighs_samples():
-    method = Penalty([MeanParity(0.5)], strength=1.0)
-    method(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 0, 1]), weights=torch.tensor([3.0, 1.0, 2.0]))
-    assert float(method.penalty) == pytest.approx(4.0 - 1.25)
+def test_penalties_of_weights_residuals_and_a_group_by_itself():
+    z, groups = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 0, 1])
+    weighted = Batch(None, groups=groups, weights=torch.tensor([3.0, 1.0, 2.0]))
+    assert float(Penalty([MeanParity(0.5)], strength=1.0).penalty(z, weighted)) == pytest.approx(4.0 - 1.25)
+    known = Batch(None, torch.tensor([0.0, 0.0, 5.0]), groups)
+    assert float(StrictPenalty([ResidualMean(0.1)]).penalty(z, known)) == pytest.approx(1000.0 * (1.5 + 1.0))
+    assert float(Penalty([MeanParity(0.1)]).penalty(z, Batch(None, groups=0 * groups))) == 0.0
 
 
-def test_penalty_of_residuals_takes_one_row_per_group():
-    z, targets = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0.0, 0.0, 5.0])
-    method = StrictPenalty([ResidualMean(0.1)])
-    method(z, torch.tensor([0, 0, 1]), targets)
-    assert float(method.penalty) == pytest.approx(1000.0 * (1.5 + 1.0))
-
-
-def test_penalty_without_comparable_groups_is_zero():
-    method = Penalty([MeanParity(0.1)])
-    z = torch.ones(3, requires_grad=True)
-    method(z, torch.zeros(3, dtype=torch.long))
-    assert float(method.penalty.detach()) == 0.0
+def test_penalties_see_the_relative_gap():
+    z, batch = torch.tensor([0.4, 0.5, 0.9, 0.7], requires_grad=True), Batch(None, groups=torch.tensor([0, 0, 1, 1]))
+    penalty = Penalty([RatioParity(0.9)], (0, 1), only_excess=True).penalty(z, batch)
+    assert float(penalty.detach()) == pytest.approx(1 - 0.45 / 0.8 - 0.1)
+    penalty.backward()
+    assert (torch.sign(z.grad) == torch.tensor([-1, -1, 1, 1])).all()
 
 
 def test_wrong_arguments():
@@ -102,6 +113,8 @@ def test_wrong_arguments():
         Penalty([MeanParity(0.1)], strength=-1.0)
     with pytest.raises(InputError, match="curvature"):
         AugmentedLagrangian([MeanParity(0.1)], curvature=0.0)
+    with pytest.raises(InputError, match="decisions have no gradient"):
+        Penalty([RateParity(0.1)]).penalty(torch.rand(4), Batch(None, groups=torch.tensor([0, 1, 0, 1])))
 
 
 def constrained_least_squares(x, y, groups, tolerance):
@@ -122,8 +135,9 @@ def test_augmented_lagrangian_reaches_the_constrained_optimum():
     torch.manual_seed(0)
     method = AugmentedLagrangian([MeanParity(0.05)], curvature=2.0, rate=2.0)
     model = FairModel(nn.Linear(4, 1), method)
-    fit(model, batches(x, y, groups), loss=mse, epochs=400, optimizer="sgd", learning_rate=0.1, restore="last")
-    result = evaluate(model, batches(x, y, groups), loss=mse)
+    data = batches(x, y, groups)
+    train(model, data, epochs=400, optimizer=torch.optim.SGD, learning_rate=0.1, restore="last")
+    result = evaluate(model, data, loss=mse)
     assert result.gap == pytest.approx(0.05, abs=1e-4)
     assert result.loss == pytest.approx(least, rel=1e-3)
     found = np.array([method.multipliers[f"mean parity, {a}: 0 - 1"] for a in (0, 1)]).T
@@ -133,19 +147,15 @@ def test_augmented_lagrangian_reaches_the_constrained_optimum():
 
 def test_augmented_lagrangian_leaves_absent_groups_alone():
     method = AugmentedLagrangian([MeanParity(0.1)], rate=0.5)
-    method(torch.tensor([0.0, 1.0]), torch.tensor([[0, 0], [1, 0]]))
-    method.after_step()
+    method.penalty(torch.tensor([0.0, 1.0]), Batch(None, groups=torch.tensor([[0, 0], [1, 0]])))
     assert method.multipliers == {"mean parity, 0: 0 - 1": (0.0, pytest.approx(0.45))}
-    method(torch.tensor([0.0, 2.0]), torch.tensor([[0, 0], [0, 1]]))
-    method.after_step()
-    method.after_step()  # without a batch in between: nothing
+    z, batch = torch.tensor([0.0, 2.0]), Batch(None, groups=torch.tensor([[0, 0], [0, 1]]))
+    method.penalty(z, batch)
     assert method.multipliers["mean parity, 0: 0 - 1"][1] == pytest.approx(0.45)
     assert method.multipliers["mean parity, 1: 0 - 1"][1] == pytest.approx(0.95)
     before = dict(method.multipliers)
-    method.eval()(torch.tensor([0.0, 2.0]), torch.tensor([[0, 0], [0, 1]]))
-    method.after_step()
+    assert float(method.eval().penalty(z, batch)) == pytest.approx(100.0 * 1.9)
     assert method.multipliers == before
-    assert float(method.penalty) == pytest.approx(100.0 * 1.9)
 
 
 def test_soft_step_follows_algorithm_1():
@@ -180,34 +190,30 @@ def test_soft_step_switches_at_b_tau_and_never_in_evaluation():
     assert moved > 0
     assert torch.equal(soft.eval()(z, groups), hard)
     assert float(soft.multiplier) == moved
-    soft.start_epoch()
+    soft.train()
     assert (float(soft.multiplier), int(soft.steps)) == (0.0, 0)
 
 
-def test_fit_resets_the_multiplier_every_epoch_and_validation_leaves_it_alone():
+@pytest.mark.parametrize("validated", [False, True])
+def test_every_epoch_begins_with_multiplier_0_and_validation_leaves_it_alone(validated):
     x, y, groups = make_data(120)
     method = SoftStep([MeanParity(0.01)], b_tau=1000, eta=0.1)
-    steps = []
-    fit(
-        make_model(method),
-        batches(x, y, groups, batch_size=20),
-        batches(x, y, groups, batch_size=20),
-        loss=mse,
-        epochs=3,
-        on_epoch=lambda _: steps.append((int(method.steps), float(method.multiplier) > 0)),
-    )
-    assert steps == [(6, True)] * 3
+    data, steps = batches(x, y, groups, batch_size=20), []
+
+    def loss(outputs, targets):
+        steps.append(int(method.steps))
+        return mse(outputs, targets)
+
+    fit(make_model(method), data, data if validated else None, loss=loss, epochs=3)
+    assert steps == [*range(1, 7), *([6] * 6 if validated else [])] * 3
 
 
 def test_soft_training_learns_and_evaluates_fair():
     x, y, groups = make_data(400)
-    gaps = {}
-    for name, layer in {
-        "none": Unconstrained([MeanParity(0.05)]),
-        "soft": SoftStep([MeanParity(0.05)], b_tau=999),
-    }.items():
+    found = {}
+    for layer in (Unconstrained([MeanParity(0.05)]), SoftStep([MeanParity(0.05)], b_tau=999)):
         model = make_model(layer)
-        fit(model, batches(x, y, groups, batch_size=16, shuffle=True), loss=mse, epochs=5, learning_rate=1e-2)
-        gaps[name] = evaluate(model, batches(x, y, groups), loss=mse)
-    assert gaps["soft"].batch_gap <= 0.05 < gaps["none"].gap
-    assert gaps["soft"].loss < float(y.var())
+        train(model, batches(x, y, groups, batch_size=16, shuffle=True), epochs=5, learning_rate=1e-2)
+        found[type(layer)] = evaluate(model, batches(x, y, groups), loss=mse)
+    assert found[SoftStep].batch_gap <= 0.05 < found[Unconstrained].gap
+    assert found[SoftStep].loss < float(y.var())

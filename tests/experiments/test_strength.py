@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from experiments.strength import select_strength
 from fairlayer import InputError
-from fairlayer.training import select_strength
 
 #           strength: loss, excess
 OUTCOMES = {0.1: (0.30, 0.20), 1.0: (0.50, -0.01), 5.0: (0.40, -0.02), 10.0: (0.35, 0.01), 100.0: (0.60, -0.04)}
