@@ -1,27 +1,22 @@
-"""What users pass to a stream, checked before anything is changed."""
+"""A batch as users pass it to a stream, checked before anything is changed."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from fairlayer.arrays import as_floats, as_numpy, check_dense
+from fairlayer.arrays import as_floats, as_numpy
 from fairlayer.errors import InputError
-from fairlayer.frames import frame_columns, is_frame
-
-if TYPE_CHECKING:
-    from fairlayer.stream.settings import Settings
+from fairlayer.stream.settings import Settings, read_text
 
 MOST = 1e140  # whose squares a stream can add up for ever
 
 
-class Arrival(NamedTuple):
-    """A batch that has come to a stream: the arguments of `Stream.update`, read and checked."""
+class Batch(NamedTuple):
+    """The arguments of `Stream.update`, read and checked."""
 
     raw: np.ndarray  # (n d,) sample by sample
     n: int
@@ -29,14 +24,14 @@ class Arrival(NamedTuple):
     groups: Any
     features: Any
     targets: np.ndarray | None  # as given, (n,) or (n, d)
-    known: np.ndarray | None  # (n d,) of every output
+    known: np.ndarray | None  # (n d,) the target of every output
     waiting: bool  # whether targets that constraints need come later
     ids: list[str]  # of the samples, where they do
     batch_id: str | None
     like: Callable[[np.ndarray], Any]  # gives outputs back in the form they came
 
 
-def read_arrival(
+def read_batch(
     settings: Settings,
     z: Any,
     groups: Any,
@@ -44,27 +39,25 @@ def read_arrival(
     targets: Any = None,
     features: Any = None,
     ids: Any = None,
-) -> Arrival:
+) -> Batch:
     """A batch as `update` takes it, ready to be decided."""
-    outputs, like = read_outputs(z)
-    settings.check_outputs(outputs)
+    outputs, like = read_outputs(z, settings)
     n, width = len(outputs), outputs.shape[1] if outputs.ndim == 2 else 1
     given = None if targets is None else read_targets(targets, n, width)
     known = given
-    if given is not None and width > 1:
-        known = np.broadcast_to(given[:, None] if given.ndim == 1 else given, (n, width)).flatten()
-    waiting = bool(settings.rules.needs_targets) and known is None
     if width > 1:
         settings.check_columns(given)
+        if given is not None:
+            known = np.broadcast_to(given[:, None] if given.ndim == 1 else given, (n, width)).flatten()
+    waiting = bool(settings.rules.needs_targets) and known is None
     if waiting and settings.policy == "primal-dual":
         raise InputError(f"targets is missing: Algorithm 1 measures {settings.rules.needs_targets} in every batch.")
-    keys = read_ids(ids, n) if waiting else []
+    names = read_ids(ids, n) if waiting else []
     label = None if batch_id is None else read_text(batch_id, "batch_id")
-    labels, raw = read_labels(groups), outputs.reshape(-1)
-    return Arrival(raw, n, width, labels, features, given, known, waiting, keys, label, like)
+    return Batch(outputs.reshape(-1), n, width, groups, features, given, known, waiting, names, label, like)
 
 
-def read_outputs(z: Any) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
+def read_outputs(z: Any, settings: Settings) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
     """Outputs, of shape (n,) or (n, d), and how to give outputs back in the form they came."""
     is_tensor = isinstance(z, torch.Tensor)
     known = not is_tensor or z.dtype in (torch.float32, torch.float64)
@@ -74,30 +67,15 @@ def read_outputs(z: Any) -> tuple[np.ndarray, Callable[[np.ndarray], Any]]:
     shape = array.shape
     if array.ndim not in (1, 2) or 0 in shape[1:]:
         raise InputError(f"z has shape {tuple(shape)}: pass outputs of shape (n,) or (n, d).")
-    outputs = _in_one_layout(array.reshape(-1) if shape[1:] == (1,) else array)
+    outputs = np.ascontiguousarray(array.reshape(-1) if shape[1:] == (1,) else array)
     _refuse_large(outputs, "z")
+    settings.check_outputs(outputs)
 
     def like(value: np.ndarray) -> Any:
         shaped = value.reshape(shape)
         return torch.from_numpy(shaped).to(z.device) if is_tensor else shaped
 
     return outputs, like
-
-
-def read_labels(groups: Any) -> Any:
-    """Groups as they came, arrays of them in the layout that compiled functions are ready for."""
-    if isinstance(groups, torch.Tensor):
-        check_dense(groups, "groups")
-        return groups.contiguous()
-    if isinstance(groups, Mapping) or is_frame(groups):  # whose columns may share their memory
-        return {name: read_labels(labels) for name, labels in frame_columns(groups).items()}
-    whole = isinstance(getattr(groups, "dtype", None), np.dtype) and groups.dtype.kind == "i"
-    return _in_one_layout(as_numpy(groups, "groups")) if whole or isinstance(groups, np.ndarray) else groups
-
-
-def _in_one_layout(array: np.ndarray) -> np.ndarray:
-    """An array whose entries follow each other and may be written to: for any other, numba compiles anew."""
-    return np.require(array, requirements=("C", "W"))
 
 
 def read_targets(targets: Any, n: int | None = None, width: int = 1) -> np.ndarray:
@@ -125,43 +103,10 @@ def read_ids(ids: Sequence[Any] | None, n: int) -> list[str]:
         raise InputError("ids is missing: targets come later, so name the samples, and pass the names to observe.")
     if not isinstance(ids, Iterable):
         raise InputError(f"ids must be {n} names, one per sample; got {ids!r}.")
-    keys = [read_text(one, "ids") for one in (ids.tolist() if hasattr(ids, "tolist") else ids)]
-    if len(keys) != n or len(set(keys)) != n:
-        raise InputError(f"ids must be {n} names, one per sample and no two alike; got {len(keys)}.")
-    return keys
-
-
-def read_text(value: Any, what: str) -> str:
-    """A name as text that every store can keep."""
-    text = str(value)
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"{what} has {value!r}, which is not valid text ({error.reason}): use another name."
-        ) from error
-    return text
-
-
-def read_whole(value: Any, what: str) -> int:
-    """A setting that counts something."""
-    if not (isinstance(value, Integral) and int(value) >= 0):
-        raise InputError(f"{what} must be a whole number, at least 0; got {value!r}.")
-    return int(value)
-
-
-def read_positive(value: Any, what: str) -> float:
-    """A setting that measures something."""
-    if not (isinstance(value, Real) and 0.0 < float(value) < np.inf):
-        raise InputError(f"{what} must be a positive number; got {value!r}.")
-    return float(value)
-
-
-def read_location(store: Any) -> str | None:
-    """Where a stream is kept."""
-    if store is not None and not isinstance(store, str | os.PathLike):
-        raise InputError(f"store must be None, a path, or a postgresql:// URL; got {store!r}.")
-    return None if store is None else str(store)
+    names = [read_text(one, "ids") for one in (ids.tolist() if hasattr(ids, "tolist") else ids)]
+    if len(names) != n or len(set(names)) != n:
+        raise InputError(f"ids must be {n} names, one per sample and no two alike; got {len(names)}.")
+    return names
 
 
 def read_past(past: Any, settings: Settings) -> tuple[np.ndarray, Any, Any]:
@@ -170,6 +115,4 @@ def read_past(past: Any, settings: Settings) -> tuple[np.ndarray, Any, Any]:
     if not isinstance(past, tuple | list) or len(past) not in (2 + needs_features, 3):
         form = "(raw, groups, features)" if needs_features else "(raw, groups)"
         raise InputError(f"warm_start must be {form} for these constraints, each of past data.")
-    outputs, _ = read_outputs(past[0])
-    settings.check_outputs(outputs)
-    return outputs, read_labels(past[1]), past[2] if len(past) == 3 else None
+    return read_outputs(past[0], settings)[0], past[1], past[2] if len(past) == 3 else None

@@ -17,10 +17,12 @@ from typing import Any
 
 from fairlayer.errors import StoreError
 from fairlayer.stream.database import Database
-from fairlayer.stream.log import Entry, leaves_state, origin
+from fairlayer.stream.ledger import Pending
+from fairlayer.stream.log import Entry, Stored, leaves_state, origin
 from fairlayer.stream.postgresql import PostgresDatabase
+from fairlayer.stream.settings import differences
 from fairlayer.stream.sqlite import SqliteDatabase
-from fairlayer.stream.store import Head, Pending, Stored, differences, readable, unknown_outcome
+from fairlayer.stream.store import Head, readable, unknown_outcome
 
 _PAUSE = 0.1  # seconds between two attempts to reach a database again
 _ENTRIES = "SELECT number, batch_id, payload, emitted, previous, hash FROM fairlayer_log WHERE stream = ?"
@@ -70,7 +72,7 @@ def forget_undecided(location: str, name: str, timeout: float = 10.0) -> None:
     path = None if "://" in location else Path(location)
     if path is not None and not path.exists():
         return
-    with _opened(location, timeout) as database, database.whole():
+    with _opened(location, timeout) as database, database.atomic():
         database.lock(name)
         decided = "SELECT 1 FROM fairlayer_log WHERE stream = ? AND emitted IS NOT NULL"
         if database.execute(decided, name).fetchone() is not None:
@@ -90,9 +92,10 @@ class SqlStore:
 
     def __init__(self, database: Database, name: str, configuration: str):
         self.database = database
+        self.place = database.place
         self.name = name
         self.configuration = configuration
-        self._seen: Head | None = None  # the last entry that is known to be durable
+        self.seen: Head | None = None  # the last entry that is known to be durable
         self._stored: Stored | None = None  # as the transaction found it; without the state, where the caller has it
         self._found: dict[str, Entry | None] = {}  # entries of batches looked for or written in the transaction
         self._written: list[Entry] = []  # in the transaction
@@ -100,14 +103,9 @@ class SqlStore:
         with database.explained():
             self._open()
 
-    @property
-    def place(self) -> str:
-        """Where it is, for messages."""
-        return self.database.place
-
     def _open(self) -> None:
         self.database.open()
-        with self.database.whole():
+        with self.database.atomic():
             if not self.database.read_only:
                 self.database.execute(
                     "INSERT INTO fairlayer_streams (name, configuration, state, number, hash) "
@@ -130,8 +128,12 @@ class SqlStore:
     @contextmanager
     def transaction(
         self, current: str | None = None, batch_ids: Sequence[str] = (), as_found: bool = False
-    ) -> Iterator[SqlStore]:
-        """Begin and lock; commit at the end, roll back on an exception."""
+    ) -> Iterator[None]:
+        """Begin and lock; commit at the end, roll back on an exception.
+
+        current: hash of the entry whose state the caller has, which then is not read again. batch_ids: that will be
+        looked for. as_found: go on even if the store no longer holds what was seen in it, for `verify` to say so.
+        """
         database = self.database
         with database.explained():
             if not database.is_open:
@@ -141,7 +143,7 @@ class SqlStore:
                 missing = self._look(current, batch_ids)
                 if missing is not None and not as_found:
                     raise missing
-                yield self
+                yield
                 self._send_state()
                 database.check()
             except BaseException:
@@ -155,12 +157,12 @@ class SqlStore:
                 raise
             self._find_out(self.head(), error)
         if missing is None:
-            self._seen = self.head()
+            self.seen = self.head()
 
     def _look(self, current: str | None, batch_ids: Sequence[str]) -> StoreError | None:
         """Lock, and read what the transaction needs, in one round trip; the error if what was seen is missing."""
         self._written, self._block, self._found = [], None, dict.fromkeys(batch_ids)
-        number, seen = self._seen or (0, "")
+        number, seen = self.seen or (0, "")
         questions: list[tuple[Any, ...]] = [
             ("SELECT CASE WHEN hash = ? THEN NULL ELSE state END, number, hash, configuration FROM fairlayer_streams "
              "WHERE name = ?", current or "", self.name),
@@ -198,7 +200,7 @@ class SqlStore:
         while True:
             try:
                 self._open()
-                with self.database.whole():
+                with self.database.atomic():
                     missing = self._look(None, ())  # an earlier connection that is still at it holds the lock
                     found = self._holds(*head)
             except (StoreError, self.database.errors) as unreachable:
@@ -230,10 +232,6 @@ class SqlStore:
             return self._written[-1].number, self._written[-1].hash
         assert self._stored is not None  # a transaction has begun
         return self._stored.number, self._stored.hash
-
-    def seen(self) -> Head | None:
-        """The last entry that is known to have been durable."""
-        return self._seen
 
     def load(self) -> Stored:
         """The state."""
