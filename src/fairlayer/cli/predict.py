@@ -258,7 +258,7 @@ def _check_combinations(frozen: Frozen | None, rows: Rows) -> None:
 
 def _show_remaining(fair: np.ndarray, rules: Any, rows: Rows, schema: Schema) -> None:
     """Say which gaps remain in a file that was promised none."""
-    from fairlayer.audit.text import exceeding
+    from fairlayer.audit.summary import exceeding
 
     if rows.groups is None:
         say("The file has no protected attributes, so the gaps that remain cannot be measured.")

@@ -1,4 +1,4 @@
-"""`audit` on arrays: the same rows as everywhere, exact verdicts about the data, honest ones about the population."""
+"""`audit` on arrays: rows as everywhere, exact verdicts about the data, honest ones about the population."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from fairlayer import (
     EqualizedResiduals,
     InputError,
     MeanParity,
+    RateParity,
     ResidualMean,
     SoftGroup,
     audit,
@@ -185,22 +186,19 @@ def test_group_reports_are_plain_shares() -> None:
 def test_calibration_and_histograms_count_everybody() -> None:
     data = people()
     result = quick(data["p"], data[["sex"]], MeanParity(0.05), data["y"])
-    bins = [one for one in result.calibration if one.label == "m"]
+    men = next(group for group in result.groups if group.label == "m")
     here = data[data["sex"] == "m"]
     inside = here[(here["p"] >= 0.3) & (here["p"] < 0.4)]
-    third = next(one for one in bins if one.lower == pytest.approx(0.3))
+    third = next(one for one in men.calibration if one.lower == pytest.approx(0.3))
     assert third.count == len(inside)
     assert third.mean_target == pytest.approx(inside["y"].mean())
     assert third.mean_prediction == pytest.approx(inside["p"].mean())
     assert third.interval is not None
     assert third.interval[0] < third.mean_target < third.interval[1]
-    for attribute, label, size in (("", "", len(data)), ("sex", "m", len(here))):
-        histogram = next(h for h in result.histograms if (h.attribute, h.label) == (attribute, label))
-        assert sum(histogram.after) == size
-        assert len(histogram.edges) == len(histogram.after) + 1
-        assert histogram.before is None
-    expected = np.histogram(here["p"], bins=40, range=(0, 1))[0]
-    assert list(histogram.after) == expected.tolist()
+    assert sum(result.overall.histogram.after) == len(data)
+    assert men.histogram.before is None
+    assert list(men.histogram.after) == np.histogram(here["p"], bins=40, range=(0, 1))[0].tolist()
+    assert len(result.edges) == 41
 
 
 def test_changes_say_who_was_changed() -> None:
@@ -208,19 +206,17 @@ def test_changes_say_who_was_changed() -> None:
     raw = data["p"].to_numpy()
     moved = np.where(data["sex"] == "m", raw - 0.08, raw)
     result = quick(moved, data[["sex"]], MeanParity(0.05), raw=raw)
-    by_label = {change.label: change for change in result.changes}
-    assert by_label["f"].changed == 0.0
-    assert by_label["f"].mean_absolute == 0.0
-    assert by_label["f"].flipped == 0.0
-    assert set(by_label["f"].quantiles.values()) == {0.0}
-    assert by_label["m"].changed == 1.0
-    assert by_label["m"].mean == pytest.approx(-0.08)
-    assert by_label["m"].quantiles["0.5"] == pytest.approx(-0.08)
-    assert by_label["m"].lowest == pytest.approx(-0.08)
+    changes = {group.label: group.change for group in (result.overall, *result.groups)}
+    assert changes["f"].changed == changes["f"].mean_absolute == changes["f"].flipped == 0.0
+    assert set(changes["f"].quantiles.values()) == {0.0}
+    assert changes["m"].changed == 1.0
+    assert changes["m"].mean == pytest.approx(-0.08)
+    assert changes["m"].quantiles["0.5"] == pytest.approx(-0.08)
+    assert changes["m"].lowest == pytest.approx(-0.08)
     flips = (moved >= 0.5) != (raw >= 0.5)
-    assert by_label[""].flipped == pytest.approx(flips.mean())
-    assert by_label[""].changed == pytest.approx((data["sex"] == "m").mean())
-    everybody = result.histograms[0]
+    assert changes["everybody"].flipped == pytest.approx(flips.mean())
+    assert changes["everybody"].changed == pytest.approx((data["sex"] == "m").mean())
+    everybody = result.overall.histogram
     assert sum(everybody.after) == sum(everybody.before) == len(data)
     assert everybody.after != everybody.before
 
@@ -230,7 +226,7 @@ def test_quantiles_of_changes_are_near_the_exact_ones() -> None:
     raw = rng.random(3000)
     change = rng.normal(0, 0.1, 3000)
     result = quick(raw + change, rng.choice(["a", "b"], 3000), MeanParity(0.05), raw=raw)
-    for name, value in result.changes[0].quantiles.items():
+    for name, value in result.overall.change.quantiles.items():
         assert value == pytest.approx(np.quantile(change, float(name)), abs=np.abs(change).max() / 250)
 
 
@@ -267,6 +263,19 @@ def test_tradeoff_starts_at_the_unconstrained_model() -> None:
         assert first.root_mean_squared_error == pytest.approx(np.sqrt(((outputs - data["y"]) ** 2).mean()))
     with pytest.raises(InputError, match="unconstrained has 3 entries"):
         audit(fair, groups, MeanParity(0.03), unconstrained=[0.1, 0.2, 0.3])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("threshold", [0.3, 0.7, 0.9])
+def test_decisions_are_made_in_the_dtype_of_the_scores(dtype, threshold: float, tmp_path) -> None:
+    score = np.random.default_rng(0).integers(0, 11, 400).astype(dtype) / dtype(10)
+    sex = np.tile(["f", "m"], 200)
+    groups, constraint = {"sex": sex}, RateParity(0.02, threshold=threshold)
+    y = project(score, groups, [constraint]).value
+    result = quick(y, groups, constraint)
+    assert result.satisfied
+    expected = [(y[sex == s] >= dtype(threshold)).mean() for s in "fm"]
+    assert [group.decision_rate.value for group in result.groups] == pytest.approx(expected)
 
 
 def test_weights_count_as_repetitions_in_means() -> None:
@@ -320,7 +329,7 @@ def test_targets_that_are_classes() -> None:
         "equalized odds, sex within target good",
     }
     assert result.overall.accuracy is None
-    assert result.calibration == ()
+    assert result.overall.calibration == ()
     assert any("classes" in note for note in result.notes)
 
 

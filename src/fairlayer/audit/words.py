@@ -1,14 +1,21 @@
-"""Numbers as a reader meets them: the same number reads the same in the terminal, on the page and in the model card."""
+"""Numbers and names as a reader meets them, alike in the terminal, on the page and in the model card.
+
+Names that come from data are still plain text here: templates escape them.
+"""
 
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Iterable
 from decimal import Decimal
 
 ABSENT = "\N{EN DASH}"  # where there is no number
 NO_BREAK = "\N{NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
+_LEFT_TO_RIGHT = {"L", "EN", "ES", "ET", "AN", "CS", "NSM", "BN", "B", "S", "WS", "ON"}
+_START, _END = "\N{FIRST STRONG ISOLATE}", "\N{POP DIRECTIONAL ISOLATE}"
+_TYPED = str.maketrans({MINUS: "-", ABSENT: "-", NO_BREAK: " ", _START: None, _END: None})
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -106,3 +113,21 @@ def _minus(text: str) -> str:
 
 def _between(low: str, high: str) -> str:
     return low if low == high == ABSENT else f"{low} to {high}"
+
+
+def shortened(name: str, length: int = 28) -> str:
+    """A name on one line, its end left out where it is too long."""
+    words = " ".join(name.split())
+    return words if len(words) <= length else words[: length - 1].rstrip() + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def isolated(name: str) -> str:
+    """A name whose direction of writing ends with it: one in Hebrew must not turn around the figures behind it."""
+    turns = any(unicodedata.bidirectional(character) not in _LEFT_TO_RIGHT for character in name)
+    return f"{_START}{name}{_END}" if turns else name
+
+
+def typed(text: str) -> str:
+    """Text in the characters that a keyboard has; control characters are shown, not sent to the terminal."""
+    plain = text.translate(_TYPED)
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in plain)
