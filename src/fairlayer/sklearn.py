@@ -21,9 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.classes import KINDS, check_class_rules
 from fairlayer.errors import InputError
-from fairlayer.estimators.estimator import FairEstimator, projection_of
+from fairlayer.estimators.estimator import FairEstimator
 from fairlayer.estimators.network import Probability, Rescaled
 from fairlayer.extras import needs
 
@@ -41,14 +42,14 @@ class FairClassifier(ClassifierMixin, FairEstimator):
     """A classifier whose probabilities satisfy group-fairness constraints.
 
     Constraints are about the probability of the second class, `classes_[1]`, which is kept within [0, 1]. Of three and
-    more classes every class satisfies them. threshold: `predict` says the second class where its probability is at
-    least this; None for that of the constraints on decisions, or 0.5 where there are none. Of three and more classes it
-    says the likeliest.
+    more classes every class satisfies them. threshold: `predict` returns the second class where its probability is
+    at least this; None for that of the constraints on decisions, or 0.5 where there are none. Of three and more classes
+    it returns the likeliest.
 
     discrepancy: what "nearest" means of probabilities, "squared" or "entropy". With "squared" the network is trained
     on the squared error of the probabilities (Brier score), a proper score that stays finite where the projection makes
     a probability 0 or 1. With "entropy" probabilities stay inside (0, 1), and the network is trained on the log loss;
-    an estimator must not say 0 or 1. Other arguments: see `FairEstimator`.
+    an estimator must not predict 0 or 1. Other arguments: see `FairEstimator`.
     """
 
     __metadata_request__predict_proba: ClassVar = {"sensitive_features": True}
@@ -71,45 +72,39 @@ class FairClassifier(ClassifierMixin, FairEstimator):
             (f"threshold={self.threshold}", self.threshold is not None, "leave it out"),
             ("confidence", self.confidence is not None, "leave it out"),
             ("serving='blind'", self.serving == "blind", "use 'frozen'"),
-            (f"method={self.method!r}", self.method in ("penalty", "lagrangian"), "use 'layer'"),
         )
         for what, asked, remedy in of_two if len(self.classes_) > 2 else ():
             if asked:
                 raise InputError(f"{what} is of two classes, and y has {len(self.classes_)}: {remedy}.")
+        self.threshold_ = self._find_threshold()
         return codes.astype(np.float64)
 
     def _limits(self) -> Any:
         return None if len(self.classes_) > 2 else (0.0, 1.0)
 
-    def _fit(self, X: Any, y: Any, targets: np.ndarray, groups: Any, options: dict[str, Any]) -> None:
-        super()._fit(X, y, targets, groups, options)
-        self.threshold_ = self._find_threshold()
-
-    def _layer(self, groups: Any) -> Any:
-        layer = super()._layer(groups)
-        projection = projection_of(layer)
-        if projection is not None:
-            projection.discrepancy = self.discrepancy
-            if len(self.classes_) > 2:
-                check_class_rules(projection.rules, f"{len(self.classes_)} classes")
-                projection.simplex = True
-        return layer
+    def _layer_options(self, rules: ConstraintSet) -> dict[str, Any]:
+        several = len(self.classes_) > 2
+        if several:
+            check_class_rules(rules, f"{len(self.classes_)} classes")
+        return {"discrepancy": self.discrepancy, "simplex": several}
 
     def _outputs(self) -> int:
         return len(self.classes_) if len(self.classes_) > 2 else 1
 
     def _find_threshold(self) -> float:
         """From where on a probability is a yes: one place, or predictions would not be the decisions constrained."""
-        rules = () if self.layer_ is None else self.layer_.rules.constraints
-        asked = sorted({float(c.threshold) for c in rules if c.quantity == "decision"})
+        rules = () if self.constraints is None else ConstraintSet(self.constraints).constraints
+        asked = sorted({float(c.threshold) for c in rules if c.quantity == "decision"})  # type: ignore[attr-defined]
         if self.threshold is None and len(asked) > 1:
-            raise InputError(f"The constraints have several thresholds, {asked}: say with threshold= which predicts.")
+            raise InputError(
+                f"The constraints have several thresholds, {asked}: pass the one to predict by as threshold=."
+            )
         if self.threshold is None:
             return asked[0] if asked else 0.5
         if asked and self.threshold not in asked:
             raise InputError(
-                f"threshold={self.threshold} is not that of the constraints on decisions, {asked}: what predict says "
-                "would not be what they bound. Leave it out, or change theirs."
+                f"threshold={self.threshold} is not that of the constraints on decisions, {asked}: the decisions of "
+                "predict would not be those they bound. Leave it out, or change theirs."
             )
         return float(self.threshold)
 
@@ -136,7 +131,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         return p if p.ndim == 2 else np.stack([1.0 - p, p], axis=1)
 
     def decision_function(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
-        """(n,): above 0 where the second class is predicted; the probability less the threshold, but for rounding.
+        """(n,): above 0 where the second class is predicted; the probability less the threshold, up to rounding.
 
         Of three and more classes, (n, d): their probabilities.
         """

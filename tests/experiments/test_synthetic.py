@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,6 @@ from experiments.synthetic.inference import (
 from experiments.synthetic.scores import METHODS, Score, aggregate, published_scores, rank_rows, ranks
 from experiments.synthetic.settings import MEDIUM, PAPER, QUICK, SETS
 from experiments.synthetic.training import Part, Task, load_task, model_of, network, search_strength
-from experiments.synthetic.well_trained import least_squares
 from experiments.tables import read_csv
 
 
@@ -102,19 +102,6 @@ def test_every_claim_has_a_finding(quick: Path) -> None:
     assert all(finding.measured and finding.verdict is not Verdict.NOT_RUN for finding in findings.values())
 
 
-def test_an_interrupted_run_goes_on_to_the_same_results(quick: Path, tmp_path: Path) -> None:
-    home = tmp_path / "synthetic" / "quick"
-    home.mkdir(parents=True)
-    lines = (quick / "units.jsonl").read_text().splitlines(keepends=True)
-    kept = [line for line in lines if "/19/F-Layer" not in line]
-    (home / "units.jsonl").write_text("".join(kept) + kept[0][:40])  # the last line was cut off while it was written
-    (home / "meta.json").write_text((quick / "meta.json").read_text())
-    run("synthetic", "quick", jobs=1, folder=tmp_path, resume=True, progress=False)
-    assert len(results_in(home)) == len(lines)
-    assert (home / "ranks.csv").read_text() == (quick / "ranks.csv").read_text()
-    assert (home / "streams.csv").read_text() == (quick / "streams.csv").read_text()
-
-
 # Settings and sets
 
 
@@ -137,40 +124,29 @@ def test_medium_tries_all_sets_and_the_corrected_ones_in_balance() -> None:
     assert np.array_equal((2 * bits - 1).T @ (2 * bits - 1), 8 * np.eye(5))
 
 
-def test_only_in_the_corrected_sets_does_leaving_the_group_out_leave_a_gap() -> None:
-    gaps = {}
-    for generator in ("published", "corrected"):
-        task = load_task(24, generator, MEDIUM)
-        blind = least_squares(task.train, task.test, blind=True)
-        gaps[generator] = abs(blind[task.test.group == 1].mean() - blind[task.test.group == 0].mean())
-    assert gaps["published"] < MEDIUM.tolerance < 0.3 < gaps["corrected"]
-
-
 def test_penalties_stay_within_the_bounds_and_the_search_prefers_what_is_feasible() -> None:
     task = load_task(19, "published", QUICK)
     outputs = model_of("Penalty", task, QUICK, 1.0).raw(torch.from_numpy(task.test.x) * 100)
     assert 0.0 <= float(outputs.detach().min()) <= float(outputs.detach().max()) <= 3.5
-    selection = search_strength(task, QUICK)
-    assert len(selection.trials) == len(QUICK.strengths)
-    feasible = [trial for trial in selection.trials if trial.satisfied]
-    if feasible:
-        assert selection.strength == min(feasible, key=lambda trial: trial.loss).strength
-    else:
-        assert selection.strength == min(selection.trials, key=lambda trial: trial.gap).strength
+    for tolerance, met in ((0.5, True), (1e-9, False)):
+        selection = search_strength(task, replace(QUICK, tolerance=tolerance))
+        assert len(selection.trials) == len(QUICK.strengths)
+        assert selection.satisfied == met
+        kept = [trial for trial in selection.trials if trial.satisfied == met]
+        assert selection.strength == min(kept, key=lambda trial: trial.loss if met else trial.gap).strength
 
 
 # Inference
 
 
-@pytest.mark.parametrize("order", [STRATIFIED, PLAIN])
-def test_every_row_is_in_one_batch(order: str) -> None:
+@pytest.mark.parametrize(("order", "differ"), [(STRATIFIED, 1), (PLAIN, 16)])
+def test_every_row_is_in_one_batch(order: str, differ: int) -> None:
     group = np.random.default_rng(1).binomial(1, 0.2, 500)
     rows = arrivals(group, 16, order)
     assert np.array_equal(np.sort(np.concatenate(rows)), np.arange(500))
     assert max(map(len, rows)) <= 16
-    if order == STRATIFIED:
-        ones = [int(group[taken].sum()) for taken in rows]
-        assert max(ones) - min(ones) <= 1
+    ones = [int(group[taken].sum()) for taken in rows]
+    assert max(ones) - min(ones) <= differ
 
 
 def test_fair_batches_of_different_shares_leave_a_pooled_gap_and_the_ledger_does_not() -> None:

@@ -1,8 +1,8 @@
 """Blind serving: predictions that look at no protected attribute, chosen so that the true groups agree all the same.
 
-The groups are known in `fit` only. There the rows are parted: on some the model is trained, and another one that says
-from X how likely a row belongs to each group; on the others the shifts are chosen with which these probabilities keep
-the gaps of the true groups within the tolerances (frozen/blind.py), and a statement on the population is made.
+The groups are known in `fit` only, which splits the rows. Some train the model, and a second one that predicts the
+probability of each group from X. The others choose the shifts with which these probabilities keep the gaps of the true
+groups within the tolerances (frozen/blind.py), and support a statement on the population.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def check_blind(estimator: Any, X: Any, groups: Any, rules: Any, options: Mappin
     """Refuse what cannot be served blind."""
     why, bounds = None, estimator.bounds_
     if groups is None or rules is None:
-        why = "needs sensitive_features in fit, and method='layer' or 'projection'"
+        why = "needs sensitive_features in fit"
     elif rules.about_decisions or rules.needs_targets:
         why = "is for constraints on the means of outputs: use MeanParity, RatioParity or ConditionalParity"
     elif estimator.sensitive_columns is not None or are_columns(groups, X):
