@@ -10,15 +10,12 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
-import typer
 from people import people, write
 
 from fairlayer import ConditionalParity, EqualizedOdds, MeanParity, Stream
-from fairlayer.cli.app import app
 from fairlayer.stream import stream_names
 from fairlayer.stream.log import origin
 
-COMMANDS = typer.main.get_command(app).commands["stream"].commands
 TOLERANCE = 0.05
 
 
@@ -41,19 +38,6 @@ def store(tmp_path):
     later.update(np.array([0.2, 0.8]), {"sex": ["f", "m"]}, ids="ab")
     later.close()
     return path, kept
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_has_help(name):
-    assert COMMANDS[name].help
-    assert all(getattr(parameter, "help", None) for parameter in COMMANDS[name].params)
-
-
-def test_without_a_command_there_is_help(run):
-    result = run("stream")
-    assert result.exit_code == 2
-    assert "Usage" in result.stdout
-    assert "certificate" in result.stdout
 
 
 def test_list_and_show(run, store):

@@ -82,38 +82,20 @@ def fit(
     model: Annotated[
         Literal["auto", "boosting", "network", "linear", "logistic"],
         option(
-            None,
-            "The kind of model: `boosting` for gradient boosted trees, `network`, `linear` for numbers, `logistic` for "
-            "classes. `auto` tries all that apply and keeps the best under the constraints on rows kept back for it.",
-            panel=TRAINING,
+            None, "The kind of model. `auto` tries all that apply and keeps the best.", panel=TRAINING
         ),
     ] = "network",
     method: Annotated[
         Literal["layer", "projection"] | None,
-        option(
-            None,
-            "How the network becomes fair: `layer`, the default, trains it through the projection; `projection` "
-            "projects its outputs after training, as is done for all other models.",
-            panel=TRAINING,
-        ),
+        option(None, "Train the network through the projection, or project it after training.", panel=TRAINING),
     ] = None,
     serving: Annotated[
         Literal["batch", "blind"],
-        option(
-            None,
-            "What predictions look at. `batch`: the groups of the rows. `blind`: the features alone. Rows are then "
-            "moved by what a second model tells of their groups, and a statement about the population is printed.",
-            panel=TRAINING,
-        ),
+        option(None, "Predict with the groups of the rows, or blind, from their features alone.", panel=TRAINING),
     ] = "batch",
     confidence: Annotated[
         float | None,
-        option(
-            "P",
-            "Tighten the tolerances so that the population that the rows are drawn from keeps the stated ones at this "
-            "confidence, such as 0.95. The output states the tightened ones, or how many rows are needed.",
-            panel=TRAINING,
-        ),
+        option("P", "Tighten tolerances so that the population keeps them at this confidence.", panel=TRAINING),
     ] = None,
     test: Annotated[
         float, option("SHARE", "Keep this share of the rows from training, for the report.", panel=TRAINING)
@@ -134,9 +116,13 @@ def fit(
     """Train a fair model on a table.
 
     The command works out whether the target holds classes or numbers and what each column holds, and prints what it
-    found. The model is judged on rows that it has not seen. The folder holds `model.safetensors` and `model.json` (and
-    `estimator.skops` if the model is not a network, `groups.skops` if it is served blind), `report.html`, `report.json`
-    and `model-card.md`. Ctrl-C ends the command and leaves the folder as it was.
+    found. The model is judged on rows that it has not seen. The folder holds the model, a report and a model card.
+    Ctrl-C ends the command and leaves the folder as it was.
+
+    A network is trained through the projection, or projected after training, as boosted trees, linear (for numbers) and
+    logistic models (for classes) are. Served blind, rows are moved by what a second model tells of their groups, and a
+    statement about the population is printed. With --confidence, the output states the tightened tolerances, or how
+    many rows are needed.
 
     `fairlayer fit people.csv --target income --protected sex,race --parity 0.02 -o model/`
     """
@@ -182,19 +168,10 @@ def fit(
     if classify and box not in (None, (0.0, 1.0)):
         raise InputError("--bounds: probabilities lie between 0 and 1: leave the option out for classes.")
     _check_serving(constraints, serving, confidence, bounded=classify or box is not None)
-    learner = Learner(
-        list(constraints),
-        classify,
-        schema.classes,
-        bounds=box,
-        method=method or "layer",
-        serving=serving,
-        confidence=confidence,
-        seed=seed,
-        epochs=epochs,
-        max_minutes=max_minutes,
-        verbose=sys.stderr.isatty(),
-    )
+    settings = {"serving": serving, "confidence": confidence}
+    network = {"method": method or "layer", "max_epochs": epochs, "max_minutes": max_minutes}
+    network["verbose"] = sys.stderr.isatty()
+    learner = Learner(list(constraints), classify, schema.classes, box, seed, settings, network)
     train, held = split(Part(schema.inputs(table.frame), table.answers, schema.groups(table.frame)), test, seed)
     if not len(held):
         raise InputError(f"--test: {test:g} of {n} rows leaves none for the report: raise it.")
@@ -208,7 +185,7 @@ def fit(
         show_table(list(choice.rows[0]), tried, "On the rows kept to choose a model")
         notes.append(choice.text)
         note(choice.text)
-    way = WAYS[learner.method if kind == "network" else "projection"]
+    way = WAYS["layer" if kind == "network" and method != "projection" else "projection"]
     note(f"Training: {TITLES[kind]}; {way} ...")
     fitted = learner.fit(kind, train)
     interrupts.check()
@@ -415,10 +392,10 @@ def _audit(fitted: Any, learner: Learner, held: Part, schema: Schema, notes: lis
     more = []
     if fitted.stopped_ == "time":
         more.append(
-            f"Training was stopped on purpose, by --max-minutes {learner.max_minutes:g}, before it had ended by "
+            f"Training was stopped on purpose, by --max-minutes {fitted.max_minutes:g}, before it had ended by "
             "itself: with more time the model may get better."
         )
-    if learner.serving == "blind":
+    if fitted.serving == "blind":
         more.append(f"Served blind, so that the promise is about the population. {fitted.frozen_.certificate}")
     for text in more:
         note(text)

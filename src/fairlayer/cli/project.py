@@ -101,7 +101,8 @@ def project(
         _check_numbers(columns, constraints, target)
         cells = ScoredRows(columns, score, attributes, list(constraints), target)
     make = ByDecisions if constraints.about_decisions else ByShifts
-    with steps(4, "Reading") as progress:
+    with steps() as progress:
+        progress("Reading")
         with tempfile.TemporaryDirectory(prefix=".fairlayer-", dir=output.absolute().parent) as folder:
             kept = _Kept(Path(folder))
             scored, targets = kept.fill(cells, box)

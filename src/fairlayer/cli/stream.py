@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairlayer.cli.options import option
-from fairlayer.cli.terminal import Command, Group, note, say, show_table
+from fairlayer.cli.terminal import Command, Group, help_without_command, note, say, show_table
 from fairlayer.errors import InputError, StoreError
 from fairlayer.extras import needs
 from fairlayer.plural import plural
@@ -34,11 +34,7 @@ Store = Annotated[
 Name = Annotated[str | None, option("NAME", "The name of the stream. It is not needed if the store holds only one.")]
 
 
-@commands.callback(invoke_without_command=True)
-def _help(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-        raise typer.Exit(2)
+commands.callback(invoke_without_command=True)(help_without_command)
 
 
 @commands.command("list", cls=Command)
