@@ -81,9 +81,7 @@ def fit(
     ] = 0,
     model: Annotated[
         Literal["auto", "boosting", "network", "linear", "logistic"],
-        option(
-            None, "The kind of model. `auto` tries all that apply and keeps the best.", panel=TRAINING
-        ),
+        option(None, "The kind of model. `auto` tries all that apply and keeps the best.", panel=TRAINING),
     ] = "network",
     method: Annotated[
         Literal["layer", "projection"] | None,
