@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairlayer.binding.block_sums import OUTPUT, BlockSums
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
 from fairlayer.frozen.confidence import Certificate, Compared, Mean, interval_of, prefers_bernstein
@@ -15,11 +14,14 @@ from fairlayer.frozen.freeze import check_freeze
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.frozen.shifts import mean_range
 from fairlayer.layer import FairLayer
-from fairlayer.ray.dataset import DatasetTable, add_up
-from fairlayer.ray.project import Bound, Problem, Protected
-from fairlayer.tables import blocks
+from fairlayer.ray.project import Protected, scored
+from fairlayer.tables.dataset import DatasetTable
+from fairlayer.tables.entries import quote
+from fairlayer.tables.moved_sql import moved
+from fairlayer.tables.passes import TablePasses
+from fairlayer.tables.scored import Bound, ScoredTable
 
-FIT, CERTIFY = 0, 1  # parts of the rows
+FIT, CERTIFY = (f"{quote('part')} = {part}" for part in (0, 1))  # parts of the rows
 
 
 def freeze(
@@ -51,20 +53,21 @@ def freeze(
     check_freeze(layer, confidence, False, None, targets_within)
     if confidence is not None and not 0.0 < certify < 1.0:
         raise InputError(f"certify must lie between 0 and 1; got {certify}.")
-    table, whole = DatasetTable(dataset), confidence is None
-    problem = Problem(table, score, protected, constraints, bounds, target, None if whole else seed, certify)
-    labels = {name: tuple(digit.meaning) for name, digit in problem.cells.code.groups.items()}
+    table = DatasetTable(dataset)
+    cells = scored(table, score, protected, constraints, bounds, target)
+    share = 0.0 if confidence is None else certify
+    kept = table.keep(cells.values, cells.code.parameters, seed, share)
+    labels = {name: tuple(digit.meaning) for name, digit in cells.code.groups.items()}
     _, used = layer.rules.groupings(tuple(labels))
     frozen = Frozen(layer, {name: labels[name] for name in labels if name in used})
-    everything = problem.bind()
-    fit = everything if whole else problem.bind(FIT)
-    nu, plan = problem.solve(fit).facts.nu, fit.system.view.plan
+    fit = cells.bind(kept, "" if confidence is None else FIT)
+    nu, plan = fit.solve(bounds).facts.nu, fit.system.view.plan
     total, places = plan.totals(fit.system.weight), frozen.places(plan)
     frozen.seen.zero_()
     frozen.seen.numpy()[places] = total > 0
     frozen.shifts.numpy()[places] = np.where(total > 0, nu / np.where(total > 0, total, 1.0), 0.0)
     if confidence is not None:
-        frozen.certificate = _statement(problem, everything, frozen, confidence, targets_within)
+        frozen.certificate = _statement(cells, cells.bind(kept), frozen, confidence, targets_within)
     return frozen.eval()
 
 
@@ -78,20 +81,19 @@ class _Moments(NamedTuple):
 
 
 def _statement(
-    problem: Problem, bound: Bound, frozen: Frozen, confidence: float, targets_within: tuple[float, float] | None
+    cells: ScoredTable, bound: Bound, frozen: Frozen, confidence: float, targets_within: tuple[float, float] | None
 ) -> Certificate:
     """What can be said of the population from rows that had no part in the fit."""
-    plan, compared = bound.system.view.plan, Compared.of(bound.system.view, problem.rules)
+    plan, compared = bound.system.view.plan, Compared.of(bound.system.view, cells.rules)
     kinds = sorted(set(plan.residual.tolist()))
-    shift = _shift_of_codes(problem, frozen)
-    found = {(kind, part): _moments(problem, bound, shift, kind, part) for kind in kinds for part in (FIT, CERTIFY)}
+    found = {(kind, part): _moments(cells, bound, frozen, kind, part) for kind in kinds for part in (FIT, CERTIFY)}
     groups = compared.groups.tolist()
     delta = (1.0 - confidence) / max(1, len(groups))  # both sides of every mean hold together
     names = np.array(frozen.group_names(), dtype=object)[frozen.places(plan)]
     means = {}
     for k in groups:
         kind = bool(plan.residual[k])
-        lo, hi = mean_range(problem.box, kind, targets_within)
+        lo, hi = mean_range(cells.box, kind, targets_within)
         fit, other = found[kind, FIT], found[kind, CERTIFY]
         spread = float(fit.variance[k]) / (hi - lo) ** 2 if fit.n[k] > 1 else 0.25
         n, mean = int(other.n[k]), float(other.mean[k])
@@ -102,24 +104,21 @@ def _statement(
     return Certificate(confidence, fitted, kept, compared.bounds(means), tuple(means.values()))
 
 
-def _moments(problem: Problem, bound: Bound, shift: np.ndarray, residual: bool, part: int) -> _Moments:
+def _moments(cells: ScoredTable, bound: Bound, frozen: Frozen, residual: bool, part: str) -> _Moments:
     """Means and variances of the outputs, or of what is left of them less the targets, of one part of the rows."""
-    plan, box = bound.system.view.plan, problem.box
-    known = {"shift": shift, "lo": box.lowest, "hi": box.highest, "residual": residual, "part": part}
-    total = [BlockSums(problem.cells.code.size), BlockSums(problem.cells.code.size)]
-    name = "moments to certify with" if part == CERTIFY else "moments of the fit"
-    add_up(total, problem.kept, blocks.moments, name, **known)
-    first, second = (sums.regrouped(bound.cell_of_code, len(bound.system.weight)) for sums in total)
-    n = plan.totals(first.rows.astype(np.float64))
-    safe = np.maximum(n, 1.0)
-    mean = plan.totals(first.sums(OUTPUT)[0]) / safe
-    square = plan.totals(second.sums(OUTPUT)[0]) / safe
-    variance = np.maximum(square - mean**2, 0.0) * safe / np.maximum(n - 1.0, 1.0)
-    return _Moments(int(total[0].rows.sum()), n, mean, variance)
-
-
-def _shift_of_codes(problem: Problem, frozen: Frozen) -> np.ndarray:
-    """The frozen shift of every code."""
-    groups, features, _ = problem.cells.code.meanings(np.arange(problem.cells.code.size))
+    plan, (lo, hi) = bound.system.view.plan, (cells.box.lowest, cells.box.highest)
+    passes = TablePasses(bound.passes.table, "z", part)
+    groups, features, _ = cells.code.meanings(passes.code)
     codes = frozen.encode({name: groups[str(name)] for name in frozen.labels}, features, "unshifted")
-    return (frozen.membership(codes) @ frozen.shifts).numpy()
+    shift = (frozen.membership(codes) @ frozen.shifts).numpy()
+    value, most = moved(quote("z"), "shift", lo, hi), passes.magnitude(shift, lo, hi).max(initial=0.0)
+    if residual:
+        value = f"({value} - {quote('t')})"
+        most += np.abs(TablePasses(bound.passes.table, "t", part).extent()).max()
+    sums = passes.exact({"y": value}, shift, most)[0], passes.exact({"y": f"{value} * {value}"}, shift, most**2)[0]
+    cell, size = bound.cell_of_code[passes.code], len(bound.system.weight)
+    n, first, second = (plan.totals(np.bincount(cell, values, size)) for values in (passes.n, *sums))
+    safe = np.maximum(n, 1.0)
+    mean = first / safe
+    variance = np.maximum(second / safe - mean**2, 0.0) * safe / np.maximum(n - 1.0, 1.0)
+    return _Moments(int(passes.n.sum()), n, mean, variance)
