@@ -45,7 +45,7 @@ def audit(
     card: Annotated[Path | None, option("FILE", "Write a model card here, in Markdown.")] = None,
     facts: options.Facts = None,
     format: Annotated[Form, option(None, "Write a report, or the tables of a bias audit.")] = "report",  # noqa: A002
-    confidence: Annotated[float, option("P", "The confidence of each interval by itself.")] = 0.95,
+    confidence: Annotated[float, option("P", "The confidence of all intervals of gaps together.")] = 0.95,
     seed: Annotated[int, option("N", "Draw rows of a large file, for the trade-off, from this seed.", least=0)] = 0,
 ) -> int:
     """Judge predictions, group by group.

@@ -71,7 +71,9 @@ def fit(
     model: Annotated[Model, _training(None, "The kind of model. `auto` tries all and keeps the best.")] = "network",
     method: Annotated[Method | None, _training(None, "Train the network through the layer, or project it.")] = None,
     serving: Annotated[Serving, _training(None, "Predict with the groups of rows, or blind, without.")] = "batch",
-    confidence: Annotated[float | None, _training("P", "Keep tolerances in the population, at this confidence.")] = None,
+    confidence: Annotated[
+        float | None, _training("P", "Keep tolerances in the population, at this confidence.")
+    ] = None,
     test: Annotated[float, _training("SHARE", "Keep this share of the rows for the report.")] = 0.2,
     epochs: Annotated[int, _training("N", "Pass over the data at most this often.", least=1)] = 200,
     max_minutes: Annotated[float | None, _training("MINUTES", "Stop training when this time has run out.")] = None,
@@ -106,9 +108,9 @@ def fit(
     from fairlayer import __version__
     from fairlayer.cli.learning import Learner, choose_model, split
     from fairlayer.cli.reporting import digest, read_facts, write_reports
+    from fairlayer.constraints.plain_data import record_to_plain
     from fairlayer.estimators.folder import save
     from fairlayer.estimators.models import TITLES
-    from fairlayer.records import to_plain
     from fairlayer.tables.schema import infer
 
     told = read_facts(facts)
@@ -165,7 +167,9 @@ def fit(
         "preprocessing": " ".join([MISSING_IN_TREES if kind == "boosting" else MISSING, *table.lines]),
     }
     with replacing_folder(output) as temporary:
-        save(fitted, temporary, table={"schema": to_plain(schema), "data": data.name, "seed": seed, "test": test})
+        save(
+            fitted, temporary, table={"schema": record_to_plain(schema), "data": data.name, "seed": seed, "test": test}
+        )
         write_reports(
             audit,
             page=temporary / PAGE,
@@ -332,7 +336,6 @@ def _audit(fitted: Any, learner: Learner, held: Rows, schema: Schema, notes: lis
     from fairlayer.audit import audit
     from fairlayer.cli.learning import outputs
     from fairlayer.cli.reporting import in_words
-    from fairlayer.estimators.estimator import projection_of
 
     raw, fair = outputs(fitted, held.X, held.groups)
     result = audit(
@@ -346,7 +349,7 @@ def _audit(fitted: Any, learner: Learner, held: Rows, schema: Schema, notes: lis
         history=fitted.history_ or None,
         seed=learner.seed,
     )
-    solution = projection_of(fitted.layer_).solution  # type: ignore[union-attr]
+    solution = fitted.layer_.solution
     if solution is not None and solution.margin is not None:
         result = replace(result, settings=replace(result.settings, margin=str(solution.margin)))
     if schema.positive is not None:
