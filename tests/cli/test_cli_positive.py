@@ -61,7 +61,7 @@ def test_audit_counts_the_class_that_is_named(run, ja_nein, tmp_path):
         words, numbers = run(*asked, "approved", "--positive", "ja"), run(*asked, "truth")
         assert words.exit_code == numbers.exit_code == 0, words.stderr
         assert "Decision counted as positive: approved = ja." in words.stdout
-        assert "TPR" in words.stdout
+        assert "true positive" in words.stdout
         assert "within target ja" in words.stdout
         assert "within target nicht gut" in words.stdout
         same = [line for line in words.stdout.splitlines() if line.startswith(("everybody", "sex:"))]
