@@ -1,4 +1,7 @@
-"""A calibration sample, as it is read; and how it is parted, so that a statement is independent of the fit."""
+"""A calibration sample: how it is read, parted, and what it says of a fit.
+
+What is fitted, shifts or thresholds, is a `Fit`; part of the sample fits it, the rest makes the statement.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from fairlayer.arrays import as_numpy
 from fairlayer.binding.groups import Column, SoftGroup, read_groups
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.frames import frame_columns
+from fairlayer.frozen.certificate import Certificate, Compared, moments_of
+from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
 
 
@@ -38,12 +43,36 @@ class Calibration(NamedTuple):
         )
 
 
-class Split(NamedTuple):
-    """A calibration sample in two: rows to fit with, and rows for a statement with this confidence."""
+class Fit:
+    """What a sample makes of constraints, and what the constraints compare of it. A subclass does the fitting."""
 
-    fit_on: np.ndarray
-    certify_on: np.ndarray
-    confidence: float
+    what: str  # is fitted
+    rates: bool = False  # whether decisions are counted, rather than outputs averaged
+
+    frozen: Frozen
+    rows: np.ndarray  # that can be used
+    compared: Compared
+    member: np.ndarray  # (n, K) how much each sample belongs to each statistic that is compared
+    low: np.ndarray  # (K,) the range of what is averaged
+    high: np.ndarray  # (K,)
+
+    def fit(self, rows: np.ndarray, share: float) -> None:
+        """Fit with some samples, for `share` of every tolerance."""
+        raise NotImplementedError
+
+    def values(self, rows: np.ndarray) -> list[np.ndarray]:
+        """What the fit, as it is now, makes of some samples: (n, K) what is averaged, for each output column."""
+        raise NotImplementedError
+
+    def state(self, fit_on: np.ndarray, certify_on: np.ndarray, share: float, confidence: float) -> Certificate:
+        """What the other samples say of the population, the fit being for `share` of the tolerances."""
+        columns = self.values(certify_on)
+        member, d = self.member[certify_on], len(columns)
+        rows = self.compared if d == 1 else self.compared.of_columns(d, member.shape[1])
+        ends = np.tile(self.low, d), np.tile(self.high, d)
+        moments = moments_of(np.concatenate(columns, axis=1), np.tile(member, d), *ends)
+        bounds = rows.bounds(moments, self.rates, confidence)
+        return Certificate(confidence, len(fit_on), len(certify_on), bounds, share)
 
 
 def read_calibration(

@@ -27,7 +27,7 @@ from fairlayer.constraints.regions import Condition, Region, inside, region_text
 from fairlayer.errors import InputError
 from fairlayer.extras import needs
 from fairlayer.frames import is_frame
-from fairlayer.frozen.confidence import Certificate
+from fairlayer.frozen.certificate import Certificate
 from fairlayer.layer import FairLayer
 from fairlayer.plural import plural
 from fairlayer.solve.discrepancy import find_discrepancy, inner_limits
