@@ -31,7 +31,7 @@ from fairlayer.estimators.network import NetworkScores, network
 from fairlayer.estimators.safe import pack, unpack
 from fairlayer.estimators.wrapped import EstimatorScores
 from fairlayer.extras import MissingExtraError, needs
-from fairlayer.frozen.confidence import Certificate, GapBound, Mean
+from fairlayer.frozen.certificate import Certificate, GapBound
 from fairlayer.frozen.freeze import unfitted
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
@@ -325,8 +325,7 @@ def _frozen(data: dict[str, Any], layer: Any, tensors: dict[str, Any]) -> Frozen
     kept = data["certificate"]
     if kept is not None:
         rows = tuple(GapBound(**row) for row in kept["rows"])
-        means = tuple(Mean(**mean) for mean in kept["means"])
-        frozen.certificate = Certificate(**{**kept, "rows": rows, "means": means})
+        frozen.certificate = Certificate(**{**kept, "rows": rows})
     return frozen.eval()
 
 

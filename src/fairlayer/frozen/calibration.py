@@ -61,7 +61,7 @@ class Fit:
         raise NotImplementedError
 
     def values(self, rows: np.ndarray) -> list[np.ndarray]:
-        """What the fit, as it is now, makes of some samples: (n, K) what is averaged, for each output column."""
+        """What the fit makes of some samples: for each output column (n, K) what is averaged, or (n, 1) where it is one."""
         raise NotImplementedError
 
     def state(self, fit_on: np.ndarray, certify_on: np.ndarray, share: float, confidence: float) -> Certificate:
@@ -70,7 +70,8 @@ class Fit:
         member, d = self.member[certify_on], len(columns)
         rows = self.compared if d == 1 else self.compared.of_columns(d, member.shape[1])
         ends = np.tile(self.low, d), np.tile(self.high, d)
-        moments = moments_of(np.concatenate(columns, axis=1), np.tile(member, d), *ends)
+        values = np.concatenate([np.broadcast_to(column, member.shape) for column in columns], axis=1)
+        moments = moments_of(values, np.tile(member, d), *ends)
         bounds = rows.bounds(moments, self.rates, confidence)
         return Certificate(confidence, len(fit_on), len(certify_on), bounds, share)
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fairlayer.binding.block_sums import OUTPUT, BlockSums
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
-from fairlayer.frozen.confidence import Certificate, Compared, Mean, interval_of, prefers_bernstein
+from fairlayer.frozen.certificate import Certificate, Compared
 from fairlayer.frozen.freeze import check_freeze
 from fairlayer.frozen.frozen import Frozen
-from fairlayer.frozen.shifts import mean_range
+from fairlayer.frozen.shifts import mean_ranges
+from fairlayer.intervals import Moments
 from fairlayer.layer import FairLayer
 from fairlayer.ray.dataset import DatasetTable, add_up
 from fairlayer.ray.project import Bound, Problem, Protected
@@ -64,58 +65,40 @@ def freeze(
     frozen.seen.numpy()[places] = total > 0
     frozen.shifts.numpy()[places] = np.where(total > 0, nu / np.where(total > 0, total, 1.0), 0.0)
     if confidence is not None:
-        frozen.certificate = _statement(problem, everything, frozen, confidence, targets_within)
+        fitted = int(fit.system.weight.sum())
+        frozen.certificate = _statement(problem, everything, frozen, confidence, targets_within, fitted)
     return frozen.eval()
 
 
-class _Moments(NamedTuple):
-    """Of the groups that constraints compare, (K,) each."""
-
-    rows: int  # in all
-    n: np.ndarray
-    mean: np.ndarray
-    variance: np.ndarray
-
-
 def _statement(
-    problem: Problem, bound: Bound, frozen: Frozen, confidence: float, targets_within: tuple[float, float] | None
+    problem: Problem,
+    bound: Bound,
+    frozen: Frozen,
+    confidence: float,
+    targets_within: tuple[float, float] | None,
+    fitted: int,
 ) -> Certificate:
-    """What can be said of the population from rows that had no part in the fit."""
-    plan, compared = bound.system.view.plan, Compared.of(bound.system.view, problem.rules)
-    kinds = sorted(set(plan.residual.tolist()))
-    shift = _shift_of_codes(problem, frozen)
-    found = {(kind, part): _moments(problem, bound, shift, kind, part) for kind in kinds for part in (FIT, CERTIFY)}
-    groups = compared.groups.tolist()
-    delta = (1.0 - confidence) / max(1, len(groups))  # both sides of every mean hold together
-    names = np.array(frozen.group_names(), dtype=object)[frozen.places(plan)]
-    means = {}
-    for k in groups:
-        kind = bool(plan.residual[k])
-        lo, hi = mean_range(problem.box, kind, targets_within)
-        fit, other = found[kind, FIT], found[kind, CERTIFY]
-        spread = float(fit.variance[k]) / (hi - lo) ** 2 if fit.n[k] > 1 else 0.25
-        n, mean = int(other.n[k]), float(other.mean[k])
-        bernstein = prefers_bernstein(n, spread, delta)
-        sides = interval_of(n, mean, float(other.variance[k]) / (hi - lo) ** 2, lo, hi, delta, bernstein)
-        means[k] = Mean(str(names[k]), n, mean, *sides)
-    fitted, kept = (found[kinds[0], part].rows for part in (FIT, CERTIFY))
-    return Certificate(confidence, fitted, kept, compared.bounds(means), tuple(means.values()))
+    """What can be said of the population from rows that had no part in the fit. fitted: rows that had."""
+    view, compared = bound.system.view, Compared.of(bound.system.view, problem.rules)
+    residual, shift = view.plan.residual, _shift_of_codes(problem, frozen)
+    moments, kept = np.zeros((3, len(residual))), 0
+    for kind in sorted(set(residual.tolist())):
+        own, kept = _moments(problem, bound, shift, kind)
+        moments = np.where(residual == kind, own, moments)
+    ends = mean_ranges(problem.box, residual, targets_within)
+    return Certificate(confidence, fitted, kept, compared.bounds(Moments(*moments, *ends), False, confidence))
 
 
-def _moments(problem: Problem, bound: Bound, shift: np.ndarray, residual: bool, part: int) -> _Moments:
-    """Means and variances of the outputs, or of what is left of them less the targets, of one part of the rows."""
+def _moments(problem: Problem, bound: Bound, shift: np.ndarray, residual: bool) -> tuple[np.ndarray, int]:
+    """(3, K) counts, means and variances of outputs, or of residuals, among the rows to certify with; and these."""
     plan, box = bound.system.view.plan, problem.box
-    known = {"shift": shift, "lo": box.lowest, "hi": box.highest, "residual": residual, "part": part}
+    known = {"shift": shift, "lo": box.lowest, "hi": box.highest, "residual": residual, "part": CERTIFY}
     total = [BlockSums(problem.cells.code.size), BlockSums(problem.cells.code.size)]
-    name = "moments to certify with" if part == CERTIFY else "moments of the fit"
-    add_up(total, problem.kept, blocks.moments, name, **known)
+    add_up(total, problem.kept, blocks.moments, "moments to certify with", **known)
     first, second = (sums.regrouped(bound.cell_of_code, len(bound.system.weight)) for sums in total)
     n = plan.totals(first.rows.astype(np.float64))
-    safe = np.maximum(n, 1.0)
-    mean = plan.totals(first.sums(OUTPUT)[0]) / safe
-    square = plan.totals(second.sums(OUTPUT)[0]) / safe
-    variance = np.maximum(square - mean**2, 0.0) * safe / np.maximum(n - 1.0, 1.0)
-    return _Moments(int(total[0].rows.sum()), n, mean, variance)
+    mean, square = (plan.totals(sums.sums(OUTPUT)[0]) / np.maximum(n, 1.0) for sums in (first, second))
+    return np.stack([n, mean, np.maximum(square - mean**2, 0.0)]), int(total[0].rows.sum())
 
 
 def _shift_of_codes(problem: Problem, frozen: Frozen) -> np.ndarray:
