@@ -9,10 +9,10 @@ import torch
 
 from duality import distance, least_distance, rounding_norm
 from fairlayer import Status
-from formulas import Problem, exact_violations, plain
+from formulas import Problem, Row, exact_violations, plain
 from oracle import project_reference
 
-RELATIVE = 1e-6  # how much further than the optimum an answer may be, besides the rounding of its outputs
+RELATIVE = 1e-6  # how much further than the optimum an answer may be, besides the rounding of its outputs; eps if more
 FINE = 1000.0  # tolerances below so many roundings of the largest number may be missed, and are then said to be
 
 
@@ -42,14 +42,20 @@ def assert_true_status(solution: Any, problem: Problem, *, optimum: float | None
         assert solution.optimality_gap > 0
         least = (least**2 + solution.optimality_gap) ** 0.5
     reached = distance(problem, y) - rounding_norm(problem, y, dtype)
-    assert reached <= (1 + RELATIVE) * least, f"{solution.status.name}, {reached / max(least, 1e-300) - 1:.2g} too far"
+    allowed = (1 + max(RELATIVE, torch.finfo(dtype).eps)) * least
+    assert reached <= allowed, f"{solution.status.name}, {reached / max(least, 1e-300) - 1:.2g} too far"
 
 
 def is_fine(problem: Problem, y: np.ndarray, dtype: torch.dtype) -> bool:
     """Whether some tolerance is finer than a thousand roundings of the numbers whose means are compared."""
     largest = max(np.abs(values).max(initial=0.0) for values in (y, *_targets(problem)))
-    width = min((row.upper - row.lower) / 2 if np.isfinite(row.lower) else row.upper for row in problem.rows)
-    return width < FINE * torch.finfo(dtype).eps * largest
+
+    def room(row: Row) -> float:
+        if np.isfinite(row.lower) and np.isfinite(row.upper):
+            return (row.upper - row.lower) / 2
+        return np.inf if row.minus is None else (1.0 - row.factor) * largest  # a side of a matrix; a ratio
+
+    return min(map(room, problem.rows)) < FINE * torch.finfo(dtype).eps * largest
 
 
 def _targets(problem: Problem) -> list[np.ndarray]:

@@ -34,8 +34,6 @@ OPTIONAL = {
 SETTLED = {
     ("cli", "rich"),  # the command asks for both before it imports anything else
     ("cli", "typer"),
-    ("tables/entries.py", "pandas"),  # are handed frames of pandas
-    ("tables/schema.py", "pandas"),  # is handed frames of pandas
 }
 
 

@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -15,8 +14,10 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 
-from fairlayer.binding.block_sums import BlockSums
+from fairlayer.tables.dataset import opened
+from fairlayer.tables.passes import TablePasses
 from measure import OtherWork, milliseconds
 from ray_process import ATTRIBUTES, STORE, TOLERANCE, WORKERS, audit_digest, constraints, roles
 from records import Target, figure, markdown_table, write_csv, write_settings
@@ -43,8 +44,8 @@ BLOCKS_TITLE = """
 
 ## One block
 
-A pass over one block in one process, the least of seven: nanoseconds for a row, the size of the message that its sums
-are, and milliseconds to add the message to the others.
+A pass over one block on one processor, the least of seven: nanoseconds for a row, and the size of the message that its
+sums are.
 
 """
 
@@ -98,28 +99,19 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 def blocks(seed: int) -> list[dict[str, float]]:
-    """What one pass over one block costs: time of a row, size of the message, and time to add the message up."""
+    """What one pass over one block costs: time of a row, on one processor, and size of the message."""
     random = np.random.default_rng(seed)
     z = random.random(BLOCK)
     found = []
     for cells in (8, 128, 4096):
-        cell, shift = random.integers(0, cells, BLOCK).astype(np.int32), random.normal(0.0, 0.05, cells)
-        add, merge, total = [], [], BlockSums(cells)
-        for _ in range(7):
-            sums = BlockSums(cells)
-            add.append(milliseconds(sums.add, z, cell, shift, 0.0, 1.0)[0])
-            message = pickle.dumps(sums)
-            merge.append(milliseconds(_merge, total, message)[0])
-        found.append({
-            "cells": cells, "rows": BLOCK, "row_ns": 1e6 * min(add) / BLOCK, "message_kb": len(message) / 1024,
-            "merge_ms": min(merge),
-        })  # fmt: skip
+        code, shift = random.integers(0, cells, BLOCK).astype(np.int32), random.normal(0.0, 0.05, cells)
+        with opened(pa.table({"z": z, "code": code})) as table:
+            passes = TablePasses(table)
+            times = [milliseconds(passes.sums, shift, 0.0, 1.0)[0] for _ in range(7)]
+        message = 32 * cells / 1024  # cell, total and free of each: 8, 16 and 8 bytes
+        found.append({"cells": cells, "rows": BLOCK, "row_ns": 1e6 * min(times) / BLOCK, "message_kb": message})
         print(f"  {found[-1]}", flush=True)
     return found
-
-
-def _merge(total: BlockSums, message: bytes) -> None:
-    total.merge(pickle.loads(message))  # noqa: S301  # made here
 
 
 def measure(n: int, seed: int) -> list[dict[str, Any]]:

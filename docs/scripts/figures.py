@@ -288,8 +288,8 @@ def ray() -> str:
 def blocks() -> str:
     """What a pass over one block of a table costs."""
     rows = read_csv(RESULTS / "ray_blocks.csv")
-    header = ("cells", "nanoseconds for a row", "message, KB", "to add a message, ms")
-    names = ("row_ns", "message_kb", "merge_ms")
+    header = ("cells", "nanoseconds for a row", "message, KB")
+    names = ("row_ns", "message_kb")
     return table(header, ([row["cells"], *(number(row[name]) for name in names)] for row in rows))
 
 

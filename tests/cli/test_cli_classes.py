@@ -11,7 +11,7 @@ import pytest
 from fairlayer import MeanParity
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.gaps import measure
-from fairlayer.tables.doubts import tells
+from fairlayer.tables.column_profile import tells
 
 NAMES = ["high", "low", "middle"]
 COLUMNS = [f"probability_{name}" for name in NAMES]

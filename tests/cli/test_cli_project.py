@@ -135,8 +135,7 @@ def test_groups_by_cut_points(run, tmp_path):
     assert exact_gap(pd.read_csv(tmp_path / "o.csv")["p"].to_numpy(), groups) <= Fraction(0.01)
 
 
-def test_many_chunks_and_no_trace_of_them(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("fairlayer.cli.project.VECTORS", 1)
+def test_no_trace_of_what_was_kept(run, tmp_path):
     frame = scores(20_000, seed=3)
     data = write(frame, tmp_path / "scores.csv")
     asked = ["--protected", "sex", "--protected", "race", "--parity", "0.001", "-o", tmp_path / "o.csv"]

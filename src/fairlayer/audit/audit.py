@@ -27,7 +27,6 @@ from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.classes import check_class_rules
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
-from fairlayer.tables.duckdb_table import is_table
 from fairlayer.tables.table import Table
 from fairlayer.tables.table_io import TableFile, open_source
 
@@ -81,11 +80,13 @@ def audit(
     rules = constraints if isinstance(constraints, ConstraintSet) else ConstraintSet(constraints)
     _check(rules, bounds, threshold, confidence)
     threshold = _threshold(rules, threshold)
-    if is_table(predictions) or isinstance(predictions, Table):
+    if isinstance(predictions, str | Path | Table):
         _only_arrays(targets=targets, features=features, weights=weights, unconstrained=unconstrained)
         # Whatever is repeated goes by other names, so it cannot be asked for.
-        file = None if isinstance(predictions, Table) else open_source(Path(predictions), may_repeat=lambda _: True)
-        with nullcontext(predictions) if file is None else TableFile(file, memory) as table:
+        opened: Any = nullcontext(predictions)
+        if not isinstance(predictions, Table):
+            opened = TableFile(open_source(Path(predictions), may_repeat=lambda _: True), memory)
+        with opened as table:
             roles = read_roles(table, groups, prediction, target, weight, raw)
             facts = FileProfile(table, roles, rules)
             code = code_cells(table, roles, facts, rules)
@@ -161,7 +162,7 @@ def _title(predictions: Any) -> str:
     """What the report calls that which was audited."""
     if isinstance(predictions, Table):
         return predictions.title
-    return Path(predictions).name if is_table(predictions) else "arrays"
+    return Path(predictions).name if isinstance(predictions, str | Path) else "arrays"
 
 
 def _start(samples: AuditSamples, unconstrained: Any) -> tuple[str, np.ndarray]:

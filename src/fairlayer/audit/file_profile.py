@@ -11,7 +11,7 @@ from fairlayer.audit.tally import MOST_GROUPS, Range, check_cells
 from fairlayer.binding.conditions import MOST_CLASSES
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.errors import InputError
-from fairlayer.tables.duckdb_table import number, text
+from fairlayer.tables.entries import number, text
 from fairlayer.tables.sql_cells import refuse_missing
 from fairlayer.tables.table import Table, Totals
 

@@ -27,9 +27,10 @@ from fairlayer.audit.tally import (
     decision_threshold,
 )
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.tables.duckdb_table import MISSING, label, number
+from fairlayer.tables.attribute import Attribute
+from fairlayer.tables.entries import MISSING, label, number
 from fairlayer.tables.sql_cells import CellCode
-from fairlayer.tables.table import Table, Totals
+from fairlayer.tables.table import MOST_LABELS, Table, Totals
 
 MOST_LISTED = 1_000_000  # different outputs among which one is looked for in memory
 PARTS = 4096  # of a range in which one of more is looked for
@@ -38,8 +39,11 @@ PARTS = 4096  # of a range in which one of more is looked for
 def code_cells(table: Table, roles: Roles, facts: FileProfile, rules: ConstraintSet) -> CellCode:
     """Everything that cells depend on, as the code of a row."""
     code = CellCode(table, rules.constraints, roles.target, every_class=facts.targets == "binary")
-    for name, known in code.labels(roles.groups).items():
-        code.add_labels(name, known, _whole_numbers(known))
+    attributes = [Attribute(name) for name in roles.groups]
+    labels = table.distinct({one.column: one.label(table.columns[one.column]) for one in attributes}, MOST_LABELS)
+    for attribute in attributes:
+        known = labels[attribute.column]
+        code.add_group(attribute, known, _whole_numbers(known))
     return code
 
 

@@ -34,7 +34,7 @@ from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import Column, SoftGroup, read_groups
 from fairlayer.errors import InputError
 from fairlayer.frames import frame_columns, is_frame
-from fairlayer.tables.duckdb_table import MISSING
+from fairlayer.tables.entries import MISSING
 from fairlayer.tables.sql_cells import refuse_missing
 
 

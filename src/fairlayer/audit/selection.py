@@ -17,7 +17,7 @@ from fairlayer.audit.result import Interval, Rate, Selection
 from fairlayer.audit.tally import CellTally
 from fairlayer.binding.conditions import Key
 from fairlayer.intervals import effective_count, quantile_of
-from fairlayer.tables.duckdb_table import MISSING
+from fairlayer.tables.entries import MISSING
 
 FOUR_FIFTHS = 0.8  # the impact ratio below which the four-fifths rule sees adverse impact
 SMALL_SHARE = 0.02  # of the samples: smaller groups are marked, and no ratio is taken to them

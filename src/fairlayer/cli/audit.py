@@ -12,12 +12,11 @@ from fairlayer.cli import options
 from fairlayer.cli.options import option
 from fairlayer.cli.terminal import note, say
 from fairlayer.errors import InputError
-from fairlayer.tables.table_io import Source, TableFile, check_output, open_source, read_frame, replacing
+from fairlayer.tables.table_io import Source, TableFile, check_output, open_source, replacing
 
 if TYPE_CHECKING:
     from fairlayer.audit import Audit
     from fairlayer.tables.attribute import Attribute
-    from fairlayer.tables.columns import FileColumns
 
 
 def audit(
@@ -96,16 +95,15 @@ def audit(
 
     from fairlayer.audit import audit as run
     from fairlayer.cli.reporting import digest, in_words, read_facts, write_reports
-    from fairlayer.tables.columns import FileColumns
 
     told = read_facts(facts)
-    with FileColumns(source) as columns:
+    with TableFile(source) as columns:
         classes = None if positive is None else _two_classes(columns, target, positive, several)
         constraints = asked.read(columns, attributes, classes)
         constraints.check_target(target, "predictions")
-        columns.check_groups(attributes)
-        for name in predictions:
-            columns.check_number(name, "--prediction")
+        cut = {attribute.column: "--protected" for attribute in attributes if attribute.cuts}
+        columns.check_numbers(dict.fromkeys(predictions, "--prediction"), cut)
+        columns.check_groups(attributes, "--protected")
     how: dict[str, Any] = {"threshold": threshold, "confidence": confidence, "seed": seed}
     if several:
         if format == "ll144":
@@ -140,7 +138,7 @@ def audit(
     return 0 if result.satisfied else 1
 
 
-def _two_classes(columns: FileColumns, target: str | None, positive: str, several: bool) -> dict[str, int]:
+def _two_classes(columns: TableFile, target: str | None, positive: str, several: bool) -> dict[str, int]:
     """The positive class, the numbers that stand for it and for the others."""
     if target is None or several:
         raise InputError("--positive is a class of the target of one prediction: add --target, or leave it out.")
@@ -165,20 +163,31 @@ def _audit_classes(
     """Audit the probabilities of several classes, a column each. Classes are called as their columns are, less what
     `fairlayer predict` puts before them."""
     from fairlayer.audit import audit as run
-    from fairlayer.tables.entries import numbers, text_labels
-    from fairlayer.tables.schema import group_labels
+    from fairlayer.tables.entries import group_label, label, number
 
-    frame = read_frame(source)
+    looked_at = {str(condition.name) for one in constraints for condition in one.conditions if condition.name}
+    with TableFile(source, memory="8GB") as table:
+        kinds = table.columns
+        features = {
+            name: number(name) if table.is_number(name) else group_label(name, kinds[name]) for name in looked_at
+        }
+        values = {f"p{j}": number(name) for j, name in enumerate(predictions)}
+        values |= {f"raw{j}": number(name) for j, name in enumerate(before)}
+        values |= {f"g{j}": one.label(kinds[one.column]) for j, one in enumerate(attributes)}
+        values |= {f"f{j}": sql for j, sql in enumerate(features.values())}
+        values |= {} if target is None else {"t": label(target, kinds[target])}
+        values |= {} if weight is None else {"w": number(weight)}
+        frame = table.frame(values)
     prefixed = all("probability_" in name for name in predictions)
     return run(
-        frame[predictions].to_numpy(dtype=float),
-        {attribute.column: group_labels(frame, attribute) for attribute in attributes},
+        frame[[f"p{j}" for j in range(len(predictions))]].to_numpy(),
+        {one.column: frame[f"g{j}"].to_numpy(dtype=object) for j, one in enumerate(attributes)},
         constraints,
-        targets=None if target is None else text_labels(frame[target]),
+        targets=None if target is None else frame["t"].to_numpy(dtype=object),
         classes=[name.partition("probability_")[2] if prefixed else name for name in predictions],
-        features=frame,
-        weights=None if weight is None else numbers(frame[weight], weight).to_numpy(),
-        raw=frame[before].to_numpy(dtype=float) if before else None,
+        features={name: frame[f"f{j}"] for j, name in enumerate(features)},
+        weights=None if weight is None else frame["w"].to_numpy(),
+        raw=frame[[f"raw{j}" for j in range(len(before))]].to_numpy() if before else None,
         **how,
     )
 

@@ -16,13 +16,13 @@ from fairlayer.cli.options import option
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import InputError
 from fairlayer.plural import plural
-from fairlayer.tables.table_io import Source, check_parent, open_source, read_frame, replacing_folder
+from fairlayer.tables.table_io import Source, TableFile, check_parent, open_source, replacing_folder
 
 if TYPE_CHECKING:
     from fairlayer.audit import Audit
-    from fairlayer.cli.learning import Learner, Part
+    from fairlayer.cli.learning import Learner
     from fairlayer.tables.attribute import Attribute
-    from fairlayer.tables.schema import Inferred, Schema
+    from fairlayer.tables.schema import Inferred, Rows, Schema
 
 FEWEST_ROWS = 40
 PAGE, CARD = "report.html", "model-card.md"
@@ -152,7 +152,7 @@ def fit(
     source, attributes, ignored = _open(data, target, protected, ignore or ())
 
     from fairlayer import __version__
-    from fairlayer.cli.learning import Learner, Part, choose_model, split
+    from fairlayer.cli.learning import Learner, choose_model, split
     from fairlayer.cli.reporting import digest, read_facts, write_reports
     from fairlayer.estimators.folder import save
     from fairlayer.estimators.models import TITLES
@@ -160,23 +160,22 @@ def fit(
     from fairlayer.tables.schema import infer
 
     told = read_facts(facts)
-    table = infer(
-        read_frame(source),
-        source,
-        target=target,
-        attributes=attributes,
-        ignore=ignored,
-        keep=asked.columns(source),
-        hide_protected=hide_protected or serving == "blind",
-        task=task,
-        positive=positive,
-        merge_rare=merge_rare,
-    )
-    schema, n = table.schema, len(table.frame)
-    if n < FEWEST_ROWS:
-        raise InputError(f"{data} has {n} rows with a target: at least {FEWEST_ROWS} are needed to learn.")
-
-    constraints = _choose_constraints(asked, table, source, attributes)
+    with TableFile(source, memory="8GB") as file:
+        table = infer(
+            file,
+            target=target,
+            attributes=attributes,
+            ignore=ignored,
+            keep=asked.columns(source),
+            hide_protected=hide_protected or serving == "blind",
+            task=task,
+            positive=positive,
+            merge_rare=merge_rare,
+        )
+        schema, n = table.schema, len(table.rows)
+        if n < FEWEST_ROWS:
+            raise InputError(f"{data} has {n} rows with a target: at least {FEWEST_ROWS} are needed to learn.")
+        constraints = _choose_constraints(asked, table, file, attributes)
     classify = schema.task == "classification"
     _check_model(model, method, max_minutes, classify)
     if classify and box not in (None, (0.0, 1.0)):
@@ -195,7 +194,7 @@ def fit(
         max_minutes=max_minutes,
         verbose=sys.stderr.isatty(),
     )
-    train, held = split(Part(schema.inputs(table.frame), table.answers, schema.groups(table.frame)), test, seed)
+    train, held = split(table.rows, test, seed)
     if not len(held):
         raise InputError(f"--test: {test:g} of {n} rows leaves none for the report: raise it.")
     notes = _introduce(table, constraints, guessed=positive is None)
@@ -276,15 +275,12 @@ def _open(
 
 
 def _choose_constraints(
-    asked: asking.ConstraintOptions, table: Inferred, source: Source, attributes: Sequence[Attribute]
+    asked: asking.ConstraintOptions, table: Inferred, file: TableFile, attributes: Sequence[Attribute]
 ) -> asking.Constraints:
     """The constraints; refused where no model could keep them on new rows."""
-    from fairlayer.tables.entries import numbers
-    from fairlayer.tables.schema import FrameColumns
-
-    schema, frame = table.schema, table.frame
+    schema = table.schema
     classify = schema.task == "classification"
-    constraints = asked.read(FrameColumns(source, frame), attributes, schema.numbered if classify else None)
+    constraints = asked.read(file, attributes, schema.numbered if classify else None)
     constraints.check_kinds()
     asked.check_threshold(numbers=None if classify else schema.target)
     if schema.classes:
@@ -300,7 +296,7 @@ def _choose_constraints(
         name, option = str(condition.name), constraints.option_of(condition)
         if condition.source == "target":
             continue
-        if name in schema.numbers and numbers(frame[name], name).isna().any():
+        if name in schema.numbers and table.rows.X[name].isna().any():
             raise InputError(f"{option}: column {name!r} has missing entries: fill them in, or drop these rows.")
         if name not in schema.features:
             raise InputError(f"{option}: column {name!r} is not among the features: do not --ignore it.")
@@ -355,7 +351,7 @@ def _introduce(table: Inferred, constraints: asking.Constraints, guessed: bool) 
     what = f"the probability of {schema.target} = {schema.positive}" if schema.positive else schema.target
     if schema.classes:
         what = f"the probabilities of the classes of {schema.target}, {', '.join(schema.classes)}"
-    note(f"{len(table.frame):,} rows, {len(schema.features)} features; predicts {what} ({schema.task}).")
+    note(f"{len(table.rows):,} rows, {len(schema.features)} features; predicts {what} ({schema.task}).")
     lines, notes = [], []
     among = [name for name in schema.attributes if name in schema.features]
     if among:
@@ -386,7 +382,7 @@ def _introduce(table: Inferred, constraints: asking.Constraints, guessed: bool) 
 # Report
 
 
-def _audit(fitted: Any, learner: Learner, held: Part, schema: Schema, notes: list[str]) -> Audit:
+def _audit(fitted: Any, learner: Learner, held: Rows, schema: Schema, notes: list[str]) -> Audit:
     """An audit of the model on the rows held out. notes: what it should say besides."""
     import numpy as np
 

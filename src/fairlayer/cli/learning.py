@@ -17,28 +17,12 @@ from fairlayer.estimators.estimator import FairEstimator, Outputs
 from fairlayer.estimators.serving import NEW_LABELS
 from fairlayer.gaps import Gaps, measure
 from fairlayer.sklearn import FairClassifier, FairRegressor
+from fairlayer.tables.schema import Rows
 
 VALIDATION = 0.2  # of the training rows, to choose a model on
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Some rows of a table: features, targets as numbers, and the labels of every protected attribute."""
-
-    X: Any
-    y: Any  # (n,) float64; 0 and 1 for two classes, the number of the class for several; None where unknown
-    groups: Any  # labels (n,) by name; None where unknown
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    def rows(self, positions: np.ndarray) -> Part:
-        """The rows at these positions."""
-        groups = {name: labels[positions] for name, labels in self.groups.items()}
-        return Part(self.X.iloc[positions].reset_index(drop=True), self.y[positions], groups)
-
-
-def split(part: Part, share: float, seed: int) -> tuple[Part, Part]:
+def split(part: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
     """Two parts, the second with about `share` of the rows of every combination of labels; no label only in it."""
     n = len(part)
     random = np.random.default_rng(seed)
@@ -50,7 +34,7 @@ def split(part: Part, share: float, seed: int) -> tuple[Part, Part]:
     for labels in part.groups.values():
         for label in set(labels.tolist()) - set(labels[~held].tolist()):
             held[labels == label] = False
-    return part.rows(np.flatnonzero(~held)), part.rows(np.flatnonzero(held))
+    return part.take(np.flatnonzero(~held)), part.take(np.flatnonzero(held))
 
 
 def outputs(model: FairEstimator, X: Any, groups: Any, serving: Literal["batch", "frozen"] | None = None) -> Outputs:
@@ -77,7 +61,7 @@ class Learner:
     max_minutes: float | None = None
     verbose: bool = False
 
-    def fit(self, kind: str, part: Part) -> FairEstimator:
+    def fit(self, kind: str, part: Rows) -> FairEstimator:
         """A fitted model of a kind, one of `estimators.models`."""
         settings: dict[str, Any] = {
             "estimator": models.make_estimator(kind, part.X, self.classify, self.seed),
@@ -99,12 +83,12 @@ class Learner:
         """An output of this or more is a yes."""
         return next((float(c.threshold) for c in self.constraints if c.quantity == "decision"), 0.5)  # type: ignore[attr-defined]
 
-    def measure(self, predicted: np.ndarray, part: Part) -> Gaps:
+    def measure(self, predicted: np.ndarray, part: Rows) -> Gaps:
         """The gaps of the constraints, in exact arithmetic."""
         named = [f"class {name}" for name in self.classes]
         return measure(predicted, ConstraintSet(list(self.constraints)), part.groups, part.y, part.X, columns=named)
 
-    def score(self, predicted: np.ndarray, part: Part) -> dict[str, Any]:
+    def score(self, predicted: np.ndarray, part: Rows) -> dict[str, Any]:
         """How accurate and how fair outputs are."""
         gaps = self.measure(predicted, part)
         actual = np.eye(len(self.classes))[part.y.astype(int)] if self.classes else part.y
@@ -126,7 +110,7 @@ class Choice(NamedTuple):
     text: str  # which was chosen, and how
 
 
-def choose_model(learner: Learner, train: Part, tell: Callable[[str], None]) -> Choice:
+def choose_model(learner: Learner, train: Rows, tell: Callable[[str], None]) -> Choice:
     """Fit every kind of model on some of the training rows, and compare their fair predictions on the others."""
     used, held = split(train, VALIDATION, learner.seed)
     rows = {}

@@ -19,9 +19,8 @@ from fairlayer.tables import table_io
 if TYPE_CHECKING:
     import numpy as np
 
-    from fairlayer.cli.learning import Part
     from fairlayer.frozen.frozen import Frozen
-    from fairlayer.tables.schema import Schema
+    from fairlayer.tables.schema import Rows, Schema
 
     Write = Callable[[np.ndarray, np.ndarray], None]  # takes raw and fair outputs
 
@@ -138,12 +137,8 @@ def _check_state(state: str | None, output: Path, data: Path) -> None:
         raise InputError(f"--state: {state} is a folder: name a file.")
 
 
-def _read(path: Path, schema: Schema, needs_groups: bool) -> tuple[table_io.Source, Any, Part]:
+def _read(path: Path, schema: Schema, needs_groups: bool) -> tuple[table_io.Source, Any, Rows]:
     """A file, its frame, and its rows as the model takes them; groups and targets are None where the file has none."""
-    from fairlayer.cli.learning import Part
-    from fairlayer.tables.entries import is_number, without_missing
-    from fairlayer.tables.schema import target_values
-
     needed = {*schema.features, *schema.attributes, schema.target}  # other columns may share a name
     source = table_io.open_source(
         path, may_repeat=lambda name: name not in needed, decimal_commas=schema.decimal_commas
@@ -152,17 +147,11 @@ def _read(path: Path, schema: Schema, needs_groups: bool) -> tuple[table_io.Sour
         source.check(name, "The model needs a feature that is missing")
     for name in schema.attributes if needs_groups else ():
         source.check(name, "The model needs the protected attribute of every row, to know how to move it")
-    frame = table_io.read_frame(source)
-    groups = schema.groups(frame) if all(name in frame.columns for name in schema.attributes) else None
-    targets = None
-    if schema.target in frame.columns:
-        column = frame[schema.target]
-        if without_missing(column).notna().all() and (schema.task == "classification" or is_number(column)):
-            targets = target_values(column, schema.task, schema.positive, schema.classes)
-    return source, frame, Part(schema.inputs(frame), targets, groups)
+    with table_io.TableFile(source, memory="8GB") as table:
+        return source, table_io.read_frame(source), schema.read(table)
 
 
-def _choose_mode(mode: Mode | None, estimator: Any, rows: Part, data: Path) -> Mode:
+def _choose_mode(mode: Mode | None, estimator: Any, rows: Rows, data: Path) -> Mode:
     """The mode asked for, or the usual one; refused where it could promise nothing."""
     if estimator.serving == "blind":
         if mode not in (None, "blind"):
@@ -214,7 +203,7 @@ def _check_known(groups: dict[str, np.ndarray], schema: Schema, mode: Mode, new_
 # Predicting
 
 
-def _by_batch(estimator: Any, rows: Part, schema: Schema, write: Write) -> int:
+def _by_batch(estimator: Any, rows: Rows, schema: Schema, write: Write) -> int:
     """Project all rows together; the exit code."""
     from fairlayer.cli.learning import outputs
     from fairlayer.estimators.estimator import projection_of
@@ -229,7 +218,7 @@ def _by_batch(estimator: Any, rows: Part, schema: Schema, write: Write) -> int:
     return 0 if solution.satisfied and solution.rows else 1
 
 
-def _by_row(estimator: Any, rows: Part, schema: Schema, mode: Mode, write: Write) -> int:
+def _by_row(estimator: Any, rows: Rows, schema: Schema, mode: Mode, write: Write) -> int:
     """Move each row by itself, by its groups or by what its features tell of them; the exit code."""
     from fairlayer.cli.learning import outputs
 
@@ -254,7 +243,7 @@ def _by_row(estimator: Any, rows: Part, schema: Schema, mode: Mode, write: Write
     return 0
 
 
-def _check_combinations(frozen: Frozen | None, rows: Part) -> None:
+def _check_combinations(frozen: Frozen | None, rows: Rows) -> None:
     """Refuse combinations of groups that are compared by themselves and that training did not have."""
     if frozen is None:  # why is said when predicting
         return
@@ -268,7 +257,7 @@ def _check_combinations(frozen: Frozen | None, rows: Part) -> None:
         )
 
 
-def _show_remaining(fair: np.ndarray, rules: Any, rows: Part, schema: Schema) -> None:
+def _show_remaining(fair: np.ndarray, rules: Any, rows: Rows, schema: Schema) -> None:
     """Say which gaps remain in a file that was promised none."""
     from fairlayer.audit.text import exceeding
 
@@ -285,7 +274,7 @@ def _show_remaining(fair: np.ndarray, rules: Any, rows: Part, schema: Schema) ->
         say(f"In this file {kept}: at worst, {gap:.4g} for a tolerance of {tolerance:g}.")
 
 
-def _show_gaps(fair: np.ndarray, rules: Any, rows: Part, schema: Schema) -> list[tuple[float, float]]:
+def _show_gaps(fair: np.ndarray, rules: Any, rows: Rows, schema: Schema) -> list[tuple[float, float]]:
     """Show the gaps of outputs; their sizes and tolerances."""
     from fairlayer.cli.reporting import words_for_classes
     from fairlayer.gaps import measure
@@ -299,10 +288,10 @@ def _show_gaps(fair: np.ndarray, rules: Any, rows: Part, schema: Schema) -> list
 
 def _by_stream(
     estimator: Any,
-    rows: Part,
+    rows: Rows,
     schema: Schema,
     place: tuple[str, str],
-    past: Part | None,
+    past: Rows | None,
     batch_size: int,
     batch_id: str | None,
     write: Write,

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.binding.block_sums import OUTPUT, BlockSums
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
 from fairlayer.frozen.certificate import Certificate, Compared
@@ -16,11 +15,14 @@ from fairlayer.frozen.frozen import Frozen
 from fairlayer.frozen.shifts import mean_ranges
 from fairlayer.intervals import Moments
 from fairlayer.layer import FairLayer
-from fairlayer.ray.dataset import DatasetTable, add_up
-from fairlayer.ray.project import Bound, Problem, Protected
-from fairlayer.tables import blocks
+from fairlayer.ray.project import Protected, scored
+from fairlayer.tables.dataset import DatasetTable
+from fairlayer.tables.entries import quote
+from fairlayer.tables.moved_sql import moved
+from fairlayer.tables.passes import TablePasses
+from fairlayer.tables.scored import Bound, ScoredTable
 
-FIT, CERTIFY = 0, 1  # parts of the rows
+FIT, CERTIFY = (f"{quote('part')} = {part}" for part in (0, 1))  # parts of the rows
 
 
 def freeze(
@@ -52,26 +54,27 @@ def freeze(
     check_freeze(layer, confidence, False, None, targets_within)
     if confidence is not None and not 0.0 < certify < 1.0:
         raise InputError(f"certify must lie between 0 and 1; got {certify}.")
-    table, whole = DatasetTable(dataset), confidence is None
-    problem = Problem(table, score, protected, constraints, bounds, target, None if whole else seed, certify)
-    labels = {name: tuple(digit.meaning) for name, digit in problem.cells.code.groups.items()}
+    table = DatasetTable(dataset)
+    cells = scored(table, score, protected, constraints, bounds, target)
+    share = 0.0 if confidence is None else certify
+    kept = table.keep(cells.values, cells.code.parameters, seed, share)
+    labels = {name: tuple(digit.meaning) for name, digit in cells.code.groups.items()}
     _, used = layer.rules.groupings(tuple(labels))
     frozen = Frozen(layer, {name: labels[name] for name in labels if name in used})
-    everything = problem.bind()
-    fit = everything if whole else problem.bind(FIT)
-    nu, plan = problem.solve(fit).facts.nu, fit.system.view.plan
+    fit = cells.bind(kept, "" if confidence is None else FIT)
+    nu, plan = fit.solve(bounds).facts.nu, fit.system.view.plan
     total, places = plan.totals(fit.system.weight), frozen.places(plan)
     frozen.seen.zero_()
     frozen.seen.numpy()[places] = total > 0
     frozen.shifts.numpy()[places] = np.where(total > 0, nu / np.where(total > 0, total, 1.0), 0.0)
     if confidence is not None:
         fitted = int(fit.system.weight.sum())
-        frozen.certificate = _statement(problem, everything, frozen, confidence, targets_within, fitted)
+        frozen.certificate = _statement(cells, cells.bind(kept), frozen, confidence, targets_within, fitted)
     return frozen.eval()
 
 
 def _statement(
-    problem: Problem,
+    cells: ScoredTable,
     bound: Bound,
     frozen: Frozen,
     confidence: float,
@@ -79,30 +82,28 @@ def _statement(
     fitted: int,
 ) -> Certificate:
     """What can be said of the population from rows that had no part in the fit. fitted: rows that had."""
-    view, compared = bound.system.view, Compared.of(bound.system.view, problem.rules)
-    residual, shift = view.plan.residual, _shift_of_codes(problem, frozen)
+    residual, compared = bound.system.view.plan.residual, Compared.of(bound.system.view, cells.rules)
     moments, kept = np.zeros((3, len(residual))), 0
     for kind in sorted(set(residual.tolist())):
-        own, kept = _moments(problem, bound, shift, kind)
+        own, kept = _moments(cells, bound, frozen, kind)
         moments = np.where(residual == kind, own, moments)
-    ends = mean_ranges(problem.box, residual, targets_within)
+    ends = mean_ranges(cells.box, residual, targets_within)
     return Certificate(confidence, fitted, kept, compared.bounds(Moments(*moments, *ends), False, confidence))
 
 
-def _moments(problem: Problem, bound: Bound, shift: np.ndarray, residual: bool) -> tuple[np.ndarray, int]:
+def _moments(cells: ScoredTable, bound: Bound, frozen: Frozen, residual: bool) -> tuple[np.ndarray, int]:
     """(3, K) counts, means and variances of outputs, or of residuals, among the rows to certify with; and these."""
-    plan, box = bound.system.view.plan, problem.box
-    known = {"shift": shift, "lo": box.lowest, "hi": box.highest, "residual": residual, "part": CERTIFY}
-    total = [BlockSums(problem.cells.code.size), BlockSums(problem.cells.code.size)]
-    add_up(total, problem.kept, blocks.moments, "moments to certify with", **known)
-    first, second = (sums.regrouped(bound.cell_of_code, len(bound.system.weight)) for sums in total)
-    n = plan.totals(first.rows.astype(np.float64))
-    mean, square = (plan.totals(sums.sums(OUTPUT)[0]) / np.maximum(n, 1.0) for sums in (first, second))
-    return np.stack([n, mean, np.maximum(square - mean**2, 0.0)]), int(total[0].rows.sum())
-
-
-def _shift_of_codes(problem: Problem, frozen: Frozen) -> np.ndarray:
-    """The frozen shift of every code."""
-    groups, features, _ = problem.cells.code.meanings(np.arange(problem.cells.code.size))
+    plan, (lo, hi) = bound.system.view.plan, (cells.box.lowest, cells.box.highest)
+    passes = TablePasses(bound.passes.table, "z", CERTIFY)
+    groups, features, _ = cells.code.meanings(passes.code)
     codes = frozen.encode({name: groups[str(name)] for name in frozen.labels}, features, "unshifted")
-    return (frozen.membership(codes) @ frozen.shifts).numpy()
+    shift = (frozen.membership(codes) @ frozen.shifts).numpy()
+    value, most = moved(quote("z"), "shift", lo, hi), passes.magnitude(shift, lo, hi).max(initial=0.0)
+    if residual:
+        value = f"({value} - {quote('t')})"
+        most += np.abs(TablePasses(bound.passes.table, "t", CERTIFY).extent()).max()
+    sums = passes.exact({"y": value}, shift, most)[0], passes.exact({"y": f"{value} * {value}"}, shift, most**2)[0]
+    cell, size = bound.cell_of_code[passes.code], len(bound.system.weight)
+    n, first, second = (plan.totals(np.bincount(cell, values, size)) for values in (passes.n, *sums))
+    mean, square = first / np.maximum(n, 1.0), second / np.maximum(n, 1.0)
+    return np.stack([n, mean, np.maximum(square - mean**2, 0.0)]), int(passes.n.sum())

@@ -10,10 +10,10 @@ import numpy as np
 from fairlayer.errors import InputError
 from fairlayer.extras import needs
 from fairlayer.frozen.frozen import Frozen
-from fairlayer.ray.dataset import DatasetTable, mapped_blocks
 from fairlayer.ray.project import Protected, read_protected
-from fairlayer.tables import blocks
-from fairlayer.tables.duckdb_table import group_label, number
+from fairlayer.tables.attribute import Attribute
+from fairlayer.tables.dataset import BlockQuery, DatasetTable, opened, rows_of
+from fairlayer.tables.entries import number
 from fairlayer.tables.sql_cells import CellCode
 
 with needs("fairlayer.ray", "ray", "pyarrow"):
@@ -57,7 +57,7 @@ def predict(
     for name in schema.added:
         if prefix + name in table.columns:
             raise InputError(f"The dataset has a column {prefix + name!r} already: pass another prefix.")
-    return mapped_blocks(dataset, _predicted, folder=folder, prefix=prefix)
+    return table.with_columns(_predicted, folder=folder, prefix=prefix)
 
 
 def _by_shifts(table: DatasetTable, frozen: Frozen, score: str | None, protected: Protected | None, output: str) -> Any:
@@ -70,22 +70,18 @@ def _by_shifts(table: DatasetTable, frozen: Frozen, score: str | None, protected
     code = CellCode(table, frozen.constraints, None)
     values = {"z": number(table.require(score, "score"))}
     for j, name in enumerate(names):
-        if name in attributes and attributes[name].cuts:
-            code.add_cuts(name, attributes[name].cuts, attributes[name].groups)
-            values[f"g{j}"] = f"list_extract({code.parameter(code.groups[name].meaning)}, {code.groups[name].sql} + 1)"
-        else:
-            values[f"g{j}"] = group_label(name, table.columns[name])
+        values[f"g{j}"] = attributes.get(name, Attribute(name)).label(table.columns[name])
     features = list(code.features)
     values |= {f"f{j}": code.features[name].value for j, name in enumerate(features)}
-    known = {"asked": table.row_values(values, code.parameters), "frozen": frozen, "features": features}
-    return mapped_blocks(table.dataset, _shifted, **known, score=score, output=output)
+    known = {"query": table.rows_query(values, code.parameters), "frozen": frozen, "features": features}
+    return table.with_columns(_shifted, **known, score=score, output=output)
 
 
 def _shifted(
-    block: pa.Table, asked: blocks.RowValues, frozen: Frozen, features: list[str], score: str, output: str
+    block: pa.Table, query: BlockQuery, frozen: Frozen, features: list[str], score: str, output: str
 ) -> pa.Table:
     """A block with one column more: what the frozen shifts make of its scores."""
-    found = blocks.ask_rows(block, asked)
+    found = rows_of(block, query)
     if found.column("z").null_count:
         raise InputError(
             f"score: column {score!r} has {found.column('z').null_count:,} entries in one block that are not numbers: "
@@ -131,8 +127,9 @@ def _served(folder: str) -> tuple[Any, Any]:
 def _predicted(block: pa.Table, folder: str, prefix: str) -> pa.Table:
     """A block with what the model says of its rows."""
     estimator, schema = _served(folder)
-    frame = block.select([*dict.fromkeys((*schema.features, *schema.attributes))]).to_pandas()
-    raw, fair = estimator.outputs(schema.inputs(frame), sensitive_features=schema.groups(frame))
+    with opened(block.select([*dict.fromkeys((*schema.features, *schema.attributes))])) as table:
+        rows = schema.read(table)
+    raw, fair = estimator.outputs(rows.X, sensitive_features=rows.groups)
     for name, values in schema.predicted(raw, fair, getattr(estimator, "threshold_", None)).items():
         block = block.append_column(prefix + name, pa.array(values))
     return block

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from fairlayer.binding.block_sums import BlockSums
-from fairlayer.binding.bounds import read_bounds
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.system import System
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
-from fairlayer.ray.dataset import DatasetTable, add_up, mapped_blocks, own_errors
 from fairlayer.solution import Status
-from fairlayer.solve.files import BlockPasses, Shifts, project_passes
-from fairlayer.tables import blocks
 from fairlayer.tables.attribute import Attribute, read_cuts
-from fairlayer.tables.duckdb_table import number, number_text
-from fairlayer.tables.scored_rows import ScoredTable
-from fairlayer.tables.table import Totals
+from fairlayer.tables.dataset import BlockQuery, DatasetTable, known_rows
+from fairlayer.tables.passes import Change, Shifts
+from fairlayer.tables.scored import ScoredTable
 
 Protected = str | Sequence[str] | Mapping[str, Sequence[float]]
 
@@ -32,6 +25,7 @@ class Projected:
 
     dataset: Any  # with one column more
     shifts: Shifts
+    change: Change
     samples: int
 
     @property
@@ -62,17 +56,17 @@ class Projected:
     @property
     def changed(self) -> int:
         """How many scores were changed."""
-        return self.shifts.change.changed
+        return self.change.changed
 
     @property
     def largest_change(self) -> float:
         """By how much at most."""
-        return self.shifts.change.largest
+        return self.change.largest
 
     @property
     def mean_change(self) -> float:
         """By how much on average over all, in absolute value."""
-        return self.shifts.change.total / self.samples
+        return self.change.total / self.samples
 
     def __repr__(self) -> str:
         gaps = dict(zip(self.rows, np.round(self.gaps, 6).tolist(), strict=True))
@@ -96,101 +90,37 @@ def project(
     columns by their names. output: the column to add.
 
     The rows hold in exact arithmetic. The shifts depend neither on how the dataset is divided into blocks nor on the
-    order in which workers finish. Score and cell of every row, 9 to 12 bytes, are kept in Ray's object store meanwhile.
+    order in which workers finish. Score and cell of every row, 13 bytes, are kept in Ray's object store meanwhile.
     """
     table = DatasetTable(dataset)
     if output in table.columns:
         raise InputError(f"output: the dataset has a column {output!r} already: choose another name.")
-    problem = Problem(table, score, protected, constraints, bounds, target)
-    bound = problem.bind()
-    shifts = problem.solve(bound)
-    shift = shifts.shift[bound.cell_of_code]
-    known = {"shift": shift, "lo": shifts.lo, "hi": shifts.hi, "output": output}
-    moved = mapped_blocks(dataset, blocks.moved, asked=problem.asked, **known)
-    return Projected(moved, shifts, int(bound.system.weight.sum()))
+    cells = scored(table, score, protected, constraints, bounds, target)
+    bound = cells.bind(table.keep(cells.values, cells.code.parameters))
+    shifts = bound.solve(bounds)
+    sql, parameters = cells.moved(shifts, bound.cell_of_code)
+    # Missing scores and codes are looked for, as a bound would take the place of a missing output.
+    query = table.rows_query({**cells.values, output: sql}, parameters)
+    moved = table.with_columns(_moved, query=query, output=output)
+    return Projected(moved, shifts, bound.passes.change(shifts), int(bound.system.weight.sum()))
 
 
-class Problem:
-    """Constraints bound to the scores of a dataset, of which score and cell are kept.
-
-    seed, share: where rows are dealt at random into two parts, see `blocks.scores`.
-    """
-
-    def __init__(
-        self,
-        table: DatasetTable,
-        score: str,
-        protected: Protected,
-        constraints: Sequence[Constraint] | Constraint,
-        bounds: Any,
-        target: str | None,
-        seed: int | None = None,
-        share: float = 0.0,
-    ):
-        self.rules = ConstraintSet(constraints)
-        self.bounds = bounds
-        self.box = read_bounds(bounds, 1, np.float64)
-        attributes = read_protected(table, protected)
-        _check(table, self.rules, score, attributes, target)
-        self.rules.check_bounds(self.box.lowest)
-        self.cells = ScoredTable(table, score, attributes, self.rules.constraints, target, "protected")
-        self.asked = table.row_values(self.cells.values, self.cells.code.parameters)
-        drawn = {"codes": self.cells.code.size, "seed": seed, "share": share}
-        kept = mapped_blocks(table.only(self.asked.schema), blocks.scores, asked=self.asked, **drawn)
-        kept.set_name("fairlayer scores")
-        with own_errors():
-            self.kept = kept.materialize()
-
-    def bind(self, part: int | None = None) -> Bound:
-        """Bind the constraints to the rows, or to a part of them, and take the sums of the scores as they are."""
-        size = self.cells.code.size
-        by_code: dict[str, Any] = {"number": np.arange(size, dtype=np.int32), "shift": np.zeros(size), "part": part}
-        lo, hi = self.box.lowest, self.box.highest
-        scored = self.total("sums by cell", column="z", **by_code, lo=lo, hi=hi, absolute=True)
-        if not scored.rows.any():
-            raise InputError("The dataset has no rows: there is nothing to compare.")
-        targets = None
-        if self.cells.needs_target_sums:
-            targets = self.total("sums of targets", column="t", **by_code, lo=-np.inf, hi=np.inf, absolute=False)
-        system = self.cells.bind(scored, targets)
-        if not system.view.names:
-            raise InputError("The dataset has nothing to compare: for every comparison, all rows are in one group.")
-        return Bound(system, self.cells.cell_of_code, scored, part)
-
-    def solve(self, bound: Bound) -> Shifts:
-        """The projection."""
-        return project_passes(DatasetPasses(self, bound), bound.system, self.bounds)
-
-    def total(self, name: str, *, shift: np.ndarray, absolute: bool, **known: Any) -> BlockSums:
-        """Exact sums of all blocks, added up as they come. known: what else `blocks.sums` takes."""
-        total = BlockSums(len(shift), absolute)
-        add_up([total], self.kept, blocks.sums, name, shift=shift, absolute=absolute, **known)
-        return total
-
-
-class Bound(NamedTuple):
-    """Constraints bound to rows of a dataset."""
-
-    system: System
-    cell_of_code: np.ndarray
-    scored: BlockSums  # of the scores as they are, within bounds, by code
-    part: int | None  # of the rows; None for all
-
-
-class DatasetPasses(BlockPasses):
-    """Passes over the blocks that workers hold."""
-
-    def __init__(self, problem: Problem, bound: Bound):
-        cells = len(bound.system.weight)
-        super().__init__(cells, bound.scored.regrouped(bound.cell_of_code, cells))
-        self.problem, self.bound = problem, bound
-        self.passes = 0
-
-    def total(self, shift: np.ndarray, lo: float, hi: float, absolute: bool) -> BlockSums:
-        """The sums of all blocks."""
-        self.passes += 1
-        known = {"column": "z", "number": self.bound.cell_of_code, "part": self.bound.part, "lo": lo, "hi": hi}
-        return self.problem.total(f"pass {self.passes}", shift=shift, absolute=absolute, **known)
+def scored(
+    table: DatasetTable,
+    score: str,
+    protected: Protected,
+    constraints: Sequence[Constraint] | Constraint,
+    bounds: Any,
+    target: str | None,
+) -> ScoredTable:
+    """The scores of a dataset, and the cells of its rows."""
+    cells = ScoredTable(table, score, read_protected(table, protected), constraints, target, bounds)
+    if cells.rules.about_decisions:
+        raise InputError(
+            "constraints compare rates of decisions, which takes all scores in the memory of one machine: project a "
+            "file of up to 50,000,000 rows with `fairlayer project`, or constrain means of scores."
+        )
+    return cells
 
 
 def read_protected(table: DatasetTable, protected: Protected) -> list[Attribute]:
@@ -208,42 +138,6 @@ def read_protected(table: DatasetTable, protected: Protected) -> list[Attribute]
     return attributes
 
 
-def _check(
-    table: DatasetTable, rules: ConstraintSet, score: str, attributes: Sequence[Attribute], target: str | None
-) -> None:
-    """Refuse what cannot be projected, in one pass over the columns that must hold numbers."""
-    if rules.about_decisions:
-        raise InputError(
-            "constraints compare rates of decisions, which takes all scores in the memory of one machine: project a "
-            "file of up to 50,000,000 rows with `fairlayer project`, or constrain means of scores."
-        )
-    if rules.matrices:
-        raise InputError(f"{type(rules.matrices[0]).__name__} is about single outputs, not about groups: leave it out.")
-    if rules.needs_targets is not None and target is None:
-        raise InputError(f"target is missing: {rules.needs_targets} compares with it; name its column.")
-    numeric = {table.require(score, "score"): "score"}
-    if target is not None:
-        table.require(target, "target")
-        if any(constraint.quantity == "residual" for constraint in rules.constraints):
-            numeric.setdefault(target, "target")
-    asked = {"n": "count(*)"}
-    for j, name in enumerate(numeric):
-        wrong = f"CASE WHEN {number(name)} IS NULL THEN coalesce({number_text(name)}, 'no entry') END"
-        asked |= {f"known_{j}": f"count({number(name)})", f"wrong_{j}": f"min({wrong})"}
-    cut = [attribute.column for attribute in attributes if attribute.cuts]
-    for j, name in enumerate(cut):
-        odd = f"CASE WHEN {number(name)} IS NULL THEN {number_text(name)} END"
-        asked |= {f"odd_{j}": f"count({odd})", f"such_{j}": f"min({odd})"}
-    found = {name: values.tolist()[0] for name, values in table.totals(Totals(asked)).items()}
-    for j, (name, argument) in enumerate(numeric.items()):
-        if found[f"known_{j}"] < found["n"]:
-            raise InputError(
-                f"{argument}: column {name!r} has {found['n'] - found[f'known_{j}']:,} entries that are not numbers, "
-                f"such as {found[f'wrong_{j}']!r}: leave these rows out, or name another column."
-            )
-    for j, name in enumerate(cut):
-        if found[f"odd_{j}"]:
-            raise InputError(
-                f"protected: column {name!r} has cut points, but {found[f'odd_{j}']:,} of its entries are not numbers, "
-                f"such as {found[f'such_{j}']!r}: correct them, or leave them empty."
-            )
+def _moved(block: Any, query: BlockQuery, output: str) -> Any:
+    """A block with its moved scores."""
+    return block.append_column(output, known_rows(block, query).column(output))

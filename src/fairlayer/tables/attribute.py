@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from fairlayer.errors import InputError
+from fairlayer.tables.entries import MISSING, group_label, number
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,15 @@ class Attribute:
             return ()
         inner = [f"{low:g} to {high:g}" for low, high in pairwise(self.cuts)]
         return (f"below {self.cuts[0]:g}", *inner, f"{self.cuts[-1]:g} or more")
+
+    def label(self, kind: str) -> str:
+        """SQL of the group of a row, `missing` where it has no entry. kind: DuckDB's type of the column."""
+        if not self.cuts:
+            return group_label(self.column, kind)
+        value, (*inner, last) = number(self.column), self.groups
+        below = zip(self.cuts, inner, strict=True)
+        cases = " ".join(f"WHEN {value} < '{cut!r}'::DOUBLE THEN '{group}'" for cut, group in below)
+        return f"CASE WHEN {value} IS NULL THEN '{MISSING}' {cases} ELSE '{last}' END"
 
 
 def read_cuts(text: str, option: str) -> tuple[float, ...]:

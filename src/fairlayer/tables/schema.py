@@ -1,7 +1,7 @@
 """What the columns of a table mean to a model: inferred by `fit`, kept in the model folder, applied by `predict`.
 
-Text is read as it stands in the file, and each column is either numbers or categories. Protected attributes are labels,
-always as text, so that 1 in a CSV file and 1 in a Parquet file are the same group.
+Each column is either numbers or categories. Protected attributes are labels, always as text, so that 1 in a CSV file
+and 1 in a Parquet file are the same group.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 
 from fairlayer.errors import InputError
 from fairlayer.tables.attribute import Attribute
-from fairlayer.tables.doubts import danger, no_feature
-from fairlayer.tables.duckdb_table import MISSING
-from fairlayer.tables.entries import is_number, numbers, text_labels, without_missing
-from fairlayer.tables.table_io import Source
+from fairlayer.tables.column_profile import ColumnProfile, danger, no_feature, profile
+from fairlayer.tables.entries import MISSING, group_label, label, number
+from fairlayer.tables.table import LocalTable, Totals
+from fairlayer.tables.table_io import TableFile
 
 OTHER = "other"  # the label of groups that were joined
 MOST_LABELS = 50  # of a protected attribute
@@ -34,6 +34,23 @@ class Labels:
     attribute: Attribute
     known: tuple[str, ...]
     merge: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of a table as a model takes them: features, targets as numbers, and labels of the protected attributes."""
+
+    X: Any  # a frame of numbers and text
+    y: Any  # (n,) float64; 0 and 1 for two classes, the number of the class for several; None where unknown
+    groups: Any  # labels (n,) by name; None where unknown
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def take(self, positions: np.ndarray) -> Rows:
+        """The rows at these positions."""
+        groups = {name: labels[positions] for name, labels in self.groups.items()}
+        return Rows(self.X.iloc[positions].reset_index(drop=True), self.y[positions], groups)
 
 
 @dataclass(frozen=True)
@@ -72,18 +89,40 @@ class Schema:
         """What is predicted where it is not the positive class."""
         return self.negative if self.negative is not None else f"not {self.positive}"
 
-    def inputs(self, frame: Any) -> Any:
-        """The features, as numbers and text."""
-        import pandas as pd
+    def read(self, table: LocalTable) -> Rows:
+        """The rows of a table."""
+        table.check_numbers({}, dict.fromkeys(self.numbers, "The model needs numbers"))
+        values = {f"x{j}": number(name) for j, name in enumerate(self.numbers)}
+        place = len(self.numbers)
+        for j, name in enumerate(self.categories, place):
+            values[f"x{j}"] = group_label(name, table.columns[name])
+        has_groups = all(name in table.columns for name in self.attributes)
+        for j, entry in enumerate(self.labels if has_groups else ()):
+            values[f"g{j}"] = entry.attribute.label(table.columns[entry.attribute.column])
+        if self.target in table.columns:
+            is_class = self.task == "classification"
+            values["t"] = label(self.target, table.columns[self.target]) if is_class else number(self.target)
+        frame = table.frame(values)
+        X = frame[[f"x{j}" for j in range(len(self.features))]].set_axis([*self.features], axis=1)
+        X = X.astype(dict.fromkeys(self.categories, object))
+        groups = {one.attribute.column: _known(one, frame[f"g{j}"]) for j, one in enumerate(self.labels) if has_groups}
+        return Rows(X, self._answers(frame["t"]) if "t" in frame else None, groups if has_groups else None)
 
-        columns = {name: numbers(frame[name], name) for name in self.numbers}
-        for name in self.categories:
-            columns[name] = pd.Series(text_labels(frame[name]), index=frame.index, dtype=object)
-        return pd.DataFrame(columns, index=frame.index)
-
-    def groups(self, frame: Any) -> dict[str, np.ndarray]:
-        """Labels of every protected attribute; none where the frame lacks one."""
-        return {entry.attribute.column: _known_labels(frame, entry) for entry in self.labels}
+    def _answers(self, column: Any) -> np.ndarray | None:
+        """Targets as numbers, where every row has one."""
+        if column.isna().any():
+            return None
+        if self.task == "regression":
+            return column.to_numpy(dtype=np.float64)
+        if not self.classes:
+            return (column == self.positive).to_numpy(dtype=np.float64)
+        found = column.map(self.numbered)
+        if found.isna().any():
+            unknown = column[found.isna()].iloc[0]
+            raise InputError(
+                f"Column {self.target!r} has {unknown!r}, which is none of the classes {list(self.classes)}."
+            )
+        return found.to_numpy(dtype=np.float64)
 
     @property
     def added(self) -> tuple[str, ...]:
@@ -104,22 +143,10 @@ class Schema:
         return {"prediction": np.where(fair >= threshold, self.positive, self.other), "probability": fair, "raw": raw}
 
 
-def group_labels(frame: Any, attribute: Attribute) -> np.ndarray:
-    """The group of every row."""
-    column = frame[attribute.column]
-    if not attribute.cuts:
-        return text_labels(column)
-    values = numbers(column, attribute.column).to_numpy()
-    named = np.array([*attribute.groups, MISSING], dtype=object)
-    place = np.searchsorted(np.array(attribute.cuts), values, side="right")
-    return named[np.where(np.isnan(values), len(attribute.groups), place)]
-
-
-def _known_labels(frame: Any, entry: Labels) -> np.ndarray:
-    found = group_labels(frame, entry.attribute)
-    if not entry.merge:
-        return found
-    return np.where(np.isin(found, np.array(entry.known, dtype=object)), found, OTHER)
+def _known(entry: Labels, column: Any) -> np.ndarray:
+    """Labels that the model knows, and `other` where the others are joined."""
+    found = column.to_numpy(dtype=object)
+    return np.where(np.isin(found, np.array(entry.known, dtype=object)), found, OTHER) if entry.merge else found
 
 
 @dataclass(frozen=True)
@@ -127,8 +154,7 @@ class Inferred:
     """A schema, the rows of the table that have a target, and what a user should know of how columns were read."""
 
     schema: Schema
-    frame: Any
-    answers: np.ndarray  # the targets of its rows, as `target_values` has them
+    rows: Rows
     notes: tuple[str, ...]  # on rows and groups
     left_out: dict[str, str]  # columns that are no features, and why
     doubtful: dict[str, str]  # features that may not be what they seem, and why
@@ -146,8 +172,7 @@ class Inferred:
 
 
 def infer(
-    frame: Any,
-    source: Source,
+    table: TableFile,
     *,
     target: str,
     attributes: Sequence[Attribute],
@@ -160,59 +185,44 @@ def infer(
 ) -> Inferred:
     """What the columns of a table mean. keep: columns that must be among the features."""
     notes: list[str] = []
-    have = without_missing(frame[target]).notna().to_numpy()
-    if not have.all():
-        notes.append(f"{int((~have).sum()):,} rows have no {target} and are left out.")
-        frame = frame[have].reset_index(drop=True)
-    if not len(frame):
-        raise InputError(f"--target: column {target!r} of {source.path} has no entries.")
-    task, positive, negative, classes = _task(frame[target], target, task, positive)
-    labels = [_labels(frame, attribute, merge_rare, notes) for attribute in attributes]
+    answer = label(target, table.columns[target])
+    found = table.one({"n": "count(*)", "known": f"count({answer})"})
+    if not found["known"]:
+        raise InputError(f"--target: column {target!r} of {table.source.path} has no entries.")
+    if found["known"] < found["n"]:
+        notes.append(f"{found['n'] - found['known']:,} rows have no {target} and are left out.")
+        table.restrict(f"{answer} IS NOT NULL")
     protected = {attribute.column for attribute in attributes}
     left_out = dict.fromkeys(ignore, "as --ignore asks")
     if hide_protected:
         left_out |= dict.fromkeys(sorted(protected - set(keep) - set(ignore)), "as --hide-protected asks")
-    answers = target_values(frame[target], task, positive, classes)
-    kinds: dict[str, list[str]] = {"numbers": [], "categories": []}
-    doubtful: dict[str, str] = {}
-    for name in source.columns:
-        if name == target or name in left_out:
-            continue
-        column = frame[name]
-        why = None if name in keep else no_feature(column)
-        if why is not None:
-            left_out[name] = why
-            continue
-        kinds["numbers" if is_number(column) else "categories"].append(name)
-        doubt = None if name in protected else danger(column, answers, target)
-        if doubt is not None:
-            doubtful[name] = f"{doubt}? --ignore {quote(name)} leaves it out."
-    if not kinds["numbers"] and not kinds["categories"]:
-        raise InputError(f"{source.path} has no column to predict {target!r} from.")
-    features = (tuple(kinds["numbers"]), tuple(kinds["categories"]))
-    schema = Schema(target, task, positive, negative, *features, tuple(labels), bool(source.decimal_commas), classes)
-    return Inferred(schema, frame, answers, tuple(notes), left_out, doubtful)
-
-
-def target_values(column: Any, task: Task, positive: str | None, classes: Sequence[str] = ()) -> np.ndarray:
-    """As numbers: 1 for the class predicted and 0 for the rest; the number of one of several; or as they are."""
-    if classes:
-        known, found = {name: float(j) for j, name in enumerate(classes)}, text_labels(column).tolist()
-        unknown = next((label for label in found if label not in known), None)
-        if unknown is not None:
-            raise InputError(f"Column {column.name!r} has {unknown!r}, which is none of the classes {list(classes)}.")
-        return np.array([known[label] for label in found])
-    if task == "classification":
-        return (text_labels(column) == positive).astype(np.float64)
-    return numbers(column, str(column.name)).to_numpy()
+    columns = profile(table, [name for name in table.columns if name not in left_out or name == target])
+    task, positive, negative, classes = _task(table, target, columns.pop(target), task, positive)
+    table.check_numbers({}, {one.column: "--protected" for one in attributes if one.cuts})
+    labels = tuple(_labels(table, attribute, merge_rare, notes) for attribute in attributes)
+    reasons = {name: None if name in keep else no_feature(column) for name, column in columns.items()}
+    left_out |= {name: why for name, why in reasons.items() if why is not None}
+    features = {name: column for name, column in columns.items() if name not in left_out}
+    if not features:
+        raise InputError(f"{table.source.path} has no column to predict {target!r} from.")
+    numbers = tuple(name for name, column in features.items() if column.is_number)
+    categories = tuple(name for name in features if name not in numbers)
+    commas = bool(table.source.decimal_commas)
+    schema = Schema(target, task, positive, negative, numbers, categories, labels, commas, classes)
+    rows = schema.read(table)
+    doubts = {
+        name: danger(column, rows.X[name], rows.y, target) for name, column in features.items() if name not in protected
+    }
+    doubtful = {name: f"{why}? --ignore {quote(name)} leaves it out." for name, why in doubts.items() if why}
+    return Inferred(schema, rows, tuple(notes), left_out, doubtful)
 
 
 def _task(
-    column: Any, name: str, task: Task | None, positive: str | None
+    table: TableFile, name: str, column: ColumnProfile, task: Task | None, positive: str | None
 ) -> tuple[Task, str | None, str | None, tuple[str, ...]]:
     """Classification where there are classes, regression where there are more numbers than two."""
-    found = sorted(set(text_labels(column).tolist()))
-    numeric = is_number(column)
+    found = table.values(name, None)
+    numeric = column.is_number
     if len(found) == 1:
         raise InputError(f"--target: column {name!r} is constant, always {found[0]!r}: there is nothing to learn.")
     if positive is not None and positive not in found:
@@ -236,10 +246,13 @@ def _task(
     return "classification", chosen, others[0] if len(others) == 1 else None, ()
 
 
-def _labels(frame: Any, attribute: Attribute, merge_rare: int, notes: list[str]) -> Labels:
+def _labels(table: TableFile, attribute: Attribute, merge_rare: int, notes: list[str]) -> Labels:
     """The groups of an attribute."""
     name = attribute.column
-    found, counts = np.unique(group_labels(frame, attribute).astype(str), return_counts=True)
+    by = {"label": attribute.label(table.columns[name])}
+    met = table.totals(Totals({"n": "count(*)"}, by))
+    order = np.argsort(met["label"])
+    found, counts = met["label"][order].astype(str), met["n"][order]
     if merge_rare:
         rare = found[counts < merge_rare]
         if len(rare):
@@ -259,35 +272,9 @@ def _labels(frame: Any, attribute: Attribute, merge_rare: int, notes: list[str])
         )
     if len(found) > MOST_LABELS:
         remedy = (
-            f"give cut points, such as --protected {quote(f'{name}={quartiles(frame[name])}')}"
-            if is_number(frame[name])
+            f"give cut points, such as --protected {quote(f'{name}={table.quartiles(name)}')}"
+            if table.is_number(name)
             else "join rare ones with --merge-rare 100"
         )
         raise InputError(f"--protected: column {name!r} has {len(found)} groups, more than {MOST_LABELS}: {remedy}.")
     return Labels(attribute, tuple(found.tolist()), bool(merge_rare))
-
-
-def quartiles(column: Any) -> str:
-    """Cut points that make four parts of about the same size, as the options take them."""
-    values = numbers(column, str(column.name)).dropna().to_numpy()
-    return ",".join(f"{cut:g}" for cut in np.unique(np.quantile(values, [0.25, 0.5, 0.75])))
-
-
-@dataclass(frozen=True)
-class FrameColumns:
-    """The columns of a frame, as `Wanted.constraints` asks for them."""
-
-    source: Source
-    frame: Any
-
-    def is_number(self, column: str) -> bool:
-        """Whether it holds numbers."""
-        return is_number(self.frame[column])
-
-    def quartiles(self, column: str) -> str:
-        """As cut points."""
-        return quartiles(self.frame[column])
-
-    def values(self, column: str, most: int | None) -> list[str]:
-        """The different values, sorted."""
-        return sorted(set(text_labels(self.frame[column]).tolist()))

@@ -17,10 +17,10 @@ import numpy as np
 from fairlayer.binding.conditions import MOST_CLASSES
 from fairlayer.constraints import Constraint, Region
 from fairlayer.errors import InputError
-from fairlayer.tables.duckdb_table import MISSING, group_label, label, number
-from fairlayer.tables.table import Table, Totals
+from fairlayer.tables.attribute import Attribute
+from fairlayer.tables.entries import group_label, label, number
+from fairlayer.tables.table import Table
 
-MOST_LABELS = 1000
 MOST_CODES = 1_000_000
 _NOWHERE = "\0 in no region"  # stands for all text that no region lists
 
@@ -109,22 +109,11 @@ class CellCode:
         self.parameters[name] = value
         return f"${name}"
 
-    def labels(self, names: Sequence[str]) -> dict[str, list[Any]]:
-        """The labels that occur in columns, `missing` where there is none; one too many at most."""
-        values = {name: group_label(name, self.table.columns[name]) for name in names}
-        return self.table.distinct(values, MOST_LABELS) if values else {}
-
-    def add_labels(self, name: str, known: Sequence[Any], meaning: Sequence[Any] | None = None) -> None:
-        """Take the labels of a column for groups. meaning: what they are called, where not as they are in the file."""
-        value = group_label(name, self.table.columns[name])
+    def add_group(self, attribute: Attribute, known: Sequence[Any], meaning: Sequence[Any] | None = None) -> None:
+        """Take an attribute for groups. known: its labels; meaning: what they stand for, where not for themselves."""
+        value = attribute.label(self.table.columns[attribute.column])
         place = f"(list_position({self.parameter(list(known))}, {value}) - 1)"
-        self.groups[name] = Digit(place, list(known if meaning is None else meaning), value)
-
-    def add_cuts(self, name: str, cuts: Sequence[float], groups: Sequence[str]) -> None:
-        """Take a column of numbers for groups, made by cut points; numbers that are missing are one more."""
-        value = number(name)
-        place = f"CASE WHEN {value} IS NULL THEN {len(groups)} ELSE {self._place(value, cuts)} END"
-        self.groups[name] = Digit(place, [*groups, MISSING], value)
+        self.groups[attribute.column] = Digit(place, list(known if meaning is None else meaning), value)
 
     def _by_regions(self, name: str, regions: Sequence[Region]) -> Digit:
         """A digit that tells all regions apart: by listed text, or by the cut points of intervals and numbers."""
@@ -153,8 +142,8 @@ class CellCode:
 
     def _by_class(self, target: str) -> Digit:
         """A digit for each class of the target: numbers where all of them are, else labels."""
-        found = self.table.totals(Totals({"n": "count(*)", "numbers": f"count({number(target)})"}))
-        numeric = int(found["n"][0]) == int(found["numbers"][0])
+        found = self.table.one({"n": "count(*)", "numbers": f"count({number(target)})"})
+        numeric = found["n"] == found["numbers"]
         value = number(target) if numeric else label(target, self.table.columns[target])
         self._refuse_missing(target, value)
         known = self.table.distinct({target: value}, MOST_CLASSES)[target]
@@ -171,8 +160,8 @@ class CellCode:
         return f"({' + '.join(reached or ['0'])})"
 
     def _refuse_missing(self, name: str, value: str) -> None:
-        found = self.table.totals(Totals({"n": "count(*)", "known": f"count({value})"}))
-        refuse_missing(f"column {name!r}", int(found["n"][0] - found["known"][0]), int(found["n"][0]))
+        found = self.table.one({"n": "count(*)", "known": f"count({value})"})
+        refuse_missing(f"column {name!r}", found["n"] - found["known"], found["n"])
 
 
 def refuse_missing(what: str, missing: int, n: int) -> None:

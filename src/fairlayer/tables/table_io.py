@@ -1,46 +1,34 @@
 """Tables in files, in and out: the one reader for every command. Whatever is written appears whole or not at all.
 
 Every entry of a CSV file is text as it stands, so that what a command does not change can be written again as it was;
-what it means, as a number, a label or a missing entry, is said in `duckdb_table`.
+what it means, as a number, a label or a missing entry, is said in `entries`.
 """
 
 from __future__ import annotations
 
 import csv
 import os
+import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fairlayer.errors import InputError
 from fairlayer.nearest import nearest
 from fairlayer.tables.attribute import Attribute
-from fairlayer.tables.duckdb_table import (
-    connect,
-    decimal_comma_sql,
-    driver,
-    label,
-    literal,
-    number,
-    select_list,
-    separator,
-    used,
-    with_point,
-)
-from fairlayer.tables.table import Table, Totals, near_names
-
-if TYPE_CHECKING:
-    import numpy as np
+from fairlayer.tables.entries import connect, decimal_commas, driver, label, select_list, with_point
+from fairlayer.tables.table import LocalTable, near_names
 
 CSV = (".csv", ".tsv", ".txt")
 PARQUET = (".parquet", ".pq")
 # Folders may be called what they like: one named `sex=f` says nothing about a column.
 _PARQUET = "read_parquet($path, hive_partitioning=false)"
+_SEPARATORS = ",;\t|"
 
 
 @dataclass(frozen=True)
@@ -69,17 +57,17 @@ class Source:
     @property
     def parameters(self) -> dict[str, Any]:
         """Of the relation."""
-        known: dict[str, Any] = {"path": literal(self.path)}
+        known: dict[str, Any] = {"path": _literal(self.path)}
         if is_csv(self.path):
             known["columns"] = {**self.columns, **dict.fromkeys(self.decimal_commas, "VARCHAR")}
         return {**known, "positive": self.positive} if self.positive else known
 
     def cut_by(self, attributes: Sequence[Attribute]) -> Source:
-        """The same with groups in place of the columns that have cut points."""
-        return self._replacing({one.column: _group_sql(one) for one in attributes if one.cuts})
+        """The file with groups in place of the columns that have cut points."""
+        return self._replacing({one.column: one.label("") for one in attributes if one.cuts})
 
     def counting(self, column: str, positive: str) -> Source:
-        """The same with 1 in a column where its label is `positive`, and 0 where it is another."""
+        """The file with 1 in a column where its label is `positive`, and 0 where it is another."""
         is_positive = f"CAST({label(column, self.columns[column])} = $positive AS INTEGER)"
         return replace(self._replacing({column: f"CAST({is_positive} AS VARCHAR)"}), positive=positive)
 
@@ -96,11 +84,21 @@ class Source:
         return name
 
 
-def _group_sql(attribute: Attribute) -> str:
-    """The group that cut points put a number in."""
-    value, (*inner, last) = number(attribute.column), attribute.groups
-    cases = [f"WHEN {value} < '{cut!r}'::DOUBLE THEN '{name}'" for cut, name in zip(attribute.cuts, inner, strict=True)]
-    return f"CASE WHEN {value} IS NULL THEN NULL {' '.join(cases)} ELSE '{last}' END"
+def _literal(path: Path) -> str:
+    """A path that DuckDB takes for one file: `*`, `?` and `[` in a name are characters, not patterns."""
+    return re.sub(r"([*?\[])", r"[\1]", os.path.abspath(path))
+
+
+def _separator(path: Path) -> str:
+    """What separates the columns: the candidate that the first line has most of, outside of quotes.
+
+    The reader's own guess is too clever: it takes a file with one broken line for a file of one column.
+    """
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        header = file.readline()
+    if not header.strip():
+        raise InputError(f"{str(path)!r} has no header: its first line must name the columns.")
+    return max(_SEPARATORS, key=re.sub('"[^"]*"', "", header).count)
 
 
 def is_csv(path: Path) -> bool:
@@ -119,14 +117,14 @@ def check_format(path: Path, option: str = "") -> None:
 
 def _dialect(path: Path) -> str:
     """How a CSV file is written; nothing is left to the reader's guess, which may skip lines that it does not like."""
-    return f"""hive_partitioning=false, header=true, skip=0, delim='{separator(path)}', quote='"', escape='"'"""
+    return f"""hive_partitioning=false, header=true, skip=0, delim='{_separator(path)}', quote='"', escape='"'"""
 
 
 def _header(path: Path) -> list[str]:
     """The names in the first line of a CSV file."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader(file, delimiter=separator(path)), [])
+            names = next(csv.reader(file, delimiter=_separator(path)), [])
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not in UTF-8: save it so.") from error
     return [name or f"column{j}" for j, name in enumerate(names)]
@@ -144,50 +142,32 @@ def plain_errors(path: Path) -> Iterator[None]:
         raise InputError(f"{path} cannot be read: {' '.join(lines[:3])}") from error
 
 
-class TableFile(ExitStack, Table):
+class TableFile(ExitStack, LocalTable):
     """A file that is open. Queries read it under the name `data`; the whole of it is never in memory.
 
-    memory: what DuckDB may use; beyond it, intermediate results go to a temporary folder.
+    memory: what DuckDB may use; beyond it, intermediate results go to a temporary folder, within `folder` if named.
     """
 
-    def __init__(self, source: Source | str | Path, memory: str = "1GB"):
-        super().__init__()
+    def __init__(self, source: Source | str | Path, memory: str = "1GB", folder: Path | None = None):
+        ExitStack.__init__(self)
         self.source = source if isinstance(source, Source) else open_source(Path(source))
-        self.title, self.columns = repr(self.source.path.name), self.source.columns
-        try:
-            self._connection = self.enter_context(connect(memory))
-        except driver().Error as error:
-            raise InputError(f"memory must be a size such as '1GB'; got {memory!r}.") from error
+        connection = self.enter_context(connect(memory, folder))
+        LocalTable.__init__(self, connection, repr(self.source.path.name), self.source.columns, self.source.relation)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Of the relation."""
+        return self.source.parameters
+
+    def errors(self) -> AbstractContextManager[None]:
+        """What DuckDB says of the file becomes one sentence."""
+        return plain_errors(self.source.path)
 
     def require(self, name: str, argument: str) -> str:
         """The name, where the file has such a column."""
         if name not in self.columns and name in self.source.repeated.values():
             raise InputError(f"{argument} names column {name!r}, of which {self.title} has two: rename one.")
         return super().require(name, argument)
-
-    def totals(self, asked: Totals, parameters: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
-        """In one query."""
-        return self.query(asked.sql, parameters)
-
-    def distinct(self, values: Mapping[str, str], most: int) -> dict[str, list[Any]]:
-        """In a query each."""
-        asked = {name: Totals(by={"entry": value}, most=most + 1) for name, value in values.items()}
-        return {name: sorted(self.totals(one)["entry"].tolist()) for name, one in asked.items()}
-
-    def sample(
-        self, values: Mapping[str, str], rows: int, of: int, seed: int, parameters: Mapping[str, Any]
-    ) -> dict[str, np.ndarray]:
-        """All of them in their order, or a random sample."""
-        # The seed and the number are integers of ours: DuckDB takes no parameters here.
-        some = f" USING SAMPLE reservoir({int(rows)} ROWS) REPEATABLE ({int(seed)})" if of > rows else ""
-        return self.query(f"SELECT {select_list(values)} FROM data{some}", parameters)
-
-    def query(self, sql: str, parameters: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
-        """The result of a query, a column each; missing entries are masked."""
-        with plain_errors(self.source.path):
-            known = {**(parameters or {}), **self.source.parameters}
-            full = f"WITH data AS (SELECT * FROM {self.source.relation}) {sql}"
-            return self._connection.execute(full, used(full, known)).fetchnumpy()
 
 
 def open_source(
@@ -231,9 +211,9 @@ def _decimal_commas(source: Source, connection: Any, expected: bool) -> tuple[st
     In such a file 1.234 is more than a thousand in every column.
     """
     names = [name for name, kind in source.columns.items() if kind == "VARCHAR"]
-    if not is_csv(source.path) or separator(source.path) == "," or not names:
+    if not is_csv(source.path) or _separator(source.path) == "," or not names:
         return ()
-    asked = [decimal_comma_sql(name) for name in names]
+    asked = [f"({', '.join(decimal_commas(name))})" for name in names]
     found = connection.execute(f"SELECT {', '.join(asked)} FROM {source.relation}", source.parameters).fetchone()
     numbers = {name: has_comma for name, (is_number, has_comma) in zip(names, found, strict=True) if is_number}
     return tuple(numbers) if expected or any(numbers.values()) else ()
@@ -253,7 +233,7 @@ def _columns(
         # Types are those of all rows, and words such as "yes" and "no" stay what they are.
         kinds = "['BIGINT', 'DOUBLE', 'DATE', 'TIMESTAMP', 'VARCHAR']"
         relation = f"read_csv($path, {_dialect(path)}, sample_size=-1, auto_type_candidates={kinds})"
-    described = connection.execute(f"DESCRIBE SELECT * FROM {relation}", {"path": literal(path)}).fetchall()
+    described = connection.execute(f"DESCRIBE SELECT * FROM {relation}", {"path": _literal(path)}).fetchall()
     if not is_csv(path):
         names = [row[0] for row in described]
         _check_names(path, names)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlayer import InputError
-from fairlayer.tables.duckdb_table import number, quote, text
+from fairlayer.tables.entries import number, quote, text
 from fairlayer.tables.table_io import TableFile
 
 duckdb = pytest.importorskip("duckdb")

@@ -1,0 +1,229 @@
+"""A Ray Data dataset as a table: every question is put to its blocks by the workers, and the answers are added up.
+
+What a worker does with a block, an Arrow table, is the same whenever it is done and changes nothing else: a worker that
+dies in the middle is replaced, and its block is taken again. Workers need no PyTorch for it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fairlayer.errors import FairlayerError, InputError
+from fairlayer.extras import needs
+from fairlayer.tables.entries import connect, quote, select_list, used
+from fairlayer.tables.table import LocalTable, Parameters, Table, Totals
+
+with needs("fairlayer.ray", "ray", "pyarrow"):
+    import pyarrow as pa
+    from ray.data import Dataset
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_MOST_PARTS = 200_000  # rows of answers that are kept before they are merged
+_ROW = "fairlayer: number of the row"  # in its block
+_NO_ROWS = "The dataset has no rows: there is nothing to compare."
+
+
+class DatasetTable(Table):
+    """The rows of a dataset."""
+
+    title = "the dataset"
+
+    def __init__(self, dataset: Any):
+        if not isinstance(dataset, Dataset):
+            raise InputError(
+                f"dataset must be a Ray Data dataset, such as ray.data.read_parquet('people/') gives; got "
+                f"{type(dataset).__name__}."
+            )
+        self.dataset = dataset
+        with own_errors():
+            known = dataset.schema()
+        if known is None:
+            raise InputError(_NO_ROWS)
+        try:
+            self.schema = pa.schema(list(zip(known.names, known.types, strict=True)))
+        except TypeError as error:
+            raise InputError(f"The dataset has columns that are not as Arrow has them: {error}.") from error
+        with opened(self.schema.empty_table()) as empty:
+            self.columns = empty.columns
+
+    def query(self, sql: str, parameters: Parameters | None = None) -> BlockQuery:
+        """A query as blocks are asked it."""
+        names = [name for name in self.schema.names if quote(name) in sql] or self.schema.names[:1]
+        schema = pa.schema([self.schema.field(name) for name in names])
+        return BlockQuery(sql, used(sql, parameters or {}), schema)
+
+    def rows_query(self, values: Mapping[str, str], parameters: Parameters) -> BlockQuery:
+        """SQL expressions of every row, in the order of the block."""
+        return self.query(f"SELECT {select_list({**values, _ROW: quote(_ROW)})} FROM data", parameters)
+
+    def totals(self, asked: Totals, parameters: Parameters | None = None) -> dict[str, np.ndarray]:
+        """Of the blocks, added up."""
+        return self._merged(self.query(asked.sql, parameters), asked.merging)
+
+    def distinct(self, values: Mapping[str, str], most: int | None) -> dict[str, list[Any]]:
+        """All of them in one pass."""
+        limit = None if most is None else most + 1
+        listed = [
+            f"(SELECT {j} AS which, entry FROM ({Totals(by={'entry': value}, most=limit).sql}))"
+            for j, value in enumerate(values.values())
+        ]
+        merging = Totals(by={"which": "which", "entry": "entry"}).merging
+        found = self._merged(self.query(" UNION ALL ".join(listed)), merging)
+        return {name: sorted(found["entry"][found["which"] == j].tolist())[:limit] for j, name in enumerate(values)}
+
+    def sample(
+        self, values: Mapping[str, str], rows: int, of: int, seed: int, parameters: Parameters
+    ) -> dict[str, np.ndarray]:
+        """All rows, or about as many as are asked for: every row is drawn by itself."""
+        known = {"query": self.rows_query(values, parameters), "seed": seed, "share": min(1.0, rows / of)}
+        with connect() as connection:
+            connection.register("parts", pa.concat_tables(self._asked(sample, **known)))
+            return connection.execute("SELECT * FROM parts").fetchnumpy()
+
+    def keep(
+        self, values: Mapping[str, str], parameters: Parameters, seed: int = 0, share: float = 0.0
+    ) -> DatasetTable:
+        """In Ray's object store, with a column `part`: 1 for a share of the rows, drawn at random, 0 for the others."""
+        query = self.rows_query(values, parameters)
+        kept = self._mapped(keep, query=query, seed=seed, share=share)
+        kept.set_name("fairlayer scores")
+        with own_errors():
+            return DatasetTable(kept.materialize())
+
+    def with_columns(self, function: Callable[..., pa.Table], **known: Any) -> Any:
+        """The dataset with what a function makes of every block, when it is asked for."""
+        return _map(self.dataset, function, known)
+
+    def _mapped(self, function: Callable[..., pa.Table], query: BlockQuery, **known: Any) -> Any:
+        """What a function makes of the columns of every block that a query mentions."""
+        return _map(self.dataset.select_columns(query.schema.names), function, {"query": query, **known})
+
+    def _asked(self, function: Callable[..., pa.Table], **known: Any) -> Iterator[pa.Table]:
+        mapped = self._mapped(function, **known)
+        mapped.set_name(f"fairlayer {function.__name__}")
+        with own_errors():
+            yield from mapped.iter_batches(batch_size=None, batch_format="pyarrow")
+
+    def _merged(self, query: BlockQuery, merging: str) -> dict[str, np.ndarray]:
+        parts: list[pa.Table] = []
+        with connect() as connection:
+
+            def merge() -> Any:
+                connection.register("parts", pa.concat_tables(parts))
+                return connection.sql(merging)
+
+            for part in self._asked(totals, query=query):
+                parts.append(part)
+                if len(parts) > 1 and sum(map(len, parts)) > max(_MOST_PARTS, 2 * len(parts[0])):
+                    parts = [merge().to_arrow_table().cast(part.schema)]  # the types that the blocks answer in
+            if not parts:
+                raise InputError(_NO_ROWS)
+            return merge().fetchnumpy()
+
+
+class BlockQuery(NamedTuple):
+    """A query about `data`, a block, with its parameters. schema: of the columns that it mentions."""
+
+    sql: str
+    parameters: Parameters
+    schema: Any
+
+
+def totals(block: pa.Table, query: BlockQuery) -> pa.Table:
+    """The answer to a query."""
+    with opened(_typed(block, query.schema)) as table:
+        return table.run(query.sql, query.parameters, "to_arrow_table")
+
+
+def rows_of(block: pa.Table, query: BlockQuery) -> pa.Table:
+    """The values of every row, in the order of the block, which the answer to a query need not keep."""
+    import numpy as np
+
+    numbered = _typed(block, query.schema).append_column(_ROW, pa.array(np.arange(len(block))))
+    with opened(numbered) as table:
+        found = table.run(query.sql, query.parameters, "to_arrow_table")
+    row = found.column(_ROW).to_numpy()
+    return (found if (np.diff(row) > 0).all() else found.take(np.argsort(row))).drop_columns([_ROW])
+
+
+def sample(block: pa.Table, query: BlockQuery, seed: int, share: float) -> pa.Table:
+    """The values of the rows, or of a share of them that is drawn at random; the first is a number."""
+    found = rows_of(block, query)
+    return found if share >= 1.0 else found.filter(_drawn(found, seed) < share)
+
+
+def keep(block: pa.Table, query: BlockQuery, seed: int, share: float) -> pa.Table:
+    """Score and code of each row: all that later passes look at. They were there when the table was looked at first."""
+    found = known_rows(block, query)
+    return found.append_column("part", pa.array((_drawn(found, seed) < share).astype("uint8")))
+
+
+def known_rows(block: pa.Table, query: BlockQuery) -> pa.Table:
+    """The values of every row, none of which may be missing: they were not when the table was looked at first."""
+    found = rows_of(block, query)
+    if any(column.null_count for column in found.columns):
+        raise InputError(
+            "The dataset gave other rows than when it was read before: a pass met a score or a label that it had not. "
+            "Call dataset.materialize() first, and pass what that returns."
+        )
+    return found
+
+
+def _drawn(block: pa.Table, seed: int) -> np.ndarray:
+    """A random number for each row, the same whenever the block is taken."""
+    import numpy as np
+
+    digest = zlib.crc32(block.column(0).to_numpy().tobytes())
+    return np.random.default_rng([seed, digest, len(block)]).random(len(block))
+
+
+@contextmanager
+def opened(block: pa.Table) -> Iterator[LocalTable]:
+    """A block as a table."""
+    with connect() as connection:
+        connection.execute("SET threads = 1")  # the other processors are for the other workers
+        connection.register("block", block)
+        described = connection.execute("DESCRIBE SELECT * FROM block").fetchall()
+        yield LocalTable(connection, "the dataset", {row[0]: row[1] for row in described}, "block")
+
+
+def _typed(block: pa.Table, schema: Any) -> pa.Table:
+    """The columns of a block that a query mentions, of the types that they have in the table as a whole."""
+    columns = []
+    for entry in schema:
+        column = block.column(entry.name)
+        try:
+            columns.append(column if column.type == entry.type else column.cast(entry.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InputError(
+                f"Column {entry.name!r} is of type {entry.type} in one block and of type {column.type} in another "
+                f"({error}): give it one type."
+            ) from error
+    return pa.table(columns, schema=schema)
+
+
+def _map(dataset: Any, function: Callable[..., pa.Table], known: dict[str, Any]) -> Any:
+    return dataset.map_batches(function, batch_size=None, batch_format="pyarrow", zero_copy_batch=True, fn_kwargs=known)
+
+
+@contextmanager
+def own_errors() -> Iterator[None]:
+    """Stand around what workers do: an error of ours that one of them met is raised as it is."""
+    try:
+        yield
+    except Exception as error:
+        met: Any = error
+        for _ in range(8):
+            if met is None:
+                break
+            if type(met).__module__ == FairlayerError.__module__ and isinstance(met, FairlayerError):
+                if met is error:
+                    break
+                raise met from None
+            met = getattr(met, "cause", None) or met.__cause__
+        raise

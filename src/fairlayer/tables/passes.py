@@ -1,0 +1,193 @@
+"""The projection of outputs that do not fit into memory: the method of the layer, fed by passes over a table.
+
+The solver sees samples only through sums over cells, and asks for them at given shifts. So whoever can group and add
+takes the place of a pass over an array: DuckDB for a file, many workers for a dataset, a database for its own tables.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from copy import copy
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from fairlayer.binding.bounds import read_bounds
+from fairlayer.binding.exact_sums import UNIT
+from fairlayer.binding.system import System
+from fairlayer.errors import FairlayerError
+from fairlayer.solution import Facts
+from fairlayer.solve import infeasible, statistic_scale
+from fairlayer.solve.certify import shortfalls
+from fairlayer.solve.discrepancy import Squared
+from fairlayer.solve.driver import FINISHED, MEASURE, MISSED, OUTCOME, begin, proceed
+from fairlayer.solve.feasibility import cell_extremes, least_excess
+from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, SHIFT, TRIAL, D, S, statistics
+from fairlayer.tables import moved_sql
+from fairlayer.tables.entries import quote, select_list
+from fairlayer.tables.table import Table, Totals
+
+_NONE = np.zeros(0)
+_BITS = 120  # of a sum of whole numbers in SQL, which has room for 126 wherever it travels
+
+
+class PassSums(NamedTuple):
+    """What one pass over a table finds of the outputs y = clip(z - shift[cell], lo, hi), (G,) each."""
+
+    outputs: np.ndarray  # sums of y
+    error: np.ndarray  # a bound on what these sums are off by
+    free: np.ndarray  # samples that no bound holds
+    absolute: np.ndarray  # a bound on the sums of |y|
+
+
+class Passes(Protocol):
+    """Who takes the sums of a table."""
+
+    def extent(self) -> tuple[float, float]:
+        """The least and the greatest output."""
+
+    def sums(self, shift: np.ndarray, lo: float, hi: float) -> PassSums:
+        """Sums at the shifts, (G,)."""
+
+
+class Shifts(NamedTuple):
+    """A projection as what it does to each cell: y = clip(z - shift[cell], lo, hi), in float64."""
+
+    shift: np.ndarray  # (G,)
+    lo: float
+    hi: float
+    facts: Facts
+
+
+def project_passes(passes: Passes, system: System, bounds: Any = None) -> Shifts:
+    """Project outputs onto a system whose `samples` and `weight` count the samples of each cell of the table.
+
+    The rows hold in exact arithmetic for the outputs as float64 has them, or the status of the facts says that it
+    cannot. Raises InfeasibleError where the rows contradict each other or the bounds.
+    """
+    box = read_bounds(bounds, 1, np.float64)
+    rows, extremes = system.rows, cell_extremes(system, box)
+    reach = Squared().reach(*passes.extent(), box.lowest, box.highest)
+    solve = begin(rows, system.samples, system.weight, *extremes, reach, _NONE, UNIT)
+    of_cell, request = solve.search.cell, MEASURE
+    at = of_cell[SHIFT].copy()
+    found = passes.sums(at, box.lowest, box.highest)
+    of_cell[ABSOLUTE] = found.absolute
+    while request != FINISHED:
+        # What is written is what sums were taken of, as nothing is rounded in between: often they are known already.
+        if not np.array_equal(of_cell[SHIFT], at):
+            at = of_cell[SHIFT].copy()
+            found = passes.sums(at, box.lowest, box.highest)
+        of_cell[S], of_cell[ERROR], of_cell[D] = found.outputs, found.error, found.free
+        request = proceed(solve)
+    if solve.search.number[OUTCOME] != DONE:
+        scale = statistic_scale(rows, of_cell[ABSOLUTE], system.weight, extremes)
+        excess, push = least_excess(rows, *extremes, scale)
+        if excess:
+            raise infeasible(system.view, rows, excess, push)
+        raise FairlayerError("The solver did not converge on this table; please report it with the table.")
+    facts = Facts(system.view, statistics(rows, of_cell[S]), solve.search.statistic[TRIAL], solve.family[MISSED])
+    return Shifts(of_cell[SHIFT].copy(), box.lowest, box.highest, facts)
+
+
+def certify_passes(passes: Passes, system: System) -> Facts:
+    """Measure the rows of outputs in exact arithmetic: what is true of them as they are."""
+    rows = system.rows
+    found = passes.sums(np.zeros(len(system.weight)), -math.inf, math.inf)
+    missed = np.zeros(len(rows.kind))
+    shortfalls(rows, found.outputs, found.error, missed)
+    return Facts(system.view, statistics(rows, found.outputs), np.zeros(len(rows.offset)), missed)
+
+
+class RangePasses(ABC):
+    """Passes over a table of which every cell's count and range are known: n, low and high, (G,) each."""
+
+    def __init__(self, n: np.ndarray, low: np.ndarray, high: np.ndarray):
+        self.n, self.low, self.high = n, low, high
+
+    @abstractmethod
+    def sums(self, shift: np.ndarray, lo: float, hi: float) -> PassSums:
+        """One pass."""
+
+    def extent(self) -> tuple[float, float]:
+        """The least and the greatest output."""
+        return float(self.low.min()), float(self.high.max())
+
+    def magnitude(self, shift: np.ndarray, lo: float, hi: float) -> np.ndarray:
+        """The largest |y| of each cell."""
+        return np.abs([np.clip(end - shift, lo, hi) for end in (self.low, self.high)]).max(axis=0)
+
+
+class Change(NamedTuple):
+    """By how much a projection moves the outputs of a table."""
+
+    changed: int  # outputs that differ from what they were
+    largest: float
+    total: float  # absolute
+
+
+class TablePasses(RangePasses):
+    """Passes over a column of a table that has a column `code` as well: every code that occurs is a cell at first.
+
+    where: SQL, for some rows. DuckDB adds up whole numbers of 2^-k, k as large as a sum of 120 bits allows. Of up to a
+    billion rows that is exact for outputs down to 2^-37 of the largest, and the same however the rows are divided.
+    """
+
+    def __init__(self, table: Table, column: str = "z", where: str = ""):
+        self.table, self.column, self.where = table, column, where
+        asked = {"n": "count(*)", "low": f"min({quote(column)})", "high": f"max({quote(column)})"}
+        found = table.totals(Totals(asked, {"code": quote("code")}, where=where))
+        order = np.argsort(found["code"])
+        self.code, self.cell = found["code"][order].astype(np.int64), np.arange(len(order))
+        super().__init__(*(found[name][order].astype(np.float64) for name in asked))
+
+    def grouped(self, cell: np.ndarray, cells: int) -> TablePasses:
+        """Passes over cells that may be made of several codes. cell: of each code that occurs."""
+        found = copy(self)
+        found.cell, found.n = cell, np.bincount(cell, self.n, cells)
+        found.low, found.high = np.full((2, cells), [[math.inf], [-math.inf]])
+        np.minimum.at(found.low, cell, self.low)
+        np.maximum.at(found.high, cell, self.high)
+        found.low[found.n == 0.0] = found.high[found.n == 0.0] = 0.0
+        return found
+
+    def sums(self, shift: np.ndarray, lo: float, hi: float) -> PassSums:
+        """One query."""
+        z, most = quote(self.column), self.magnitude(shift, lo, hi)
+        values = {"y": moved_sql.moved(z, "shift", lo, hi), "free": moved_sql.free(z, "shift", lo, hi)}
+        total, error, free = self.exact(values, shift, float(most.max(initial=0.0)), {"free": "sum(free)"})
+        return PassSums(total, error, free, self.n * most)
+
+    def exact(
+        self, values: dict[str, str], shift: np.ndarray, most: float, also: dict[str, str] | None = None
+    ) -> tuple[np.ndarray, ...]:
+        """Sums of y by cell, bounds on what they are off by, and other totals. most: of |y|."""
+        scale = 2.0 ** min(_BITS - math.frexp(self.n.sum())[1] - math.frexp(most)[1], 1000)
+        asked = {"total": "sum(CAST(y * $scale AS HUGEINT))", **(also or {})}
+        found = self._totals(asked, values, shift, scale=scale)
+        total, *others = (np.zeros(len(shift)) for _ in asked)
+        for into, name in zip((total, *others), asked, strict=True):
+            into[found["cell"]] = found[name]
+        total /= scale
+        return total, 2.0 * UNIT * np.abs(total) + self.n / scale, *others
+
+    def change(self, shifts: Shifts) -> Change:
+        """What moving the outputs does to them."""
+        z = quote(self.column)
+        by = f"abs({moved_sql.moved(z, 'shift', shifts.lo, shifts.hi)} - {z})"
+        also = {"changed": "count_if(y <> 0)", "largest": "max(y)"}
+        # Outputs of a cell are moved the less the greater they are: the ends of its range are moved the farthest.
+        ends = [np.clip(end - shifts.shift, shifts.lo, shifts.hi) - end for end in (self.low, self.high)]
+        total, _, changed, largest = self.exact({"y": by}, shifts.shift, float(np.abs(ends).max(initial=0.0)), also)
+        return Change(int(changed.sum()), float(largest.max(initial=0.0)), math.fsum(total))
+
+    def _totals(
+        self, totals: dict[str, str], values: dict[str, str], shift: np.ndarray, **parameters: Any
+    ) -> dict[str, np.ndarray]:
+        """Totals by cell of values of every row, in which `shift` stands for that of its cell."""
+        of_code = "(SELECT unnest($code) AS code, unnest($cell) AS cell, unnest($shift) AS shift) AS known"
+        where = f" WHERE {self.where}" if self.where else ""
+        rows = f"(SELECT cell, {select_list(values)} FROM data JOIN {of_code} ON known.code = {quote('code')}{where})"
+        lists = {"code": self.code.tolist(), "cell": self.cell.tolist(), "shift": shift[self.cell].tolist()}
+        return self.table.totals(Totals(totals, {"cell": "cell"}, rows), {**lists, **parameters})
