@@ -136,8 +136,8 @@ def _solve(turns: Turns, system: System, relax: bool, quick: bool) -> _Answer:
     several = [f for f, one in enumerate(stated) if len(np.unique(one.member[one.member >= 0])) > 1]
     weights = system.weights if len(system.weights) else np.ones(1)
     differ = weights if weights.min() < weights.max() else None
-    cell, smallest, proved = as_numpy(system.cell).astype(np.int64), {}, True
-    excess = Fraction(0)
+    cell, excess, proved = as_numpy(system.cell).astype(np.int64), Fraction(0), True
+    smallest: dict[int, Comparison] = {}
     problems: list[tuple[Part, Units, Rows, Best]] = []
     for part in split([stated[f] for f in several], len(system.weight)):
         families = [several[position] for position in part.comparisons]

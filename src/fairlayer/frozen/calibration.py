@@ -15,7 +15,7 @@ from fairlayer.arrays import as_numpy
 from fairlayer.binding.groups import Column, SoftGroup, read_groups
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.frames import frame_columns
-from fairlayer.frozen.certificate import Certificate, Compared, moments_of
+from fairlayer.frozen.certificate import Certificate, Compared, GapBound, moments_of
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
 
@@ -61,18 +61,17 @@ class Fit:
         raise NotImplementedError
 
     def values(self, rows: np.ndarray) -> list[np.ndarray]:
-        """What the fit makes of some samples: for each output column (n, K) what is averaged, or (n, 1) where it is one."""
+        """What the fit makes of some samples: of each output column (n, K) what is averaged, or (n, 1) if all alike."""
         raise NotImplementedError
 
     def state(self, fit_on: np.ndarray, certify_on: np.ndarray, share: float, confidence: float) -> Certificate:
         """What the other samples say of the population, the fit being for `share` of the tolerances."""
-        columns = self.values(certify_on)
-        member, d = self.member[certify_on], len(columns)
-        rows = self.compared if d == 1 else self.compared.of_columns(d, member.shape[1])
-        ends = np.tile(self.low, d), np.tile(self.high, d)
-        values = np.concatenate([np.broadcast_to(column, member.shape) for column in columns], axis=1)
-        moments = moments_of(values, np.tile(member, d), *ends)
-        bounds = rows.bounds(moments, self.rates, confidence)
+        columns, member = self.values(certify_on), self.member[certify_on]
+        bounds: tuple[GapBound, ...] = ()
+        level = 1.0 - (1.0 - confidence) / len(columns)  # so that those of all columns hold together
+        for j, values in enumerate(columns):
+            moments = moments_of(values, member, self.low, self.high)
+            bounds += self.compared.bounds(moments, self.rates, level, f", class {j}" if len(columns) > 1 else "")
         return Certificate(confidence, len(fit_on), len(certify_on), bounds, share)
 
 

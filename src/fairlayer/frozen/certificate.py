@@ -78,11 +78,13 @@ class Certificate:
         row, total = self.widest, self.fitted_on + self.samples
         remedy = "raise the tolerance, or lower the confidence"
         if row.tolerance > 0.0 and math.isfinite(row.bound):  # both gap and interval shrink with the root of the size
-            remedy = f"about {math.ceil(1.1 * (row.bound / row.tolerance) ** 2 * total)} samples are needed; or {remedy}"
+            remedy = (
+                f"about {math.ceil(1.1 * (row.bound / row.tolerance) ** 2 * total)} samples are needed; or {remedy}"
+            )
         return (
-            f"The calibration sample of {total} is too small for the tolerances to hold with {100 * self.confidence:g} % "
-            f"confidence, even with {fitted} fitted for equal groups: {row.row} may be up to {row.bound:.4g}, tolerance "
-            f"{row.tolerance:g}. Remedy: {remedy}."
+            f"The calibration sample of {total} is too small for the tolerances to hold with "
+            f"{100 * self.confidence:g} % confidence, even with {fitted} fitted for equal groups: {row.row} may be up "
+            f"to {row.bound:.4g}, tolerance {row.tolerance:g}. Remedy: {remedy}."
         )
 
 
@@ -103,45 +105,33 @@ class Compared(NamedTuple):
         tolerances = np.array(rules.allowed())[view.owner] if len(view.names) else np.zeros(0)
         return cls(view.names, view.plus, view.minus, relative, tolerances, view.family)
 
-    def of_columns(self, columns: int, statistics: int) -> Compared:
-        """The rows of several outputs, such as classes, each of which has as many statistics."""
-        each = np.repeat(np.arange(columns), len(self.names))
-        step = each * statistics
-        minus = np.tile(self.minus, columns)
-        return Compared(
-            tuple(f"{name}, class {j}" for j in range(columns) for name in self.names),
-            np.tile(self.plus, columns) + step,
-            np.where(minus >= 0, minus + step, -1),
-            np.tile(self.relative, columns),
-            np.tile(self.tolerances, columns),
-            np.tile(self.family, columns) + each * (self.family.max(initial=0) + 1),
-        )
-
     def gaps(self, means: np.ndarray) -> np.ndarray:
         """(m,) the rows at means of the groups."""
         first, second = means[self.plus], np.where(self.minus >= 0, means[self.minus], 0.0)
         most = np.maximum(first, second)
         return (first - second) / np.where(self.relative, np.where(most > 0, most, 1.0), 1.0)
 
-    def bounds(self, moments: Moments, rates: bool, confidence: float) -> tuple[GapBound, ...]:
-        """What the moments of groups say of every row. rates: of decisions, rather than means of outputs."""
+    def bounds(self, moments: Moments, rates: bool, confidence: float, end: str = "") -> tuple[GapBound, ...]:
+        """What the moments of groups say of every row. rates: of decisions, rather than means; end: of the names."""
         if not self.names:
             return ()
         alike = np.full(len(self.names), rates)
         with np.errstate(divide="ignore", invalid="ignore"):  # groups of nobody
-            ends = simultaneous(moments, Comparisons(self.plus, self.minus, alike, self.relative), self.family, confidence)
+            ends = simultaneous(
+                moments, Comparisons(self.plus, self.minus, alike, self.relative), self.family, confidence
+            )
         reach = np.maximum(np.abs(moments.low), np.abs(moments.high))
         second = np.where(self.minus >= 0, self.minus, self.plus)
         farthest = np.where(self.minus >= 0, (moments.high - moments.low)[self.plus], reach[self.plus])
         farthest = np.where(self.relative, 1.0, farthest)
         known = (moments.n[self.plus] >= 2) & (moments.n[second] >= 2)
         bound = np.where(known, np.minimum(np.abs(ends).max(axis=0), farthest), farthest)
-        numbers = (self.tolerances, np.abs(self.gaps(moments.mean)), bound)
-        return tuple(GapBound(*row) for row in zip(self.names, *(part.tolist() for part in numbers), strict=True))
+        numbers = (part.tolist() for part in (self.tolerances, np.abs(self.gaps(moments.mean)), bound))
+        return tuple(GapBound(name + end, *row) for name, *row in zip(self.names, *numbers, strict=True))
 
 
 def moments_of(values: np.ndarray, member: np.ndarray, low: np.ndarray, high: np.ndarray) -> Moments:
-    """Of values (n, K), of which the k-th is averaged over group k with memberships (n, K) as weights."""
+    """Of values (n, K), or (n, 1), averaged over K groups with memberships (n, K) as weights."""
     weight, squared = member.sum(axis=0), (member**2).sum(axis=0)
     mean = (member * values).sum(axis=0) / np.where(weight > 0, weight, 1.0)
     scatter = (member**2 * (values - mean) ** 2).sum(axis=0)

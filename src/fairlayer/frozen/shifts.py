@@ -109,13 +109,14 @@ class ShiftFit(Fit):
             offset = np.where(self.residual, means, 0.0)
         lo, hi = self.frozen.limits.tolist()
         compared = self.compared._replace(tolerances=share * self.compared.tolerances)
-        return blind_shifts(
-            TrueGaps(some.z.double().numpy(), self.moved[rows], member, offset, lo, hi, compared)
-        )
+        return blind_shifts(TrueGaps(some.z.double().numpy(), self.moved[rows], member, offset, lo, hi, compared))
 
     def values(self, rows: np.ndarray) -> list[np.ndarray]:
         """Outputs, or residuals, of each column."""
-        z, shift = self.given.z[torch.from_numpy(rows)].double(), torch.from_numpy(self.moved[rows]) @ self.frozen.shifts
+        z, shift = (
+            self.given.z[torch.from_numpy(rows)].double(),
+            torch.from_numpy(self.moved[rows]) @ self.frozen.shifts,
+        )
         y = self.frozen.respond(z, shift).numpy().reshape(len(rows), -1)
         offset = np.zeros((len(rows), 1))
         if self.residual.any():

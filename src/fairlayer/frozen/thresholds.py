@@ -18,7 +18,7 @@ from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import SoftGroup
-from fairlayer.binding.system import System, bind
+from fairlayer.binding.system import bind
 from fairlayer.decisions.project import fit_thresholds, read_threshold
 from fairlayer.decisions.scores import threshold_in
 from fairlayer.errors import InputError
@@ -58,8 +58,8 @@ class FrozenDecisions(Frozen):
     def respond(self, z: Tensor, shift: Tensor) -> Tensor:
         """Scores from raw ones, whose thresholds are moved by shifts in float64."""
         inside = torch.clamp(z, *self._limits(z.dtype))
-        single = z.dtype != torch.float64
-        at, below = (side.to(z.dtype) for side in ((self.at_single, self.below_single) if single else (self.at, self.below)))
+        ends = (self.at, self.below) if z.dtype == torch.float64 else (self.at_single, self.below_single)
+        at, below = (end.to(z.dtype) for end in ends)
         yes, no = torch.maximum(inside, at), torch.minimum(inside, below)
         return torch.where(z.double() >= shift + at.double(), yes, no)
 
@@ -103,30 +103,27 @@ class ThresholdFit(Fit):
                 raise InputError(f"targets never are {target!r}, the class within which rates are to be compared.")
             self.stated = [replace(constraint, given=None) for constraint in self.stated]
         rules = ConstraintSet(self.stated)
-        plan = self._bind(rules, np.arange(len(given.z)), weighted=False).view.plan
-        self.compared = Compared.of(plan.view(np.ones(len(plan.residual), dtype=bool)), rules)
+        system = bind(rules, len(given.z), groups=given.columns, levels=frozen.labels)
+        plan, K = system.view.plan, len(system.view.plan.residual)
+        self.compared = Compared.of(plan.view(np.ones(K, dtype=bool)), rules)
         self.place = frozen.membership(frozen.encode(given.columns)).argmax(dim=1)  # (n,) the cell of each sample
-        self.member = plan.membership[as_numpy(self._bind(rules, np.arange(len(given.z)), weighted=False).cell)]
-        self.low, self.high = np.zeros(self.member.shape[1]), np.ones(self.member.shape[1])
-
-    def _bind(self, rules: ConstraintSet, rows: np.ndarray, weighted: bool = True) -> System:
-        some = self.given.rows(rows)
-        weights = None if some.weights is None or not weighted else some.weights.astype(np.float64)
-        return bind(rules, len(rows), groups=some.columns, weights=weights, levels=self.frozen.labels)
+        self.member = plan.membership[as_numpy(system.cell)]
+        self.low, self.high = np.zeros(K), np.ones(K)
 
     def fit(self, rows: np.ndarray, share: float) -> None:
         """The thresholds of the nearest batch of some samples, with `share` of every tolerance.
 
         But no less than what whole numbers of yeses can meet: exactly equal rates may be all 0 or all 1.
         """
-        z = self.given.z[torch.from_numpy(rows)]
-        size = self.member[rows].sum(axis=0)
+        z, size = self.given.z[torch.from_numpy(rows)], self.member[rows].sum(axis=0)
         finest = 2.0 / float(size[size > 0].min())
         rate = max(float((z.double() >= self.frozen.threshold).double().mean()), 0.01)
         least = [finest / rate if c.comparison == "ratio" else finest for c in self.stated]
         aims = [min(max(share * c.allowed, one), c.allowed) for c, one in zip(self.stated, least, strict=True)]
         rules = ConstraintSet([c.allowing(aim) for c, aim in zip(self.stated, aims, strict=True)])
-        system = self._bind(rules, rows)
+        some = self.given.rows(rows)
+        weights = None if some.weights is None else some.weights.astype(np.float64)
+        system = bind(rules, len(rows), groups=some.columns, weights=weights, levels=self.frozen.labels)
         box = read_bounds(self.frozen.bounds, len(rows), np.float64)
         moved = np.clip(fit_thresholds(z, system, rules, box) - self.frozen.threshold, -_FAR, _FAR)
         place = self.place[torch.from_numpy(rows)]

@@ -88,7 +88,7 @@ def _statement(
         own, kept = _moments(cells, bound, frozen, kind)
         moments = np.where(residual == kind, own, moments)
     ends = mean_ranges(cells.box, residual, targets_within)
-    return Certificate(confidence, fitted, kept, compared.bounds(Moments(*moments, *ends), False, confidence))
+    return Certificate(confidence, fitted, kept, compared.bounds(Moments(moments[0], moments[1], moments[2], *ends), rates=False, confidence=confidence))
 
 
 def _moments(cells: ScoredTable, bound: Bound, frozen: Frozen, residual: bool) -> tuple[np.ndarray, int]:
