@@ -7,9 +7,10 @@ from typing import Any
 
 from torch import nn
 
+from experiments.baselines import Penalty, Projection, StrictPenalty, Unconstrained, penalty_of
 from fairlayer import FairLayer, FairModel
 from fairlayer.errors import InputError
-from fairlayer.training import Fitted, Penalty, Projection, StrictPenalty, Unconstrained, fit
+from fairlayer.training import Fitted, fit
 
 METHODS = ("F-Layer", "Projection", "Penalty", "Strict Penalty", "Unconstrained")
 PROMISING = ("F-Layer", "Projection")  # those whose outputs satisfy the constraints by construction
@@ -62,6 +63,7 @@ def train(model: FairModel, train: Any, validation: Any = None, **options: Any) 
     def keep(which: str) -> None:
         weights[which] = {name: value.clone() for name, value in model.state_dict().items()}
 
-    fitted = fit(model, train, validation, restore="best", on_epoch=lambda record: keep("last"), **options)
+    options |= {"penalty": penalty_of(model), "on_epoch": lambda record: keep("last")}
+    fitted = fit(model, train, validation, restore="best", **options)
     keep("best")
     return Trained(model, fitted, weights)

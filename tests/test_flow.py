@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "fairlayer"
 
 # Rooms on one line do not import each other; a room is a folder or a module of `fairlayer`.
 FLOW = [
-    ("errors", "extras", "compiled", "arrays", "eager", "frames", "intervals", "nearest", "plural", "records"),
+    ("errors", "extras", "compiled", "arrays", "eager", "frames", "intervals", "nearest", "plural"),
     ("constraints",),
     ("binding",),
     ("solution", "metrics"),

@@ -33,10 +33,10 @@ class Watch:
 
     def _largest_gap(self) -> Fraction:
         """From the ledger's sums, which are kept in two floats each."""
-        plan, view = self.stream.ledger.book.plan, self.stream.ledger.view()
-        sums = self.stream.ledger.account.cells["sums"]
-        totals = [Fraction(high) + Fraction(low) for high, low in sums[:, 1:3].tolist()]
-        counts = sums[:, 0]
+        plan, view = self.stream.ledger.index.plan, self.stream.ledger.view()
+        state = self.stream.ledger.state
+        totals = [Fraction(high) + Fraction(low) for high, low in state.cells["total"].tolist()]
+        counts = state.count
         means: dict[int, Fraction] = {}
         for k in {*view.plus.tolist(), *view.minus.tolist()}:
             cells = np.flatnonzero(plan.membership[:, k])

@@ -14,15 +14,20 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from sklearn.metrics import roc_auc_score
 
 from experiments import datasets
-from fairlayer import MeanParity
+from experiments.baselines import AugmentedLagrangian, Penalty, penalty_of
+from experiments.strength import select_strength
+from fairlayer import FairModel, MeanParity
 from fairlayer.estimators.encoder import Encoder
 from fairlayer.estimators.models import make_estimator
+from fairlayer.estimators.network import NetworkScores, Probability, network
 from fairlayer.metrics import mean_parity_difference
 from fairlayer.sklearn import FairClassifier
-from fairlayer.training import AugmentedLagrangian, Penalty, StratifiedBatches, select_strength
+from fairlayer.training import Batch, StratifiedBatches, batches
+from fairlayer.training import fit as fit_network
 from measure import OtherWork
 from records import Target, figure, markdown_table, write_csv, write_settings
 
@@ -186,12 +191,14 @@ def gap(values: np.ndarray, protected: Any) -> float:
     return mean_parity_difference(None, values, sensitive_features=protected)
 
 
-def fit_ours(train: datasets.Dataset, seed: int, method: Any, kind: str = "network", serving: str = "batch") -> Fitted:
-    """A FairClassifier of some kind and method; its batches projected, moved by frozen shifts, or put in a ledger."""
+def fit_ours(
+    train: datasets.Dataset, seed: int, method: Any = "layer", kind: str = "network", serving: str = "batch"
+) -> Fitted:
+    """A FairClassifier; its batches projected, moved by frozen shifts, or put in a ledger. method: None for neither."""
     model = FairClassifier(
-        [MeanParity(TOLERANCE)],
+        [] if method is None else [MeanParity(TOLERANCE)],
         estimator=make_estimator(kind, train.features, True, seed),
-        method=method,
+        method=method or "projection",
         serving="frozen" if serving == "frozen" else "batch",
         random_state=seed,
     )
@@ -209,6 +216,29 @@ def fit_ours(train: datasets.Dataset, seed: int, method: Any, kind: str = "netwo
     return Fitted(predict, serve=serve if serving == "stream" else None)
 
 
+def fit_baseline(train: datasets.Dataset, seed: int, layer: Any) -> Fitted:
+    """The network of FairClassifier, trained as it trains it, with a baseline in the place of the layer."""
+    encoder = Encoder.fit(train.features)
+    inputs, n = encoder.transform(train.features).astype(np.float32), len(train)
+    groups = {name: train.protected[name].to_numpy() for name in train.protected}
+    sample = Batch(inputs, train.target.to_numpy(np.float32), groups)
+    held, used = np.split(np.random.default_rng(seed).permutation(n), [n // 10])
+    size = int(np.clip(n // 20, 32, 512))
+    torch.manual_seed(seed)
+    model = FairModel(Probability(network(encoder.width, (64, 64), None)), layer)
+    fit_network(
+        model,
+        batches(*sample.rows(used), batch_size=size, shuffle=True, stratify=True, seed=seed),
+        batches(*sample.rows(held)),
+        loss=lambda output, target: (output - target) ** 2,
+        penalty=penalty_of(model),
+        epochs=200,
+        patience=8,
+    )
+    scores = NetworkScores(encoder, model)
+    return Fitted(lambda features, protected: scores(features))
+
+
 def fit_selected(
     train: datasets.Dataset, seed: int, method: Callable[..., Any], knob: str, grid: tuple[float, ...], rule: Any
 ) -> Fitted:
@@ -218,7 +248,7 @@ def fit_selected(
     fitted: dict[float, Fitted] = {}
 
     def attempt(value: float) -> Any:
-        fitted[value] = fit_ours(used, seed, partial(method, **{knob: value}))
+        fitted[value] = fit_baseline(used, seed, method([MeanParity(TOLERANCE)], (0.0, 1.0), **{knob: value}))
         p = fitted[value].predict(held.features, held.protected)
         found = gap(p, held.protected)
         return SimpleNamespace(loss=float(((p - held.target) ** 2).mean()), gap=found, excess=found - TOLERANCE)
@@ -233,8 +263,7 @@ def fit_threshold_optimizer(train: datasets.Dataset, seed: int) -> Fitted:
     """fairlearn's thresholds per group, randomised, on the unconstrained network's probabilities."""
     from fairlearn.postprocessing import ThresholdOptimizer
 
-    base = FairClassifier(method="unconstrained", random_state=seed)
-    base.fit(train.features, train.target, sensitive_features=train.protected)
+    base = FairClassifier([], random_state=seed).fit(train.features, train.target)
     model = ThresholdOptimizer(
         estimator=base, constraints="demographic_parity", prefit=True, predict_method="predict_proba"
     )
@@ -264,12 +293,12 @@ JUDGED = (
 )
 RANDOMISED = ("ThresholdOptimizer", "ExponentiatedGradient")
 METHODS: dict[str, Callable[..., Fitted]] = {
-    "unconstrained": partial(fit_ours, method="unconstrained"),
-    "fairness layer": partial(fit_ours, method="layer"),
-    "fairness layer, stream": partial(fit_ours, method="layer", serving="stream"),
-    "fairness layer, frozen": partial(fit_ours, method="layer", serving="frozen"),
+    "unconstrained": partial(fit_ours, method=None),
+    "fairness layer": fit_ours,
+    "fairness layer, stream": partial(fit_ours, serving="stream"),
+    "fairness layer, frozen": partial(fit_ours, serving="frozen"),
     "projection": partial(fit_ours, method="projection"),
-    "boosted trees, unconstrained": partial(fit_ours, method="unconstrained", kind="boosting"),
+    "boosted trees, unconstrained": partial(fit_ours, method=None, kind="boosting"),
     "boosted trees, projection": partial(fit_ours, method="projection", kind="boosting"),
     "boosted trees, stream": partial(fit_ours, method="projection", kind="boosting", serving="stream"),
     "boosted trees, frozen": partial(fit_ours, method="projection", kind="boosting", serving="frozen"),

@@ -3,7 +3,6 @@
 import os
 from argparse import Namespace
 
-from fairlayer.stream.ready import prepare
 from records import Target, figure, markdown_table, write_csv, write_settings
 from streams.clock import NoServerError, running_server
 from streams.writers import throughput
@@ -22,7 +21,6 @@ QUIET = 0.5  # load of a machine that does nothing else
 
 def main(args: Namespace) -> list[Target]:
     """Alone and together in turn, for every number of writers."""
-    prepare("ledger")  # before the processes are forked
     seconds = 0.5 if args.quick else 4.0
     doubt = os.getloadavg()[0] > QUIET  # before writers and server begin, which are our own work
     rows = []

@@ -21,7 +21,6 @@ ALONGSIDE = {
         "fairlayer.estimators.folder.load",
     ],
     "fairlayer.stream": ["fairlayer.stream.certificate.ConstraintReport", "fairlayer.stream.certificate.GroupReport"],
-    "fairlayer.training": ["fairlayer.training.stratified.CellReport"],
 }
 
 

@@ -113,7 +113,7 @@ def run(unit: Unit, settings: Settings) -> Result:
         [batch],
         loss=nn.functional.mse_loss,
         epochs=training.epochs,
-        optimizer=training.optimizer,
+        optimizer={"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[training.optimizer],
         learning_rate=training.penalty_rate if slow else training.learning_rate,
         scheduler=partial(
             ReduceLROnPlateau,

@@ -24,8 +24,9 @@ from experiments.loan.data import Part, loan_split
 from experiments.loan.summary import claims, summarise
 from experiments.methods import Trained, as_projection, build, train
 from experiments.runner import Experiment, Result, Unit
+from experiments.strength import Selection, select_strength
 from fairlayer import FairModel, MeanParity
-from fairlayer.training import Batch, Selection, evaluate, select_strength
+from fairlayer.training import Batch, evaluate
 
 POINTS = np.linspace(0.0, 1.0, 100)  # at which curves are kept
 TRAININGS = ("F-Layer", "Unconstrained", "Penalty", "Strict Penalty")  # Projection is Unconstrained, projected

@@ -11,24 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from experiments.baselines import Penalty, Projection, StrictPenalty, Unconstrained, penalty_of
 from experiments.pictures import generated
 from experiments.pictures.arrays import Album, features, pixels
 from experiments.pictures.backbones import BACKBONES, Classifier, features_of, head_of
 from experiments.pictures.settings import Network, Settings, Study
+from experiments.strength import Selection, select_strength
 from fairlayer import FairLayer, FairModel, MeanParity
-from fairlayer.training import (
-    Evaluation,
-    Fitted,
-    Penalty,
-    Projection,
-    Selection,
-    StrictPenalty,
-    Unconstrained,
-    batches,
-    evaluate,
-    fit,
-    select_strength,
-)
+from fairlayer.training import Evaluation, Fitted, batches, evaluate, fit
 
 bce = nn.functional.binary_cross_entropy_with_logits
 
@@ -126,6 +116,7 @@ def train(
         parts.validation.loader(settings.batch_size),
         loss=bce,
         epochs=network.epochs if epochs is None else epochs,
+        penalty=penalty_of(model),
         optimizer=optimiser,
         scheduler=partial(
             ReduceLROnPlateau,

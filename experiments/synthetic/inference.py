@@ -13,7 +13,7 @@ from experiments.synthetic.settings import Settings
 from experiments.synthetic.training import Part, Task, parity
 from fairlayer import Stream, project
 from fairlayer.stream import Certificate
-from fairlayer.training import PlainBatches, StratifiedBatches
+from fairlayer.training import StratifiedBatches
 
 REGIMES = ("large/large", "large/small", "small/small")  # batches in training / in inference
 # How raw outputs become predictions. The first two look at one batch, the others at all before it, too.
@@ -38,7 +38,7 @@ def arrivals(group: np.ndarray, size: int, order: str) -> list[np.ndarray]:
     if order == STRATIFIED:
         return list(StratifiedBatches({"group": group}, size, shuffle=False))
     positions = np.arange(len(group))
-    return [positions[taken] for taken in PlainBatches(len(group), size)]
+    return [positions[start : start + size] for start in range(0, len(group), size)]
 
 
 def emit(

@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from experiments.baselines import SoftStep, penalty_of
 from experiments.datasets import synthetic_arrays, synthetic_factors
 from experiments.methods import build
+from experiments.strength import Selection, select_strength
 from experiments.synthetic.settings import Settings
 from fairlayer import FairModel, MeanParity
 from fairlayer.errors import FairlayerError
-from fairlayer.training import Fitted, Selection, SoftStep, batches, evaluate, fit, select_strength
+from fairlayer.training import Fitted, batches, evaluate, fit
 
 HELD_OUT, SPLIT_SEED, VALIDATION = 0.4, 1, 10_000  # the published split: 24,000, 10,000 and 6,000 rows
 
@@ -129,7 +131,8 @@ def train(model: FairModel, task: Task, settings: Settings, size: int, epochs: i
         loader(task.validation, settings.infer_batch[0]),
         loss=mse_loss,
         epochs=epochs,
-        optimizer="sgd",
+        penalty=penalty_of(model),
+        optimizer=torch.optim.SGD,
         learning_rate=settings.learning_rate,
         scheduler=plateau,
         patience=settings.patience,

@@ -7,11 +7,13 @@ optimisation: a model that fits well and is then projected comes near the lower 
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
 from torch import nn
 from torch.nn.functional import mse_loss
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from experiments.methods import build
 from experiments.synthetic.inference import LEDGER, PROJECTED, RAW, STRATIFIED, arrivals, observe
@@ -68,9 +70,8 @@ def _converge(model: nn.Module, task: Task, settings: Settings, size: int, rate:
         loader(task.validation, settings.infer_batch[0]),
         loss=mse_loss,
         epochs=epochs,
-        optimizer="adam",
         learning_rate=rate,
-        scheduler="plateau",
+        scheduler=partial(ReduceLROnPlateau, factor=0.5, patience=5),
         patience=settings.well_patience,
         monitor="validation_loss",
         seed=task.seed,

@@ -1,27 +1,96 @@
-"""Intervals for the population's means, gaps and rates, from counts and moments.
+"""Intervals for means, rates, their differences and their ratios, from counts and moments alone.
 
-A group of n samples gets one more sample at either end of the range [lo, hi], as Agresti & Caffo (2000) do for
-differences of proportions; for these n + 2, the rest is Welch's interval by Student's distribution. It is what keeps a
-tiny group honest: three equal outputs have no variance, but with the two that are added the interval is wide, and it
-narrows only as n grows. It needs nothing but sums, so 10^8 samples cost as much as 10^4.
+Intervals of groups that are compared with each other hold *together*: with probability `confidence`, all of them hold
+the truth. Where a single difference takes a quantile t, all pairs of K groups take q / sqrt(2), with q that of the
+studentised range (Tukey; for unequal variances Games & Howell 1976). Several families of comparisons share what may go
+wrong equally (Bonferroni).
 
-Weights: samples are independent, and a weight says how many of the population a sample stands for; n is replaced by
-(sum w)^2 / sum w^2 (Kish 1965).
+- *Means*: Welch's interval. Each group gets one more sample at either end of the range [low, high], as Agresti & Caffo
+  (2000) do for proportions: three equal outputs have no variance, but with the two that are added the interval is wide,
+  and it narrows only as n grows. Ratios of means are taken through the log.
+- *Rates*: score intervals of differences and of ratios (Miettinen & Nurminen 1985), corrected for skewness.
+- *One rate by itself*: Wilson (1927).
+
+Weights: a weight says how many of the population a sample stands for; n is replaced by (sum w)^2 / sum w^2 (Kish 1965).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import lru_cache
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 import scipy  # whose parts load when they are used
 
 LEAST_TO_OBSERVE = 30  # samples in all, below which their range says little about the possible one
+_NODES = 16  # degrees of freedom at which the studentised range is solved; between them it is a polynomial
 
 
-def quantile_of(confidence: float) -> float:
-    """The number of standard errors that a two-sided interval reaches to either side."""
-    return NormalDist().inv_cdf(0.5 + 0.5 * confidence)
+class Range(NamedTuple):
+    """From the least to the greatest."""
+
+    low: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        """The difference."""
+        return self.high - self.low
+
+    @property
+    def magnitude(self) -> float:
+        """The largest absolute value."""
+        return max(abs(self.low), abs(self.high))
+
+
+def possible_range(observed: Range, samples: int, stated: Range | None) -> Range | None:
+    """The range that outputs can have: as stated, [0, 1], or as observed; None where there is too little to observe."""
+    if stated is not None:
+        return stated
+    if observed.low >= 0.0 and observed.high <= 1.0:
+        return Range(0.0, 1.0)
+    return observed if samples >= LEAST_TO_OBSERVE and observed.width > 0 else None
+
+
+def possible_residuals(observed: Range, samples: int, outputs: Range | None) -> Range | None:
+    """The range of outputs less targets: that of differences of outputs, unless targets go beyond them."""
+    if outputs is not None and observed.magnitude <= outputs.width:
+        return Range(-outputs.width, outputs.width)
+    return observed if samples >= LEAST_TO_OBSERVE and observed.width > 0 else None
+
+
+class Moments(NamedTuple):
+    """What intervals need to know of K groups."""
+
+    n: np.ndarray  # (K,) samples, effective ones where there are weights
+    mean: np.ndarray  # (K,)
+    variance: np.ndarray  # (K,) of the samples, over n
+    low: np.ndarray  # (K,) range; nan where it is not known
+    high: np.ndarray  # (K,)
+
+    @classmethod
+    def of_sums(cls, total: Callable[[str], np.ndarray], q: str, span: Range | None) -> Moments:
+        """From sums by group: total("wwq") is that of w w q, with weights w and the quantity q.
+
+        A quantity called d is 0 or 1, and so its own square.
+        """
+        w, ww, wq, wwq, wwqq = (total(what) for what in ("w", "ww", f"w{q}", f"ww{q}", f"ww{q}{q}".replace("dd", "d")))
+        mean, n = wq / np.where(w > 0, w, 1.0), effective_count(w, ww)
+        scatter = np.maximum(wwqq - 2.0 * mean * wwq + mean**2 * ww, 0.0)
+        low, high = (np.full(len(w), end) for end in span or (math.nan, math.nan))
+        return cls(n, mean, scatter / np.where(ww > 0, ww, 1.0), low, high)
+
+
+class Comparisons(NamedTuple):
+    """m comparisons between groups, by their positions among the moments."""
+
+    plus: np.ndarray  # (m,)
+    minus: np.ndarray  # (m,) -1 where a mean is compared with 0
+    rate: np.ndarray | bool = False  # whether rates are compared, rather than means: of all, or (m,)
+    relative: np.ndarray | bool = False  # whether the difference is a share of the larger of both: of all, or (m,)
 
 
 def effective_count(weight: np.ndarray, squared: np.ndarray) -> np.ndarray:
@@ -29,67 +98,203 @@ def effective_count(weight: np.ndarray, squared: np.ndarray) -> np.ndarray:
     return np.divide(weight**2, squared, out=np.zeros_like(weight), where=squared > 0)
 
 
-def cautious_means(
-    n: np.ndarray,  # (K,) samples, effective ones where there are weights
-    mean: np.ndarray,  # (K,)
-    variance: np.ndarray,  # (K,) of the samples, over n
-    low: np.ndarray,  # (K,) range
-    high: np.ndarray,  # (K,)
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean with one sample added at either end of the range, and the variance of that mean."""
-    n_more = n + 2.0
-    centre = (n * mean + low + high) / n_more
-    spread = n * (variance + (mean - centre) ** 2) + (low - centre) ** 2 + (high - centre) ** 2
-    return centre, spread / n_more**2
+def normal_quantile(confidence: float) -> float:
+    """How many standard errors a two-sided interval reaches to either side."""
+    return NormalDist().inv_cdf(0.5 + 0.5 * confidence)
 
 
-def welch(
-    n: np.ndarray,  # (K,) as for `cautious_means`
-    centre: np.ndarray,  # (K,)
-    variance: np.ndarray,  # (K,)
-    mean: np.ndarray,  # (K,) as measured
-    plus: np.ndarray,  # (m,)
-    minus: np.ndarray,  # (m,) -1 for no second group
-    confidence: float,
-) -> np.ndarray:
-    """(2, m): intervals of the differences of two means, or of one; what was measured is never outside."""
-
-    def difference(values: np.ndarray) -> np.ndarray:
-        return values[plus] - np.where(minus >= 0, values[minus], 0.0)
-
-    half = _half_width(n, variance, plus, minus, confidence)
-    measured, middle = difference(mean), difference(centre)
-    return np.stack([np.minimum(middle - half, measured), np.maximum(middle + half, measured)])
+def wilson(rate: np.ndarray, n: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of Wilson's interval of each rate, by itself; [0, 1] where there are no samples."""
+    z, known = normal_quantile(confidence), n > 0
+    p, n = np.where(known, rate, 0.5), np.where(known, n, 1.0)
+    centre, half = p + z * z / (2 * n), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    low, high = ((centre + side * half) / (1 + z * z / n) for side in (-1, 1))
+    return np.where(known, np.clip(low, 0.0, p), 0.0), np.where(known, np.clip(high, p, 1.0), 1.0)
 
 
-def _half_width(
-    n: np.ndarray, variance: np.ndarray, plus: np.ndarray, minus: np.ndarray, confidence: float
-) -> np.ndarray:
-    """By Student's distribution, with the degrees of freedom of Welch (1947)."""
-    both, parts = (v[plus] + np.where(minus >= 0, v[minus], 0.0) for v in (variance, variance**2 / (n + 1.0)))
-    freedom = both**2 / np.maximum(parts, 1e-300)
-    return scipy.special.stdtrit(np.maximum(freedom, 1.0), 0.5 + 0.5 * confidence) * np.sqrt(both)
+def mean_intervals(moments: Moments, confidence: float) -> np.ndarray:
+    """(2, K): the interval of each mean by itself."""
+    every = np.arange(len(moments.n))
+    return all_pairs(moments, Comparisons(every, np.full(len(every), -1)), confidence, groups=2)
 
 
-def log_ratio(
-    n: np.ndarray,  # (K,) all as for `welch`; means that are not negative
-    centre: np.ndarray,
-    variance: np.ndarray,
-    mean: np.ndarray,
-    plus: np.ndarray,
-    minus: np.ndarray,
-    confidence: float,
-) -> np.ndarray:
-    """(2, m): intervals of relative gaps, the difference of two means over the larger, through the log of their ratio.
+def simultaneous(moments: Moments, rows: Comparisons, family: np.ndarray, confidence: float) -> np.ndarray:
+    """(2, m): intervals that all hold the truth at once with this confidence; nan where the range is not known.
 
-    The standard error of a log is that of the mean over the mean (Katz et al. 1978 for proportions); the rest is as for
-    differences. What was measured is never outside.
+    family: (m,) of each comparison. Those of a family are between all pairs of some groups, or of each group with 0.
     """
-    least = np.finfo(np.float64).tiny
-    safe = np.maximum(centre, least)
-    half = _half_width(n, variance / safe**2, plus, minus, confidence)
-    middle = np.log(safe[plus]) - np.log(safe[minus])
-    most = np.maximum(mean[plus], mean[minus])
-    measured = np.where(most > 0, (mean[plus] - mean[minus]) / np.where(most > 0, most, 1.0), 0.0)
-    low, high = (np.where(x > 0, -np.expm1(-x), np.expm1(np.minimum(x, 0.0))) for x in (middle - half, middle + half))
-    return np.stack([np.minimum(low, measured), np.maximum(high, measured)])
+    ends = np.empty((2, len(family)))
+    level = family_level(family, confidence)
+    for f in np.unique(family).tolist():
+        at = np.flatnonzero(family == f)
+        own = Comparisons(rows.plus[at], rows.minus[at], bool(rows.rate[at[0]]), bool(rows.relative[at[0]]))  # type: ignore[index]
+        if (own.minus < 0).all():  # groups are independent: each holds with the K-th root (Sidak)
+            ends[:, at] = all_pairs(moments, own, level ** (1.0 / len(at)), groups=2)
+        else:
+            ends[:, at] = all_pairs(moments, own, level, groups=len(np.union1d(own.plus, own.minus)))
+    return ends
+
+
+def family_level(family: np.ndarray, confidence: float) -> float:
+    """The confidence of each family of comparisons, so that all of them hold together with the one that is given."""
+    return 1.0 - (1.0 - confidence) / max(1, len(np.unique(family)))
+
+
+def all_pairs(moments: Moments, rows: Comparisons, level: float, groups: int) -> np.ndarray:
+    """(2, m): intervals of which those between all pairs of so many groups hold together with confidence `level`.
+
+    What was measured is never outside.
+    """
+    interval = _rates if rows.rate else _ratios_of_means if rows.relative else _differences
+    ends, measured = interval(moments, rows, level, groups), _compared(moments.mean, rows)
+    return np.stack([np.minimum(ends[0], measured), np.maximum(ends[1], measured)])
+
+
+def _compared(values: np.ndarray, rows: Comparisons) -> np.ndarray:
+    """The difference of two values, or their difference as a share of the larger."""
+    first, second = values[rows.plus], np.where(rows.minus >= 0, values[rows.minus], 0.0)
+    most = np.maximum(first, second)
+    return (first - second) / np.where(rows.relative & (most > 0), most, 1.0)
+
+
+# Means.
+
+
+def _with_ends(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
+    """Means with one sample added at either end of the range, and the variances of these means."""
+    n, mean, variance, low, high = moments
+    centre = (n * mean + low + high) / (n + 2.0)
+    spread = n * (variance + (mean - centre) ** 2) + (low - centre) ** 2 + (high - centre) ** 2
+    return centre, spread / (n + 2.0) ** 2
+
+
+def _differences(moments: Moments, rows: Comparisons, level: float, groups: int) -> np.ndarray:
+    centre, variance = _with_ends(moments)
+    half = _half_width(moments.n, variance, rows, level, groups)
+    middle = _compared(centre, rows)
+    return np.stack([middle - half, middle + half])
+
+
+def _half_width(n: np.ndarray, variance: np.ndarray, rows: Comparisons, level: float, groups: int) -> np.ndarray:
+    """With the degrees of freedom of Welch (1947)."""
+    both, parts = (
+        v[rows.plus] + np.where(rows.minus >= 0, v[rows.minus], 0.0) for v in (variance, variance**2 / (n + 1.0))
+    )
+    freedom = both**2 / np.maximum(parts, 1e-300)
+    return studentized_range(level, groups, freedom) / math.sqrt(2.0) * np.sqrt(both)
+
+
+def _ratios_of_means(moments: Moments, rows: Comparisons, level: float, groups: int) -> np.ndarray:
+    """Through logs, whose standard error is that of the mean over the mean (Katz et al. 1978 for proportions)."""
+    centre, variance = _with_ends(moments)
+    safe = np.maximum(centre, np.finfo(np.float64).tiny)
+    half = _half_width(moments.n, variance / safe**2, rows, level, groups)
+    middle = np.log(safe[rows.plus]) - np.log(safe[rows.minus])
+    return np.stack([-np.sign(x) * np.expm1(-np.abs(x)) for x in (middle - half, middle + half)])
+
+
+# Rates.
+
+
+def _rates(moments: Moments, rows: Comparisons, level: float, groups: int) -> np.ndarray:
+    """All (relative) differences that the score test does not reject."""
+    if (rows.minus < 0).any():
+        return np.stack(wilson(moments.mean[rows.plus], moments.n[rows.plus], level))
+    # Decisions that vary with their weights say less than the weights alone suggest.
+    binomial = moments.mean * (1.0 - moments.mean)
+    n = moments.n * np.minimum(
+        1.0, np.divide(binomial, moments.variance, np.ones_like(binomial), where=moments.variance > 0)
+    )
+    first, second = ((moments.mean[k], n[k]) for k in (rows.plus, rows.minus))
+    score = _ratio_score if rows.relative else _difference_score
+    z = float(studentized_range(level, groups, np.array([math.inf]))[0]) / math.sqrt(2.0)
+    at, one = _compared(moments.mean, rows), np.ones(len(rows.plus))
+    edge = np.array([[z], [-z]])  # the lower end has the highest score that is not rejected
+    return _bisect(lambda gap: score(*first, *second, gap) > edge, np.stack([-one, at]), np.stack([at, one]), 26)
+
+
+def _bisect(below: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, halvings: int) -> np.ndarray:
+    """Where a condition that is true of lesser values ceases to be."""
+    for _ in range(halvings):
+        middle = 0.5 * (low + high)
+        true = below(middle)
+        low, high = np.where(true, middle, low), np.where(true, high, middle)
+    return 0.5 * (low + high)
+
+
+def _difference_score(p: np.ndarray, n: np.ndarray, q: np.ndarray, m: np.ndarray, gap: np.ndarray) -> np.ndarray:
+    """How many standard errors p - q lies above `gap`, which the likeliest rates that differ by it have."""
+    # The likeliest second rate is a root of a x^3 + b x^2 + c x + d.
+    a, b = n + m, (n + 2 * m) * gap - (n + m) - (n * p + m * q)
+    c, d = (m * gap - (n + m) - 2 * m * q) * gap + n * p + m * q, m * q * gap * (1.0 - gap)
+    v = b**3 / (3 * a) ** 3 - b * c / (6 * a**2) + d / (2 * a)
+    u = np.copysign(np.sqrt(np.maximum((b / (3 * a)) ** 2 - c / (3 * a), 0.0)), v)
+    cosine = np.clip(np.divide(v, u**3, np.zeros_like(v), where=u**3 != 0), -1.0, 1.0)
+    second = np.clip(2 * u * np.cos((np.pi + np.arccos(cosine)) / 3) - b / (3 * a), 0.0, 1.0)
+    first = np.clip(second + gap, 0.0, 1.0)
+    return _standardized(p - q - gap, first, n, second, m)
+
+
+def _ratio_score(p: np.ndarray, n: np.ndarray, q: np.ndarray, m: np.ndarray, gap: np.ndarray) -> np.ndarray:
+    """How many standard errors p - r q lies above 0, with the ratio r <= 1 that `gap` means, or the other way round."""
+    turned = gap > 0
+    less, more = (np.where(turned, b, a) for a, b in ((p, q), (q, p)))
+    n, m = (np.where(turned, b, a) for a, b in ((n, m), (m, n)))
+    r = 1.0 - np.abs(gap)
+    # The likeliest rate of the group with more is the lesser root of a x^2 - b x + c.
+    a, b, c = (n + m) * r, n * r + n * less + m + m * more * r, n * less + m * more
+    likely = np.clip(2 * c / (b + np.sqrt(np.maximum(b * b - 4 * a * c, 0.0))), 0.0, 1.0)
+    score = _standardized(less - r * more, r * likely, n, likely, m, r)
+    return np.where(turned, -score, score)
+
+
+def _standardized(
+    difference: np.ndarray, p: np.ndarray, n: np.ndarray, q: np.ndarray, m: np.ndarray, ratio: np.ndarray | float = 1.0
+) -> np.ndarray:
+    """The difference in standard errors, were p and q the rates, as a quantile of the normal distribution.
+
+    The variance has the factor of Miettinen & Nurminen for n + m samples. The skewness is that of Gart & Nam (1990):
+    without it, far quantiles of small groups beside large ones are wrong.
+    """
+    variance = np.maximum(p * (1 - p) / n + ratio**2 * q * (1 - q) / m, 1e-30)
+    third = p * (1 - p) * (1 - 2 * p) / n**2 - ratio**3 * q * (1 - q) * (1 - 2 * q) / m**2
+    score = difference / np.sqrt(variance * (n + m) / np.maximum(n + m - 1.0, 1.0))
+    skew = third / (6.0 * variance**1.5)
+    inside = 1.0 + 4.0 * skew * (score + skew)  # Cornish & Fisher's series, solved for the normal quantile
+    return np.where(inside < 0.0, np.copysign(np.inf, score), 2 * (score + skew) / (1 + np.sqrt(np.maximum(inside, 0))))
+
+
+# The studentised range.
+
+
+def studentized_range(confidence: float, groups: int, freedom: np.ndarray) -> np.ndarray:
+    """The quantile of the range of `groups` normal means over their standard error. freedom: 2 at least."""
+    freedom = np.maximum(freedom, 2.0)
+    if groups == 2:
+        return math.sqrt(2.0) * scipy.special.stdtrit(freedom, 0.5 + 0.5 * confidence)
+    return np.exp(np.polynomial.chebyshev.chebval(4.0 / freedom - 1.0, _range_series(confidence, groups)))
+
+
+@lru_cache(maxsize=512)
+def _range_series(confidence: float, groups: int) -> np.ndarray:
+    """The log of the quantile as a Chebyshev series in 1 / freedom over [0, 1/2], in which it is almost linear."""
+    nodes = np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
+    freedom = 4.0 / (nodes + 1.0)
+    # Distribution of the range of standard normals, by the trapezoidal rule, which converges exponentially here.
+    z, w = np.linspace(-8.5, 8.5, 171), np.linspace(0.0, 14.0, 2801)
+    density = np.exp(-0.5 * z * z) * (z[1] - z[0]) / math.sqrt(2.0 * math.pi)
+    between = scipy.special.ndtr(z) - scipy.special.ndtr(z - w[:, None])
+    tail = np.log(np.maximum(1.0 - groups * (between ** (groups - 1)) @ density, 1e-18))
+    # The standard error is estimated: s = exp(x) has the density of a chi over the root of its degrees of freedom.
+    reach = 40.0 / freedom
+    x = np.linspace(-np.sqrt(reach) - 0.5 * reach, np.sqrt(reach), 301, axis=1)
+    log_density = freedom[:, None] * (x - 0.5 * np.expm1(2.0 * x))
+    share = np.exp(log_density - log_density.max(axis=1, keepdims=True))
+    share /= share.sum(axis=1, keepdims=True)
+
+    def too_small(log_q: np.ndarray) -> np.ndarray:
+        beyond = np.exp(np.interp(np.exp(log_q[:, None] + x), w, tail))
+        return (share * beyond).sum(axis=1) > 1.0 - confidence
+
+    solved = _bisect(too_small, np.full(_NODES, -3.0), np.full(_NODES, 14.0), 40)
+    return np.polynomial.chebyshev.chebfit(nodes, solved, _NODES - 1)

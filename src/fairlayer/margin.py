@@ -2,13 +2,13 @@
 
 A projection stops exactly on its tolerance, so whatever an interval for the population is, it reaches beyond. Aiming at
 less by what the interval takes settles the matter, where there are enough samples; where there are not, the margin says
-how many would be. The intervals are those of an audit.
+how many would be. The intervals are those of an audit: they hold for all comparisons together.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,14 @@ import numpy as np
 
 from fairlayer.arrays import as_numpy
 from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.binding.row_plan import PresentRows
 from fairlayer.binding.system import System
 from fairlayer.errors import InputError
-from fairlayer.intervals import LEAST_TO_OBSERVE, cautious_means, effective_count, log_ratio, welch
+from fairlayer.intervals import Comparisons, Moments, Range, possible_range, possible_residuals, simultaneous
 from fairlayer.solution import Solution
 
 ROUNDS = 12  # of tightening, each of which moves the aim by what the interval reached too far
-CLOSE = 1.02  # the same, a little further, so that the last rounds are not spent on crumbs
+CLOSE = 1.02  # that aim is moved a little further, so that the last rounds are not spent on crumbs
 
 
 @dataclass(frozen=True)
@@ -64,30 +65,23 @@ def settle(
     """
     if not 0.0 < confidence < 1.0:
         raise InputError(f"confidence must be between 0 and 1, such as 0.95; got {confidence!r}.")
-    stated = rules.allowed()
+    stated, owner = rules.allowed(), system.view.owner
     aimed, hopeless = list(stated), set[int]()
     for _ in range(ROUNDS):
         solution = attempt(ConstraintSet([c.allowing(a) for c, a in zip(rules.constraints, aimed, strict=True)]))  # type: ignore[attr-defined]
-        ends = _reach(as_numpy(solution.value).reshape(-1), system, rules, targets, span, confidence)
-        over = {c: excess for c, excess in _excesses(ends, system, stated).items() if c not in hopeless}
-        if not over or max(over.values()) <= 0.0:
+        ends, gaps = _intervals(as_numpy(solution.value).reshape(-1), system, rules, targets, span, confidence)
+        reach = np.abs(ends).max(axis=0)
+        over = {c: float(reach[owner == c].max()) - stated[c] for c in set(owner.tolist()) - hopeless}
+        if not any(excess > 0.0 for excess in over.values()):
             break
         for c, excess in over.items():
-            if excess > 0.0:
-                if aimed[c] == 0.0:  # not even equality leaves room enough
-                    hopeless.add(c)
-                    aimed[c] = stated[c]
-                else:
-                    aimed[c] = max(0.0, aimed[c] - CLOSE * excess)
-    needed = _needed(ends, system, stated)
-    solution.margin = Margin(confidence, stated, tuple(aimed), tuple(needed))
+            if excess > 0.0 and aimed[c] == 0.0:  # not even equality leaves room enough
+                hopeless.add(c)
+                aimed[c] = stated[c]
+            elif excess > 0.0:
+                aimed[c] = max(0.0, min(aimed[c], float(np.abs(gaps[owner == c]).max())) - CLOSE * excess)
+    solution.margin = Margin(confidence, stated, tuple(aimed), tuple(_needed(ends, system, stated)))
     return solution
-
-
-def _excesses(ends: np.ndarray, system: System, stated: tuple[float, ...]) -> dict[int, float]:
-    """By how much the interval that reaches farthest exceeds the tolerance of each constraint."""
-    owner, farthest = system.view.owner, np.abs(ends).max(axis=0)
-    return {c: float(farthest[owner == c].max()) - stated[c] for c in sorted(set(owner.tolist()))}
 
 
 def _needed(ends: np.ndarray, system: System, stated: tuple[float, ...]) -> list[tuple[str, int]]:
@@ -107,46 +101,60 @@ def _needed(ends: np.ndarray, system: System, stated: tuple[float, ...]) -> list
     return sorted(found, key=lambda one: -one[1])
 
 
-def _reach(
+def _intervals(
     y: np.ndarray, system: System, rules: ConstraintSet, targets: Any, span: tuple[float, float], confidence: float
-) -> np.ndarray:
-    """(2, m): the interval of every row, as an audit takes it."""
-    plan, view, cell = system.view.plan, system.view, as_numpy(system.cell)
-    weights = system.weights if len(system.weights) else np.ones(len(y))
-    quantity = np.repeat(
-        [rules.constraints[family.owner].quantity for family in plan.families],
-        [len(family.groups) for family in plan.families],
-    )
-    low, high = span
-    if not math.isfinite(high - low):
-        low, high = (0.0, 1.0) if y.min() >= 0.0 and y.max() <= 1.0 else (float(y.min()), float(y.max()))
-        if not (low, high) == (0.0, 1.0) and len(y) < LEAST_TO_OBSERVE:
-            raise InputError(
-                f"confidence needs bounds=(lo, hi): {len(y)} outputs say too little about the range they can have."
-            )
+) -> tuple[np.ndarray, np.ndarray]:
+    """(2, m): the interval of every row at outputs y; and (m,) its value."""
+    plan, cell = system.view.plan, as_numpy(system.cell)
+    w = system.weights if len(system.weights) else np.ones(len(y))
+    values = y.astype(np.float64)
+    stated = Range(*span) if math.isfinite(span[1] - span[0]) else None
+    outputs = possible_range(Range(float(values.min()), float(values.max())), len(y), stated)
+    if outputs is None:
+        raise InputError(
+            f"confidence needs bounds=(lo, hi): {len(y)} outputs say too little about the range they can have."
+        )
 
     def totals(of_sample: np.ndarray) -> np.ndarray:
         return plan.totals(np.bincount(cell, weights=of_sample, minlength=len(system.weight)))
 
-    weight, squared = totals(weights), totals(weights**2)
-    mean, variance = np.zeros(len(quantity)), np.zeros(len(quantity))
-    least, most = np.full(len(quantity), low), np.full(len(quantity), high)
-    for kind in set(quantity.tolist()):
-        q, mine = y.astype(np.float64), quantity == kind
-        if kind == "residual":
-            q = q - as_numpy(targets).reshape(-1).astype(np.float64)
-            least, most = np.where(mine, low - high, least), np.where(mine, high - low, most)
-        elif kind == "decision":
-            threshold = next(c.threshold for c in rules.constraints if c.quantity == kind)  # type: ignore[attr-defined]
-            q = (q >= threshold).astype(np.float64)
-            least, most = np.where(mine, 0.0, least), np.where(mine, 1.0, most)
-        safe = np.where(weight > 0, weight, 1.0)
-        centre = totals(weights * q) / safe
-        scatter = totals(weights**2 * q**2) - 2.0 * centre * totals(weights**2 * q) + centre**2 * squared
-        mean = np.where(mine, centre, mean)
-        variance = np.where(mine, np.maximum(scatter, 0.0) / np.where(squared > 0, squared, 1.0), variance)
-    n = effective_count(weight, squared)
-    cautious, spread = cautious_means(n, mean, variance, least, most)
-    asked = (n, cautious, spread, mean, view.plus, view.minus, confidence)
-    ends = welch(*asked)
-    return ends if view.relative is None else np.where(view.relative, log_ratio(*asked), ends)
+    def moments(q: np.ndarray, possible: Range | None) -> Moments:
+        letters = {"w": w, "q": q}
+        return Moments.of_sums(lambda what: totals(np.prod([letters[one] for one in what], axis=0)), "q", possible)
+
+    found = {}
+    for constraint in rules.constraints:
+        if constraint.quantity == "residual":
+            residual = values - as_numpy(targets).reshape(-1).astype(np.float64)
+            observed = Range(float(residual.min()), float(residual.max()))
+            found["residual"] = moments(residual, possible_residuals(observed, len(y), outputs))
+        elif constraint.quantity == "decision":
+            decision = y >= y.dtype.type(constraint.threshold)  # type: ignore[attr-defined]
+            found["decision"] = moments(decision.astype(np.float64), Range(0.0, 1.0))
+        else:
+            found["output"] = moments(values, outputs)
+    ends, compared = row_intervals(system.view, rules, found, confidence)
+    return ends, system.view.values(compared.mean)
+
+
+def row_intervals(
+    view: PresentRows, rules: ConstraintSet, moments: Mapping[str, Moments], confidence: float
+) -> tuple[np.ndarray, Moments]:
+    """(2, m): intervals of all rows together; and the moments of what they compare.
+
+    moments: of every statistic, by the quantity that its mean may be of.
+    """
+    plan = view.plan
+    widths = [len(family.groups) for family in plan.families]
+    quantity = np.repeat([rules.constraints[family.owner].quantity for family in plan.families], widths)
+    kinds = list(moments)
+    chosen = [quantity == kind for kind in kinds]
+    compared = Moments(*(np.select(chosen, [moments[kind][j] for kind in kinds]) for j in range(5)))
+    relative = np.zeros(len(view.plus), dtype=bool) if view.relative is None else view.relative
+    rows = Comparisons(view.plus, view.minus, quantity[view.plus] == "decision", relative)
+    return simultaneous(compared, rows, row_families(view), confidence), compared
+
+
+def row_families(view: PresentRows) -> np.ndarray:
+    """(m,) the family of comparisons that each row belongs to: a constraint, an attribute, and a condition."""
+    return np.searchsorted(view.plan.begin, view.plus, side="right") - 1

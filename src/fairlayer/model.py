@@ -1,4 +1,4 @@
-"""`FairModel`: any network, followed by a fairness layer or by a method that stands in for it."""
+"""`FairModel`: any network, followed by a fairness layer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Hidden = str | int | Sequence[str | int] | None
 class FairModel(nn.Module):
     """A backbone whose outputs pass through a layer.
 
-    backbone: any module that maps its input to one output per sample, shape (n,) or (n, 1). layer: a `FairLayer`, one
-    of the methods in `fairlayer.training`, or None to leave the outputs as they are. hide: what of the input the
-    backbone must not see: names where the input is a mapping or a frame, columns (of any sign) where it is a matrix.
+    backbone: any module that maps its input to one output per sample, shape (n,) or (n, 1). layer: a `FairLayer`,
+    any module that is called like one, or None to leave the outputs as they are. hide: what of the input the backbone
+    must not see: names where the input is a mapping or a frame, columns (of any sign) where it is a matrix.
 
     Outputs have shape (n,), whatever the backbone's.
     """

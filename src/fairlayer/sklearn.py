@@ -21,9 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.classes import KINDS, check_class_rules
 from fairlayer.errors import InputError
-from fairlayer.estimators.estimator import FairEstimator, projection_of
+from fairlayer.estimators.estimator import FairEstimator
 from fairlayer.estimators.network import Probability, Rescaled
 from fairlayer.extras import needs
 
@@ -71,37 +72,29 @@ class FairClassifier(ClassifierMixin, FairEstimator):
             (f"threshold={self.threshold}", self.threshold is not None, "leave it out"),
             ("confidence", self.confidence is not None, "leave it out"),
             ("serving='blind'", self.serving == "blind", "use 'frozen'"),
-            (f"method={self.method!r}", self.method in ("penalty", "lagrangian"), "use 'layer'"),
         )
         for what, asked, remedy in of_two if len(self.classes_) > 2 else ():
             if asked:
                 raise InputError(f"{what} is of two classes, and y has {len(self.classes_)}: {remedy}.")
+        self.threshold_ = self._find_threshold()
         return codes.astype(np.float64)
 
     def _limits(self) -> Any:
         return None if len(self.classes_) > 2 else (0.0, 1.0)
 
-    def _fit(self, X: Any, y: Any, targets: np.ndarray, groups: Any, options: dict[str, Any]) -> None:
-        super()._fit(X, y, targets, groups, options)
-        self.threshold_ = self._find_threshold()
-
-    def _layer(self, groups: Any) -> Any:
-        layer = super()._layer(groups)
-        projection = projection_of(layer)
-        if projection is not None:
-            projection.discrepancy = self.discrepancy
-            if len(self.classes_) > 2:
-                check_class_rules(projection.rules, f"{len(self.classes_)} classes")
-                projection.simplex = True
-        return layer
+    def _layer_options(self, rules: ConstraintSet) -> dict[str, Any]:
+        several = len(self.classes_) > 2
+        if several:
+            check_class_rules(rules, f"{len(self.classes_)} classes")
+        return {"discrepancy": self.discrepancy, "simplex": several}
 
     def _outputs(self) -> int:
         return len(self.classes_) if len(self.classes_) > 2 else 1
 
     def _find_threshold(self) -> float:
         """From where on a probability is a yes: one place, or predictions would not be the decisions constrained."""
-        rules = () if self.layer_ is None else self.layer_.rules.constraints
-        asked = sorted({float(c.threshold) for c in rules if c.quantity == "decision"})
+        rules = () if self.constraints is None else ConstraintSet(self.constraints).constraints
+        asked = sorted({float(c.threshold) for c in rules if c.quantity == "decision"})  # type: ignore[attr-defined]
         if self.threshold is None and len(asked) > 1:
             raise InputError(f"The constraints have several thresholds, {asked}: say with threshold= which predicts.")
         if self.threshold is None:

@@ -7,7 +7,7 @@ import torch
 
 from fairlayer.constraints import Affine, MeanParity, RateParity
 from fairlayer.projection import project
-from fairlayer.stream.ready import prepare
+from fairlayer.stream import Stream
 
 
 def warm_up() -> None:
@@ -24,4 +24,5 @@ def warm_up() -> None:
             project(z, form, MeanParity(0.01), (0.0, 1.0)).value.sum().backward()
             project(z, form, RateParity(0.01), weights=[1.0, 2.0, 1.0, 1.0]).value.sum().backward()
         project(z.reshape(2, 2), None, Affine([[1.0, 1.0]], 0.5, 0.6)).value.sum().backward()
-    prepare()
+    for constraint in (MeanParity(0.01), RateParity(0.01)):
+        Stream(constraint, (0.0, 1.0)).update(np.array([0.1, 0.9, 0.4, 0.6]), words)

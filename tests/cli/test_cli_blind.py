@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from people import people, write
 
-from fairlayer.records import from_plain
+from fairlayer.constraints.plain_data import record_from_plain
 from fairlayer.tables.schema import Schema
 
 ASKED = ["--target", "approved", "--ignore", "amount", "--protected", "sex", "--parity", "0.1", "--model", "logistic"]
@@ -31,7 +31,7 @@ def test_fit_says_what_is_promised(fitted):
     assert "groups.skops" in result.stderr
     told = json.loads((folder / "model.json").read_text())
     assert told["settings"]["serving"] == "blind"
-    assert "sex" not in from_plain(Schema, told["table"]["schema"]).features
+    assert "sex" not in record_from_plain(Schema, told["table"]["schema"]).features
     assert "Served blind" in (folder / "report.html").read_text()
 
 

@@ -29,7 +29,7 @@ def test_fit_writes_model_report_and_card(classifier):
     assert report["satisfied"] is True
     assert report["settings"]["attributes"] == ["sex", "race", "disabled"]
     assert report["history"]
-    assert report["changes"]
+    assert report["overall"]["change"]
     card = (classifier / "model-card.md").read_text()
     assert "people.csv" in card
     assert "<html" in (classifier / "report.html").read_text()

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fairlayer.constraints.plain_data import record_from_plain
 from fairlayer.estimators.folder import read_table
-from fairlayer.records import from_plain
 from fairlayer.tables.schema import Schema
 from fairlayer.tables.table_io import TableFile
 
@@ -60,7 +60,7 @@ def test_commands_agree_to_the_row(column, option, entries, nasty, run, tmp_path
 
     protected = ["--protected", option, "--parity", "0.001"]
     run("fit", nasty, "--target", "answer", "--ignore", "row", *protected, "--epochs", "1", "-o", model)
-    schema = from_plain(Schema, read_table(model)["schema"])
+    schema = record_from_plain(Schema, read_table(model)["schema"])
     assert set(schema.labels[0].known) == set(truth)
     with TableFile(nasty) as table:
         assert schema.read(table).groups[column].tolist() == truth.tolist()

@@ -227,7 +227,7 @@ def test_predict_with_a_warm_start(run, classifier, tmp_path):
     certificates = [stream.certificate() for stream in streams]
     assert [c.samples for c in certificates] == [100, 100]  # past rows do not count
     assert [c.entries for c in certificates] == [100, 101]
-    assert [stream.ledger.account.numbers["taught"] for stream in streams] == [0, 300]
+    assert [stream.ledger.state.totals.taught for stream in streams] == [0, 300]
     assert certificates[0].mean_change != certificates[1].mean_change
     again = run(*arguments, "--state", tmp_path / "warm.db", "--warm-start", past)
     assert again.exit_code == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from fractions import Fraction
 from typing import Any
 
@@ -223,7 +222,6 @@ def test_what_cannot_be_done_is_refused() -> None:
         (FairRegressor(estimator=LogisticRegression()), "LogisticRegression is not a regressor"),
         (FairClassifier(estimator="boosting"), "estimator must be an estimator"),
         (FairClassifier(estimator=LogisticRegression), "estimator must be an estimator"),
-        (FairClassifier(estimator=LogisticRegression(), method="penalty"), "trains a network"),
         (
             FairClassifier(estimator=LogisticRegression(), hidden=(8,), max_epochs=3),
             "hidden, max_epochs describe a network, and estimator takes its place: leave them out",
@@ -234,11 +232,6 @@ def test_what_cannot_be_done_is_refused() -> None:
             model.fit(X, wage if isinstance(model, FairRegressor) else y, **given)
     with pytest.raises(InputError, match="which are for an estimator"):
         FairClassifier(max_epochs=1).fit(X, y, eval_set=[], **given)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        free = FairClassifier([MeanParity(0.01)], estimator=LogisticRegression(), method="unconstrained")
-        raw, fair = free.fit(X, y, **given).outputs(X)
-    assert (raw == fair).all()
 
 
 def test_sparse_tables_and_texts_go_through() -> None:

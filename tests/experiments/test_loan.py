@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -77,31 +78,32 @@ def results(home):
 def test_promises_hold_exactly_and_training_learns(results):
     rows = loan.summary.flatten(results)
     assert len(rows) == 2 * 2 * 5  # splits, epochs, methods
-    for row in rows:
-        if row["method"] in ("F-Layer", "Projection"):
-            assert row["satisfied"]
-            assert row["gap"] <= 0.01
-            assert row["auc"] > 0.6
-        assert row["gap"] == max(abs(row["gap_new"]), abs(row["gap_urban"]))
-    assert not all(row["satisfied"] for row in rows if row["method"] == "Unconstrained")
+    assert all(row["gap"] == max(abs(row["gap_new"]), abs(row["gap_urban"])) for row in rows)
+    promised = [row for row in rows if row["method"] in ("F-Layer", "Projection")]
+    assert len(promised) == 2 * 2 * 2
+    assert all(row["satisfied"] and row["gap"] <= 0.01 and row["auc"] > 0.6 for row in promised)
+    assert not any(row["satisfied"] for row in rows if row["method"] == "Unconstrained")
 
 
 @needs_data
 def test_projection_is_the_unconstrained_network_projected(results):
     rows = {(row["split"], row["epoch"], row["method"]): row for row in loan.summary.flatten(results)}
-    for (split, epoch, method), row in rows.items():
-        if method == "Projection":
-            assert row["epochs"] == rows[split, epoch, "Unconstrained"]["epochs"]
-            assert row["auc"] != rows[split, epoch, "Unconstrained"]["auc"]
+    pairs = [(row, rows[split, epoch, "Unconstrained"]) for (split, epoch, m), row in rows.items() if m == "Projection"]
+    assert len(pairs) == 2 * 2
+    assert all(after["epochs"] == before["epochs"] and after["auc"] != before["auc"] for after, before in pairs)
 
 
 @needs_data
-def test_strength_is_the_smallest_that_satisfies(results):
-    for result in results:
-        if result["training"] == "Penalty":
-            good = [trial["strength"] for trial in result["trials"] if trial["satisfied"]]
-            fallback = min(result["trials"], key=lambda trial: trial["loss"])["strength"]
-            assert result["strength"] == (min(good) if good else fallback)
+@pytest.mark.parametrize(
+    ("tolerance", "strengths", "kept", "chosen"),
+    [(0.1, (0.0, 0.1, 5.0), [0.1, 5.0], 0.1), (1e-9, (0.0, 0.1), [], 0.0)],
+)
+def test_strength_is_the_smallest_that_satisfies_or_that_of_the_lowest_loss(tolerance, strengths, kept, chosen):
+    settings = replace(loan.PROFILES["quick"], tolerance=tolerance, strengths=strengths)
+    selection = loan.Task(loan.data.loan_split(0), (2,), settings).choose_strength()
+    assert [trial.strength for trial in selection.trials if trial.satisfied] == kept
+    assert min(selection.trials, key=lambda trial: trial.loss).strength == 0.0
+    assert selection.strength == chosen
 
 
 @needs_data

@@ -108,16 +108,16 @@ def incomplete() -> Audit:
     found = ordinary()
     nan = math.nan
     finding = replace(found.findings[0], interval=None, verdict=Verdict.UNDECIDED)
-    group = replace(found.groups[0], mean=nan, mean_interval=None, deviation=nan, calibration_error=None)
-    change = replace(found.changes[1], mean=nan, lowest=nan, highest=nan, quantiles={"0.05": nan, "0.95": nan})
-    part = replace(found.calibration[0], mean_target=nan, interval=None)
+    change = replace(found.groups[0].change, mean=nan, lowest=nan, highest=nan, quantiles={"0.05": nan, "0.95": nan})
+    first, *bins = found.groups[0].calibration
+    calibration = (replace(first, mean_target=nan, interval=None), *bins)
+    lacking = {"mean": nan, "mean_interval": None, "deviation": nan, "calibration_error": None}
+    group = replace(found.groups[0], **lacking, change=change, calibration=calibration)
     point = replace(found.tradeoff[0], mean_change=nan, accuracy=None)
     return replace(
         found,
         findings=(finding, *found.findings[1:]),
         groups=(group, *found.groups[1:]),
-        changes=(found.changes[0], change, *found.changes[2:]),
-        calibration=(part, *found.calibration[1:]),
         tradeoff=(point, *found.tradeoff[1:]),
         history={"train_loss": (nan, nan, nan), "train_gap": (0.1, nan, 0.05)},
         comparison=({"method": "a", "accuracy": nan, "gap": 0.1}, {"method": "b", "accuracy": None, "gap": None}),

@@ -47,10 +47,10 @@ def test_the_usual_sections_in_order(make):
 
 def test_what_is_not_known_says_who_must_fill_it_in():
     text = render_card(ordinary())
-    assert text.count("to be filled in by whoever") == len(FACTS)
+    assert text.count("to be filled in by the") == len(FACTS)
     told = render_card(ordinary(), {"intended use": "To rank applications.", "licence": "MIT"})
     assert "**Intended use**: To rank applications." in told
-    assert told.count("to be filled in by whoever") == len(FACTS) - 2
+    assert told.count("to be filled in by the") == len(FACTS) - 2
 
 
 def test_every_fact_has_a_place():

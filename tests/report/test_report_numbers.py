@@ -8,20 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlayer.audit.numerals import (
+from fairlayer.audit.words import (
     aligned,
     aligned_intervals,
     beside,
     confidence,
     count,
     interval,
+    isolated,
     number,
     percent,
+    shortened,
     signed,
     stated,
+    typed,
 )
 from fairlayer.report.drawing import Band, Curve, Scale, scale
-from fairlayer.report.names import isolated, shortened
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,12 @@ def test_names_in_a_sentence():
     assert isolated("Zo\u00eb & 3 <b>") == "Zo\u00eb & 3 <b>"
     for name in ("\u05d0\u05d1", "\u0627\u0628", "\u202eevil"):
         assert isolated(name) == f"\N{FIRST STRONG ISOLATE}{name}\N{POP DIRECTIONAL ISOLATE}"
+
+
+def test_a_terminal_gets_plain_characters():
+    shown = " ".join([number(-1234.5), confidence(0.95), number(None), isolated("\u05d0")])
+    assert typed(shown) == "-1,234 95 % - \u05d0"
+    assert typed("\x1b[2Jx\n") == "\\x1b[2Jx\\n"
 
 
 @given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=20), st.sampled_from([0.0, 0.1]))

@@ -16,8 +16,6 @@ import time
 
 from simulator.world import Result, World
 
-from fairlayer.stream.ready import prepare
-
 
 def simulate(seed: int) -> Result:
     """One seed."""
@@ -44,7 +42,6 @@ def main(argv: list[str] | None = None) -> int:
         print(result)
         return int(result.broken is not None)
     began = time.monotonic()
-    prepare("ledger")  # before the processes are forked
     seeds = range(args.first, args.first + args.seeds)
     steps = faults = entries = 0
     broken = []

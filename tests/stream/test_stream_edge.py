@@ -33,5 +33,6 @@ def test_rounding_of_the_history_does_not_break_the_promise():
             hair = Fraction(10 ** rng.uniform(-13.0, -8.0))
             other = total[1 - group] / count[1 - group]
             wanted = (other + Fraction(TOLERANCE) + hair) * (count[group] + 1) - total[group]
-            cell = stream.ledger.locate(1, {"a": a, "b": b}, None, None)
+            cell = stream.ledger.index.locate(1, {"a": a, "b": b}, None, None)
+            stream.ledger.state.grow(len(stream.ledger.index))
             decide(float(wanted) + stream.ledger.leader.shift()[cell], a, b)

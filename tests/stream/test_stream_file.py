@@ -36,27 +36,62 @@ def remove(path):
         path.with_name(path.name + end).unlink(missing_ok=True)
 
 
-def test_a_deleted_file(opened):
+def replace(path):
+    remove(path)
+    shutil.copy(path.with_name("copy.db"), path)
+
+
+def move(path):
+    os.rename(path, path.with_name("elsewhere.db"))
+
+
+DAMAGE = {
+    "deleted": (remove, "was deleted or moved while the stream was open: the batch was not"),
+    "moved": (move, "was deleted or moved"),
+    "replaced": (replace, "replaced by another file while the stream was open"),
+    "cut": (lambda path: os.truncate(path, 0), "was cut from"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("within", [False, True])
+def test_a_damaged_file_is_noticed_before_anything_is_emitted(opened, damage, within):
+    """Between two transactions, or within one; each time anew, and no new file is begun on the way."""
     stream, path, _ = opened
-    remove(path)
-    for _ in range(2):  # and it does not begin a new file on the way
-        with pytest.raises(StoreError, match="was deleted or moved while the stream was open: the batch was not"):
+    inflict, message = DAMAGE[damage]
+
+    def decide():
+        with stream.transaction():
             stream.update(*BATCHES[2])
-        assert not path.exists()
-    with pytest.raises(StoreError, match="deleted or moved"):
-        stream.certificate()
+            inflict(path)
+
+    if not within:
+        inflict(path)
+    with pytest.raises(StoreError, match=message):
+        decide() if within else stream.update(*BATCHES[2])
+    there = path.exists()
+    assert there == (damage in ("replaced", "cut"))
+    for ask in (lambda: stream.update(*BATCHES[2]), stream.certificate):
+        with pytest.raises(StoreError, match=message.split(" while")[0]):
+            ask()
+    assert path.exists() == there
 
 
-def test_a_replaced_file(opened):
+def test_a_file_that_is_put_back_goes_on(opened):
     stream, path, copy = opened
-    remove(path)
-    shutil.copy(copy, path)
-    for _ in range(2):
-        with pytest.raises(StoreError, match="replaced by another file while the stream was open"):
-            stream.update(*BATCHES[2])
-    again = make(path)
+    move(path)
+    with pytest.raises(StoreError, match="moved"):
+        stream.update(*BATCHES[2])
+    os.rename(path.with_name("elsewhere.db"), path)
+    stream.update(*BATCHES[2])
+    assert stream.certificate().batches == 3
+    assert stream.verify()
+    again = make(copy)  # what an earlier copy holds, a new stream goes on from
     assert again.certificate().batches == 1
     assert again.verify()
+    os.truncate(path, 0)  # SQLite may notice first, where it has to read a page again
+    told = stream._store.database.explain(sqlite3.DatabaseError("database disk image is malformed"))
+    assert "was cut from" in str(told)
 
 
 @pytest.mark.parametrize("left", [0, 100, 4096])
@@ -73,41 +108,6 @@ def test_a_file_cut_short_in_place(opened, left, checkpoint):
     for _ in range(2):
         with pytest.raises(StoreError, match=f"was cut from [0-9,]+ to {left:,} bytes while the stream was open"):
             stream.update(*BATCHES[3])
-
-
-def test_a_file_cut_short_in_the_middle_of_a_transaction(opened):
-    stream, path, _ = opened
-
-    def cut_after_an_update():
-        with stream.transaction():
-            stream.update(*BATCHES[2])
-            os.truncate(path, 0)
-
-    with pytest.raises(StoreError, match="was cut from"):
-        cut_after_an_update()
-
-
-def test_a_file_that_was_moved_and_put_back(opened):
-    stream, path, _ = opened
-    os.rename(path, path.with_name("elsewhere.db"))
-    with pytest.raises(StoreError, match="moved"):
-        stream.update(*BATCHES[2])
-    os.rename(path.with_name("elsewhere.db"), path)
-    stream.update(*BATCHES[2])
-    assert stream.certificate().batches == 3
-    assert stream.verify()
-
-
-def test_a_file_deleted_in_the_middle_of_a_transaction(opened):
-    stream, path, _ = opened
-
-    def remove_after_an_update():
-        with stream.transaction():
-            stream.update(*BATCHES[2])
-            remove(path)
-
-    with pytest.raises(StoreError, match="deleted or moved"):
-        remove_after_an_update()
 
 
 def test_an_earlier_copy_in_the_same_file(opened):
@@ -171,14 +171,6 @@ def test_opening_what_is_not_there(tmp_path, postgres):
             Stream.open(place)
     with pytest.raises(ValueError, match="store is None"):
         Stream.open(None)
-
-
-def test_what_sqlite_says_of_a_file_that_was_cut_short_is_explained(opened):
-    """It may notice first, where it has to read a page again."""
-    stream, path, _ = opened
-    os.truncate(path, 0)
-    told = stream._store.database.explain(sqlite3.DatabaseError("database disk image is malformed"))
-    assert "was cut from" in str(told)
 
 
 def test_reading_leaves_nothing_behind(tmp_path):

@@ -12,7 +12,7 @@ from wire import wire
 from fairlayer import InputError, MeanParity, Stream
 from fairlayer.errors import StoreError, UncertainError
 from fairlayer.solution import Solution
-from fairlayer.stream.group import GroupCommit
+from fairlayer.stream.group_commit import GroupCommit
 
 BATCHES = list(arrivals(12, 4))
 
@@ -152,13 +152,13 @@ def test_who_is_interrupted_keeps_nobody_waiting(tmp_path, monkeypatch):
     """The leader gets Ctrl-C in the middle: the others are told, and the next callers are served."""
     stream = make(tmp_path / "a.db")
     crowd = Crowd(stream, monkeypatch)
-    whole, calls = type(stream)._catch_up, []
+    catch_up, calls = type(stream)._catch_up, []
 
-    def interrupted(self, transaction):
+    def interrupted(self):
         calls.append(threading.current_thread())
         if len(calls) == 2:
             raise KeyboardInterrupt
-        whole(self, transaction)
+        catch_up(self)
 
     monkeypatch.setattr(type(stream), "_catch_up", interrupted)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)

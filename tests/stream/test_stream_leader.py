@@ -5,7 +5,8 @@ import pytest
 from pooled import Pool
 
 from fairlayer import InputError, MeanParity, Stream, project
-from fairlayer.stream.leader import look_for_drift
+from fairlayer.stream.leader import BLOCK, DRIFT, find_drift
+from fairlayer.stream.state import State
 
 TOLERANCE = 0.05
 
@@ -84,22 +85,24 @@ def test_a_warm_start_survives_a_refused_batch_and_reopening(location):
 def test_drift_is_found_by_blocks():
     """Blocks of 64 samples around 0 join the past while they are an eighth of it or more; one around 3 replaces it."""
     rng = np.random.default_rng(0)
-    past = np.zeros((1, 3, 3))
+    state = State()
+    state.grow(1)
+    (past,) = state.past
 
     def block(mean, count):
         values = rng.normal(mean, 1.0, count)
-        past[0, 1] = [count, values.mean(), ((values - values.mean()) ** 2).sum()]
-        return look_for_drift(past)
+        past["latest"] = count, values.mean(), ((values - values.mean()) ** 2).sum()
+        return find_drift(state.past_rows, BLOCK, DRIFT)
 
     assert not block(0.0, 64)
     for _ in range(8):
         assert not block(0.0, 64)
-    assert past[0, 0, 0] == 9 * 64
+    assert past["before"]["count"] == 9 * 64
     assert not block(0.0, 64)
-    assert past[0, 0, 0] == 9 * 64  # too short to be merged, and waits for more
+    assert past["before"]["count"] == 9 * 64  # too short to be merged, and waits for more
     assert block(3.0, 128)  # the next look is when it has doubled
-    assert past[0, 0, 0] + past[0, 1, 0] == 128
-    assert abs(past[0, :2, 1].max() - 3.0) < 0.6
+    assert past["before"]["count"] + past["latest"]["count"] == 128
+    assert abs(max(past["before"]["mean"], past["latest"]["mean"]) - 3.0) < 0.6
 
 
 @pytest.mark.parametrize("size", [1, 16])
@@ -123,4 +126,5 @@ def test_a_stream_without_drift_forgets_nothing():
     z, groups = draw(20_000, 3)
     stream = Stream([MeanParity(TOLERANCE)])
     decide(stream, z, groups, 100)
-    assert stream.ledger.account.cells["past"][:, :2, 0].sum() == 20_000
+    past = stream.ledger.state.past
+    assert past["before"]["count"].sum() + past["latest"]["count"].sum() == 20_000

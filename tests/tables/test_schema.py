@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fairlayer.constraints.plain_data import record_from_plain, record_to_plain
 from fairlayer.errors import InputError
-from fairlayer.records import from_plain, to_plain
 from fairlayer.tables.attribute import Attribute
 from fairlayer.tables.column_profile import profile
 from fairlayer.tables.entries import group_label, number
@@ -101,7 +101,7 @@ def test_cut_points_make_groups(table):
 
 def test_a_schema_survives_json(inferred):
     found = inferred(people(), merge_rare=20, attributes=[Attribute("sex"), Attribute("age", (30.0,))])
-    assert from_plain(Schema, to_plain(found.schema)) == found.schema
+    assert record_from_plain(Schema, record_to_plain(found.schema)) == found.schema
 
 
 @pytest.mark.parametrize(

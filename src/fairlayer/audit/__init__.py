@@ -1,6 +1,6 @@
 """`audit`: are these predictions fair? Gaps, intervals, verdicts, and what stands behind them.
 
-    samples | file  ->  tally (cells and their sums)  ->  findings, groups, changes  ->  Audit
+    samples | file  ->  tally (cells and their sums)  ->  findings, groups  ->  Audit
 
 Arrays (`samples.py`) and files (`files.py`) come to the same tally; all that follows looks at nothing else, so that
 both give the same result, and a file may be larger than memory.
@@ -11,11 +11,11 @@ from fairlayer.audit.result import (
     Audit,
     CalibrationBin,
     Change,
-    ClassReport,
     Finding,
-    GroupReport,
+    Group,
     Histogram,
     Rate,
+    Selection,
     Settings,
     TradeoffPoint,
     Verdict,
@@ -25,11 +25,11 @@ __all__ = [
     "Audit",
     "CalibrationBin",
     "Change",
-    "ClassReport",
     "Finding",
-    "GroupReport",
+    "Group",
     "Histogram",
     "Rate",
+    "Selection",
     "Settings",
     "TradeoffPoint",
     "Verdict",

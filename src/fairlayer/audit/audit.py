@@ -5,28 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fairlayer.arrays import as_numpy
-from fairlayer.audit.classes import audit_classes
-from fairlayer.audit.file_profile import FileProfile, read_roles
+from fairlayer.audit.classes import class_samples, join_classes
 from fairlayer.audit.files import code_cells, sample_table, tally_table
-from fairlayer.audit.findings import find
-from fairlayer.audit.group_reports import calibration_curves, changes, describe, histograms
-from fairlayer.audit.numerals import number
-from fairlayer.audit.result import Audit, Finding, Settings
-from fairlayer.audit.samples import AuditSamples, read_numbers, read_samples, tally_samples
-from fairlayer.audit.selection import selections
-from fairlayer.audit.tally import CellTally, Range
+from fairlayer.audit.findings import judge
+from fairlayer.audit.groups import describe, edges
+from fairlayer.audit.profile import Profile
+from fairlayer.audit.result import Audit, Group, Settings, TradeoffPoint
+from fairlayer.audit.samples import Samples, read_numbers, read_samples, tally_samples
+from fairlayer.audit.tally import Tally
 from fairlayer.audit.tradeoff import trade_off
+from fairlayer.audit.words import number
+from fairlayer.binding.conditions import Key
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.classes import check_class_rules
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
+from fairlayer.intervals import Range, possible_range
 from fairlayer.tables.table import Table
 from fairlayer.tables.table_io import TableFile, open_source
 
@@ -69,12 +70,12 @@ def audit(
 
     bounds: range of the outputs, [0, 1] where all lie in it and what is observed otherwise; intervals depend on it.
     threshold: outputs at it or above are decisions 1; 0.5 unless targets, or the range of outputs, say that they are no
-    probabilities: then there are no decisions. confidence: of every interval by itself. tradeoff: whether to
-    project the outputs at several tolerances to see what that costs. seed: of the rows drawn for it, from a large file.
-    history, comparison: kept for the report, see `Audit`.
+    probabilities: then there are no decisions. confidence: of the intervals of all gaps together, and of every other
+    interval by itself. tradeoff: whether to project the outputs at several tolerances to see what that costs. seed: of
+    the rows drawn for it, from a large file. history, comparison: kept for the report, see `Audit`.
 
-    Arrays of shape (n, d) are probabilities of d classes: every class is audited, and the shares of the predicted one,
-    that with the largest probability. classes: their names, in the order of the columns; targets are such names, or
+    Arrays of shape (n, d) are probabilities of d classes: every class is audited, and so is the predicted one, that
+    with the largest probability. classes: their names, in the order of the columns; targets are such names, or
     numbers of columns where no names are given; raw has shape (n, d) too.
     """
     rules = constraints if isinstance(constraints, ConstraintSet) else ConstraintSet(constraints)
@@ -82,94 +83,114 @@ def audit(
     threshold = _threshold(rules, threshold)
     if isinstance(predictions, str | Path | Table):
         _only_arrays(targets=targets, features=features, weights=weights, unconstrained=unconstrained)
+        source = predictions.title if isinstance(predictions, Table) else Path(predictions).name
         # Whatever is repeated goes by other names, so it cannot be asked for.
         opened: Any = nullcontext(predictions)
         if not isinstance(predictions, Table):
             opened = TableFile(open_source(Path(predictions), may_repeat=lambda _: True), memory)
         with opened as table:
-            roles = read_roles(table, groups, prediction, target, weight, raw)
-            facts = FileProfile(table, roles, rules)
-            code = code_cells(table, roles, facts, rules)
-            tally = tally_table(table, facts, code, rules, threshold)
-            samples = sample_table(table, facts, code, TRADEOFF_ROWS, seed) if tradeoff else None
+            roles = {"prediction": prediction, "target": target, "weight": weight, "raw": raw}
+            profile = Profile(table, rules, groups, roles)
+            code = code_cells(table, profile, rules)
+            tally = tally_table(table, profile, code, rules, threshold)
+            samples = sample_table(table, profile, code, TRADEOFF_ROWS, seed) if tradeoff else None
+        found = _result(tally, rules, bounds, confidence, samples=samples)
     else:
+        source = "arrays"
         _only_files(prediction=prediction, target=target, weight=weight)
         if rules.needs_targets is not None and targets is None:
             raise InputError(f"targets is missing: {rules.needs_targets} compares with them; pass targets=...")
-        if _is_table(predictions):
+        if _is_matrix(predictions):
             check_class_rules(rules, "predictions of several classes")
             if threshold is not None or unconstrained is not None:
                 raise InputError("threshold and unconstrained are of one output per sample: leave them out.")
-            told = {"features": features, "weights": weights, "bounds": bounds, "confidence": confidence, "seed": seed}
-            told |= {"tradeoff": False, "history": history, "comparison": comparison}
-            return audit_classes(as_numpy(predictions), groups, rules, targets, classes, raw, told, audit)
-        if classes is not None:
+            several, right = class_samples(predictions, groups, rules, targets, classes, raw, features, weights)
+            audits = {
+                name: _result(tally_samples(own, rules, 0.5), rules, bounds, confidence, share=len(several))
+                for name, own in several.items()
+            }
+            found = join_classes(audits, right, weights, confidence)
+        elif classes is not None:
             raise InputError(
                 "classes names the columns of predictions of shape (n, d), and these have one: leave it out."
             )
-        read = read_samples(predictions, groups, targets, features, weights, raw)
-        tally, samples = tally_samples(read, rules, threshold), read if tradeoff else None
+        else:
+            read = read_samples(predictions, groups, targets, features, weights, raw)
+            tally = tally_samples(read, rules, threshold)
+            found = _result(
+                tally, rules, bounds, confidence, samples=read if tradeoff else None, unconstrained=unconstrained
+            )
+    weighted = weights is not None or weight is not None
+    return replace(
+        found,
+        settings=replace(found.settings, source=source, seed=seed, weighted=weighted),
+        history={str(name): tuple(map(float, values)) for name, values in (history or {}).items()},
+        comparison=tuple(dict(row) for row in comparison),
+    )
 
+
+def _result(
+    tally: Tally,
+    rules: ConstraintSet,
+    bounds: tuple[float, float] | None,
+    confidence: float,
+    share: int = 1,
+    samples: Samples | None = None,
+    unconstrained: Any = None,
+) -> Audit:
+    """All that a tally says. share: of how many audits this is one, of which all intervals of gaps hold together."""
     rules.check_bounds(tally.outputs.low, "predictions")
-    span = _span(tally, bounds)
-    points, start = [], ""
+    span = possible_range(tally.outputs, tally.samples, _stated(tally, bounds))
+    points: list[TradeoffPoint] = []
+    start = ""
     if samples is not None:
         start, outputs = _start(samples, unconstrained)
-        points = trade_off(samples, outputs, rules, span, tally.threshold)
-    findings, not_compared, empty = find(tally, rules, span, confidence)
-    reports = [report for key in tally.attributes for report in describe(tally, [key], span, confidence)]
-    columns_of = [[key] for key in tally.attributes] + ([list(tally.attributes)] if len(tally.attributes) > 1 else [])
+        points = trade_off(samples, outputs, rules, _stated(tally, bounds), tally.threshold)
+    judged = judge(tally, rules, span, 1.0 - (1.0 - confidence) / share)
+
+    def groups(*keys: Key) -> list[Group]:
+        return describe(tally, keys, span, confidence, judged.level)
+
     return Audit(
-        findings=tuple(findings),
-        not_compared=not_compared,
-        empty=empty,
-        overall=describe(tally, [], span, confidence)[0],
-        groups=tuple(reports),
-        intersections=tuple(describe(tally, tally.attributes, span, confidence)) if len(tally.attributes) > 1 else (),
-        calibration=tuple(calibration_curves(tally, confidence)),
-        histograms=tuple(histograms(tally)),
-        changes=tuple(changes(tally)),
+        findings=judged.findings,
+        not_compared=judged.not_compared,
+        empty=judged.empty,
+        overall=groups()[0],
+        groups=tuple(group for key in tally.attributes for group in groups(key)),
+        intersections=tuple(groups(*tally.attributes)) if len(tally.attributes) > 1 else (),
+        edges=edges(tally),
         tradeoff=tuple(points),
         settings=Settings(
             samples=tally.samples,
-            source=_title(predictions),
+            source="",
             attributes=tuple(str(key[1]) for key in tally.attributes),
             constraints=tuple(constraint.words() for constraint in rules.constraints),
             confidence=confidence,
-            seed=seed,
+            seed=0,
             threshold=tally.threshold,
             bounds=(tally.outputs.low, tally.outputs.high) if span is None else (span.low, span.high),
-            weighted=weights is not None or weight is not None,
+            weighted=False,
             targets=tally.targets,
             start=start,
             versions={name: metadata.version(name) for name in ("fairlayer", "torch", "numpy")},
         ),
-        notes=tuple(_notes(tally, span, findings, samples, confidence)),
-        history={str(name): tuple(map(float, values)) for name, values in (history or {}).items()},
-        comparison=tuple(dict(row) for row in comparison),
-        selections=tuple(one for keys in columns_of for one in selections(tally, keys, confidence)),
+        notes=tuple(_notes(tally, bounds, samples)),
     )
 
 
-def _is_table(predictions: Any) -> bool:
+def _is_matrix(predictions: Any) -> bool:
     """Whether there are several outputs per sample."""
     if getattr(predictions, "is_nested", False):  # which has no shape, and is refused by name further on
         return False
     return np.ndim(predictions) == 2 and np.shape(predictions)[1] > 1
 
 
-def _title(predictions: Any) -> str:
-    """What the report calls that which was audited."""
-    if isinstance(predictions, Table):
-        return predictions.title
-    return Path(predictions).name if isinstance(predictions, str | Path) else "arrays"
-
-
-def _start(samples: AuditSamples, unconstrained: Any) -> tuple[str, np.ndarray]:
+def _start(samples: Samples, unconstrained: Any) -> tuple[str, np.ndarray]:
     """What the trade-off starts from, and its outputs."""
     if unconstrained is not None:
-        return "unconstrained model", read_numbers(unconstrained, "unconstrained", len(samples.y))
-    return ("predictions", samples.y) if samples.raw is None else ("raw outputs", samples.raw)
+        return "unconstrained model", read_numbers(unconstrained, "unconstrained", len(samples.y)).astype(np.float64)
+    start = ("predictions", samples.y) if samples.raw is None else ("raw outputs", samples.raw)
+    return start[0], start[1].astype(np.float64)
 
 
 def _check(rules: ConstraintSet, bounds: Any, threshold: float | None, confidence: float) -> None:
@@ -188,14 +209,12 @@ def _check(rules: ConstraintSet, bounds: Any, threshold: float | None, confidenc
 
 def _threshold(rules: ConstraintSet, stated: float | None) -> float | None:
     """The threshold of decisions: as stated, or as the constraints on decisions have it."""
-    given = sorted({float(c.threshold) for c in rules.constraints if c.quantity == "decision"})  # type: ignore[attr-defined]
-    if stated is not None:
-        given = sorted({*given, float(stated)})
+    given = {float(c.threshold) for c in rules.constraints if c.quantity == "decision"}  # type: ignore[attr-defined]
+    given |= set() if stated is None else {float(stated)}
     if len(given) > 1:
-        raise InputError(
-            f"threshold: decisions are asked for at {' and at '.join(map(str, given))}: audit one threshold at a time."
-        )
-    return given[0] if given else None
+        listed = " and at ".join(map(str, sorted(given)))
+        raise InputError(f"threshold: decisions are asked for at {listed}: audit one threshold at a time.")
+    return next(iter(given), None)
 
 
 def _only_arrays(**given: Any) -> None:
@@ -213,37 +232,26 @@ def _only_files(**given: Any) -> None:
             raise InputError(f"{argument} names a column of a file, but predictions is not a path: {remedy}.")
 
 
-def _span(tally: CellTally, bounds: tuple[float, float] | None) -> Range | None:
-    """The range that outputs are taken to have: as stated, [0, 1], or None for what is observed."""
-    if bounds is not None:
-        span = Range(*map(float, bounds))
-        if tally.outputs.low < span.low or tally.outputs.high > span.high:
-            raise InputError(
-                f"bounds is {tuple(span)}, but predictions range from {tally.outputs.low:g} to {tally.outputs.high:g}: "
-                "widen it."
-            )
-        return span
-    return Range(0.0, 1.0) if tally.outputs.low >= 0.0 and tally.outputs.high <= 1.0 else None
+def _stated(tally: Tally, bounds: tuple[float, float] | None) -> Range | None:
+    """The range that outputs are said to have, or [0, 1] where all lie in it; None where neither is the case."""
+    if bounds is None:
+        return Range(0.0, 1.0) if tally.outputs.low >= 0.0 and tally.outputs.high <= 1.0 else None
+    span = Range(*map(float, bounds))
+    if tally.outputs.low < span.low or tally.outputs.high > span.high:
+        raise InputError(
+            f"bounds is {tuple(span)}, but predictions range from {tally.outputs.low:g} to {tally.outputs.high:g}: "
+            "widen it."
+        )
+    return span
 
 
-def _notes(
-    tally: CellTally,
-    span: Range | None,
-    findings: Sequence[Finding],
-    samples: AuditSamples | None,
-    confidence: float,
-) -> list[str]:
+def _notes(tally: Tally, bounds: tuple[float, float] | None, samples: Samples | None) -> list[str]:
     """What a reader should know that the numbers do not say."""
     notes = []
-    if span is None:
+    if _stated(tally, bounds) is None:
         notes.append(
             "Outputs go beyond [0, 1] and no bounds are given: the intervals assume that outputs stay within the range "
             f"observed, from {number(tally.outputs.low, 6)} to {number(tally.outputs.high, 6)}."
-        )
-    if len(findings) >= 20:
-        notes.append(
-            f"Of {len(findings):,} intervals, about {(1 - confidence) * len(findings):,.0f} miss the truth by chance: "
-            "a single violation among so many proves little."
         )
     if tally.targets is None:
         notes.append("Without targets there are no error rates and no calibration.")

@@ -4,7 +4,7 @@ Two questions are answered apart. *Do these data keep the constraint?* is arithm
 float64. *What do they say about the population they were drawn from?* is statistics: `Finding.verdict`, from an
 interval. A group of three samples can hold to the last digit and is still undecided: it never reads as fair.
 
-Names of groups come from the data. They are kept as they are; whoever writes HTML, Markdown or SQL escapes them.
+Names of groups come from the data. They are kept as they are; what writes HTML, Markdown or SQL escapes them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fairlayer.records import from_plain, to_plain
+from fairlayer.constraints.plain_data import record_from_plain, record_to_plain
 
 Interval = tuple[float, float]
 
@@ -56,7 +56,7 @@ class Finding:
     gap: float  # signed: first mean less second; over the larger of them, where ratios are compared
     tolerance: float
     holds: bool  # whether |gap| <= tolerance in these very data, up to 2^-48 of the largest output
-    interval: Interval | None  # of the population's gap; None where nothing can be said
+    interval: Interval | None  # of the population's gap, together with all others; None where nothing can be said
     verdict: Verdict  # about the population, from `interval`
     comparison: str = "difference"  # or "ratio", whose gap is the difference over the larger mean; or "each"
 
@@ -90,84 +90,31 @@ class Finding:
         digits = 10 ** max(0, len(str(needed)) - 2)  # two are all that an estimate deserves
         return -(-needed // digits) * digits
 
-    @property
-    def statement(self) -> str:
-        """Both answers in one sentence."""
-        here = "within tolerance in these data" if self.holds else "beyond tolerance in these data"
-        if self.verdict is not Verdict.UNDECIDED:
-            return f"{here}; {self.verdict.value} for the population"
-        few = f"{self.smallest:,} sample{'s' if self.smallest != 1 else ''} in the smaller group"
-        needed = self.samples_to_decide
-        more = f"; about {needed:,} would be enough to decide" if needed is not None else ""
-        return f"{here}; undecided for the population ({few}{more})"
-
-
-@dataclass(frozen=True)
-class GroupReport:
-    """What is known of one group, of one attribute or of several together.
-
-    All but counts and rates of predictions is None without targets; rates of errors also where targets are not 0 and 1.
-    """
-
-    attributes: tuple[str, ...]  # ("sex",), ("sex", "race"), or () for everybody
-    labels: tuple[str, ...]  # ("f",)
-    count: int
-    share: float  # of the weight, which is 1 per sample unless weights are given
-    mean: float
-    mean_interval: Interval | None
-    deviation: float  # standard deviation
-    decision_rate: Rate | None  # predictions at the threshold or above; None where there are no decisions
-    target_mean: float | None = None  # the base rate, where targets are 0 and 1
-    bias: float | None = None  # mean of prediction less target
-    root_mean_squared_error: float | None = None
-    accuracy: Rate | None = None
-    true_positive_rate: Rate | None = None
-    false_positive_rate: Rate | None = None
-    precision: Rate | None = None
-    calibration_error: float | None = None  # mean |prediction - target| over the bins of `calibration`, by weight
-
-    @property
-    def name(self) -> str:
-        """For a table: "sex: f", "sex & race: f & black", "everybody"."""
-        return f"{' & '.join(self.attributes)}: {' & '.join(self.labels)}" if self.attributes else "everybody"
-
 
 @dataclass(frozen=True)
 class Selection:
-    """How often a group is selected, beside the group that is selected most, and how often it scores above the median.
+    """How often a group is selected beside the group that is selected most, and how often it scores above the median.
 
-    What compares with the most selected group is None for that group itself, for people whose label is missing, and
-    where there are no decisions.
+    What compares with the most selected group is None for people whose label is missing and where there are no
+    decisions; all but the ratio also for the most selected group itself.
     """
 
-    attributes: tuple[str, ...]
-    labels: tuple[str, ...]
-    count: int
-    share: float  # of the samples
     selected: int | None  # decisions 1; None where there are no decisions
-    rate: Rate | None
     impact_ratio: float | None  # the rate over the greatest rate of a group that is not small
     scoring_rate: Rate  # share of the group above the median of all outputs
     scoring_ratio: float | None  # the scoring rate over the greatest one
     small: bool  # below 2 % of the samples
     missing: bool  # people for whom an attribute is not known
-    ratio_interval: Interval | None = None
+    ratio_interval: Interval | None = None  # together with those of the other groups of the attribute
     p_value: float | None = None  # Fisher's exact test, two-sided
     deviations: float | None = None  # difference of the rates in standard deviations, negative where it is below
     shortfall: float | None = None  # people who would have been selected at the rate of both groups together
-
-    @property
-    def name(self) -> str:
-        """For a table: "sex: f", "sex & race: f & black"."""
-        return f"{' & '.join(self.attributes)}: {' & '.join(self.labels)}"
 
 
 @dataclass(frozen=True)
 class CalibrationBin:
     """Predictions of one group in [lower, upper), and the targets that came with them."""
 
-    attribute: str  # "" for everybody
-    label: str
     lower: float
     upper: float
     count: int
@@ -178,11 +125,8 @@ class CalibrationBin:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Distribution of one group's outputs: counts between `edges`, one fewer than there are edges."""
+    """How the outputs of one group are distributed over the bins between `Audit.edges`."""
 
-    attribute: str  # "" for everybody
-    label: str
-    edges: tuple[float, ...]  # the same for all groups
     after: tuple[float, ...]  # counts (or weights) of predictions
     before: tuple[float, ...] | None  # of raw outputs, where they are given
 
@@ -191,9 +135,6 @@ class Histogram:
 class Change:
     """How far predictions of one group are from the raw outputs; positive where the prediction is higher."""
 
-    attribute: str  # "" for everybody
-    label: str
-    count: int
     changed: float  # share of samples whose prediction differs from the raw output
     mean: float  # of prediction less raw output, over all samples
     mean_absolute: float
@@ -201,6 +142,46 @@ class Change:
     highest: float
     quantiles: dict[str, float]  # "0.05", "0.25", "0.5", "0.75", "0.95"
     flipped: float | None  # share of samples whose decision at the threshold differs
+
+
+@dataclass(frozen=True)
+class Group:
+    """What is known of one group, of one attribute or of several together.
+
+    What compares with targets is None without them; rates of errors also where targets are not 0 and 1.
+    """
+
+    attributes: tuple[str, ...]  # ("sex",), ("sex", "race"), or () for everybody
+    labels: tuple[str, ...]  # ("f",)
+    count: int
+    share: float  # of the weight, which is 1 per sample unless weights are given
+    mean: float
+    mean_interval: Interval | None  # by itself, as all that follow
+    deviation: float  # standard deviation
+    decision_rate: Rate | None  # predictions at the threshold or above; None where there are no decisions
+    selection: Selection | None = None  # None for everybody
+    target_mean: float | None = None  # the base rate, where targets are 0 and 1
+    bias: float | None = None  # mean of prediction less target
+    root_mean_squared_error: float | None = None
+    accuracy: Rate | None = None
+    true_positive_rate: Rate | None = None
+    false_positive_rate: Rate | None = None
+    precision: Rate | None = None
+    calibration_error: float | None = None  # mean |prediction - target| over the bins of `calibration`, by weight
+    # Of everybody and of groups of one attribute, not of intersections:
+    calibration: tuple[CalibrationBin, ...] = ()  # without bins that have no samples
+    histogram: Histogram | None = None
+    change: Change | None = None  # None without raw outputs
+
+    @property
+    def label(self) -> str:
+        """For a table that names the attributes: "f", "f & black", "everybody"."""
+        return " & ".join(self.labels) if self.attributes else "everybody"
+
+    @property
+    def name(self) -> str:
+        """For a table: "sex: f", "sex & race: f & black", "everybody"."""
+        return f"{' & '.join(self.attributes)}: {self.label}" if self.attributes else "everybody"
 
 
 @dataclass(frozen=True)
@@ -231,7 +212,6 @@ class Settings:
     targets: str | None  # "binary", "numeric", "classes", or None without
     start: str  # of the trade-off: "unconstrained model", "raw outputs" or "predictions"; "" where there is none
     versions: dict[str, str]
-    classes: tuple[str, ...] = ()  # of which there are probabilities, where there are several
     positive: str = ""  # what a decision 1 says, where it is known: "approved = yes"
     margin: str = ""  # what was aimed at so that the population keeps the tolerances, and whether the data are enough
 
@@ -243,21 +223,18 @@ class Audit:
     findings: tuple[Finding, ...]  # those that exceed their tolerance most come first
     not_compared: tuple[str, ...]  # groups that are absent, and so cannot be compared
     empty: tuple[str, ...]  # constraints with nobody to compare, as fewer than two groups have samples
-    overall: GroupReport
-    groups: tuple[GroupReport, ...]  # of every attribute by itself
-    intersections: tuple[GroupReport, ...]  # of all attributes together; empty where there is only one
-    calibration: tuple[CalibrationBin, ...]  # empty without numeric targets
-    histograms: tuple[Histogram, ...]
-    changes: tuple[Change, ...]  # empty without raw outputs
+    overall: Group
+    groups: tuple[Group, ...]  # of every attribute by itself
+    intersections: tuple[Group, ...]  # of all attributes together; empty where there is only one
+    edges: tuple[float, ...]  # of the bins of histograms
     tradeoff: tuple[TradeoffPoint, ...]  # first without constraints, then ever stricter
     settings: Settings
     notes: tuple[str, ...] = ()  # what could not be computed, and what a reader should know
     history: dict[str, tuple[float, ...]] = field(default_factory=dict)  # training history: name -> one value per epoch
     comparison: tuple[dict[str, Any], ...] = ()  # methods compared, one each: method, accuracy, gap, ...
-    selections: tuple[Selection, ...] = ()  # of every attribute by itself, then of all together
-    # Of probabilities of several classes: the audit of each. Findings and groups are then those of all classes, and who
-    # is selected is who is predicted to be of a class.
-    classes: tuple[ClassReport, ...] = ()
+    # Of probabilities of several classes: the audit of each. Findings and groups are then those of all classes, and
+    # decisions are predicted classes.
+    classes: dict[str, Audit] = field(default_factory=dict)
 
     @property
     def satisfied(self) -> bool:
@@ -283,30 +260,44 @@ class Audit:
         return max(self.findings, key=lambda finding: finding.excess, default=None)
 
     @property
-    def least_selected(self) -> Selection | None:
+    def decided(self) -> bool:
+        """Whether there are decisions, and not all of them the same."""
+        rates = [g.decision_rate.value for g in self.groups if g.decision_rate and g.decision_rate.value is not None]
+        return any(rate > 0.0 for rate in rates) and any(rate < 1.0 for rate in rates)
+
+    @property
+    def selections(self) -> tuple[Group, ...]:
+        """Groups and intersections, those with the least impact ratio of their attribute first."""
+        places: dict[tuple[str, ...], list[Group]] = {}
+        for group in (*self.groups, *self.intersections):
+            places.setdefault(group.attributes, []).append(group)
+        return tuple(group for groups in places.values() for group in sorted(groups, key=_impact))
+
+    @property
+    def least_selected(self) -> Group | None:
         """The group with the least impact ratio, of those that are not small; None where there are no decisions."""
-        ratios = [one for one in self.selections if one.impact_ratio is not None and not one.small]
-        return min(ratios, key=lambda one: one.impact_ratio or 0.0, default=None)
+        rated = [g for g in self.selections if _impact(g) < math.inf and g.selection and not g.selection.small]
+        return min(rated, key=_impact, default=None)
 
     @property
     def headline(self) -> str:
-        """The result in two sentences."""
-        from fairlayer.audit.text import headline
+        """The result in a few sentences."""
+        from fairlayer.audit.summary import summarize
 
-        return headline(self)
+        return summarize(self).text
 
     def table(self, rows: int = 20) -> str:
         """Findings and groups as plain text, at most `rows` lines of each kind."""
-        from fairlayer.audit.text import table
+        from fairlayer.audit.text import as_text
 
-        return table(self, rows)
+        return as_text(self, rows)
 
     def __str__(self) -> str:
         return self.table()
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, with `satisfied` and `verdict` in it; numbers that are not finite are None."""
-        return {"satisfied": self.satisfied, "verdict": self.verdict.value, **to_plain(self)}
+        return {"satisfied": self.satisfied, "verdict": self.verdict.value, **record_to_plain(self)}
 
     def to_json(self, path: str | Path | None = None) -> str:
         """The result as JSON, also written to `path` where one is given."""
@@ -318,7 +309,7 @@ class Audit:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Audit:
         """The result again, from what `to_dict` gave."""
-        return from_plain(cls, data)
+        return record_from_plain(cls, data)
 
     @classmethod
     def from_json(cls, path: str | Path) -> Audit:
@@ -338,9 +329,6 @@ class Audit:
         return write_card(self, path)
 
 
-@dataclass(frozen=True)
-class ClassReport:
-    """The audit of the probability of one class."""
-
-    name: str
-    audit: Audit
+def _impact(group: Group) -> float:
+    ratio = None if group.selection is None else group.selection.impact_ratio
+    return math.inf if ratio is None else ratio

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,35 +19,38 @@ from fairlayer.audit.tally import (
     MEDIAN_SUMS,
     OUTPUT_SUMS,
     TARGET_SUMS,
-    CellTally,
-    ChangeTally,
-    Range,
+    Entries,
+    Tally,
     add_up,
-    bin_of,
     check_cells,
-    check_labels,
+    check_size,
     decision_threshold,
+    reach_of,
 )
 from fairlayer.binding.cells import assign_cells
 from fairlayer.binding.conditions import Key, condition_columns
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import Column, SoftGroup, read_groups
+from fairlayer.binding.groups import CodedGroups, Column, SoftGroup, group_columns, is_missing, read_groups
 from fairlayer.errors import InputError
-from fairlayer.frames import frame_columns, is_frame
+from fairlayer.intervals import Range
 from fairlayer.tables.entries import MISSING
 from fairlayer.tables.sql_cells import refuse_missing
 
 
-class AuditSamples(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Samples:
     """Samples in memory, checked. Missing labels of groups are labels of their own."""
 
-    y: np.ndarray  # (n,) predictions
+    y: np.ndarray  # (n,) predictions, in their own dtype
     groups: Any
-    targets: np.ndarray | None  # (n,) which constraints look at; numbers, unless they are classes
-    kind: str | None  # of targets: "binary" (0 and 1), "numeric" or "classes"
-    features: Any
-    w: np.ndarray | None  # (n,) weights
-    raw: np.ndarray | None  # (n,)
+    targets: np.ndarray | None = None  # (n,) which constraints look at; numbers, unless they are classes
+    kind: str | None = None  # of targets: "binary" (0 and 1), "numeric" or "classes"
+    features: Any = None
+    weights: np.ndarray | None = None  # (n,)
+    raw: np.ndarray | None = None  # (n,) in their own dtype
+    # (n,) whether this class is the predicted one, and whether it was by the raw outputs, where there are several.
+    decisions: np.ndarray | None = None
+    raw_decisions: np.ndarray | None = None
 
     @property
     def t(self) -> np.ndarray | None:
@@ -57,56 +60,27 @@ class AuditSamples(NamedTuple):
 
 def read_samples(
     predictions: Any, groups: Any, targets: Any = None, features: Any = None, weights: Any = None, raw: Any = None
-) -> AuditSamples:
+) -> Samples:
     """Refuse what cannot be audited."""
     y = read_numbers(predictions, "predictions")
     n = len(y)
     if n == 0:
         raise InputError("predictions is empty: there is nothing to audit.")
-    w = None if weights is None else read_numbers(weights, "weights", n)
+    w = None if weights is None else read_numbers(weights, "weights", n).astype(np.float64)
     if w is not None and ((w < 0).any() or not w.any()):
         raise InputError("weights must be at least 0, and not all of them 0.")
     known, kind = (None, None) if targets is None else read_targets(targets, n)
     before = None if raw is None else read_numbers(raw, "raw", n)
-    return AuditSamples(y, label_missing(groups), known, kind, features, w, before)
-
-
-def tally_samples(samples: AuditSamples, rules: ConstraintSet, threshold: float | None) -> CellTally:
-    """Count samples by cell and bin."""
-    y, t, w, raw = samples.y, samples.t, samples.w, samples.raw
-    cells, cell = cells_of(columns_of(samples, rules), len(y))
-    size = len(next(iter(cells.values())).values)
-    observed = Range(float(y.min()), float(y.max()))
-    reach = reach_of(observed, None if raw is None else Range(float(raw.min()), float(raw.max())))
-    entry, numbers, count = _compress(cell * BINS + bin_of(y, reach), size * BINS)
-    threshold = decision_threshold(threshold, samples.kind, observed)
-    at = math.inf if threshold is None else threshold
-    quantities = {"y": y, "d": (y >= at).astype(np.float64), "m": (y > np.median(y)).astype(np.float64)}
-    quantities |= {} if w is None else {"w": w}
-    quantities |= {} if t is None else {"t": t, "r": y - t}
-    return CellTally(
-        attributes=tuple(key for key in cells if key[0] == "group"),
-        columns=cells,
-        cell=numbers // BINS,
-        bin=numbers % BINS,
-        count=count,
-        sums=_sums(OUTPUT_SUMS + MEDIAN_SUMS + (() if t is None else TARGET_SUMS), quantities, entry, len(numbers)),
-        outputs=observed,
-        residuals=None if t is None else Range(float((y - t).min()), float((y - t).max())),
-        reach=reach,
-        targets=samples.kind,
-        threshold=threshold,
-        changes=None if raw is None else _changes(y, raw, w, cell, size, reach, at),
-    )
+    return Samples(y, label_missing(groups), known, kind, features, w, before)
 
 
 def read_numbers(values: Any, what: str, n: int | None = None) -> np.ndarray:
-    """One finite number per sample."""
+    """One finite number per sample, as float64 unless they are floats already."""
     array = as_numpy(values, what)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     try:
-        numbers = array.astype(np.float64)
+        numbers = array if array.dtype in (np.float16, np.float32) else array.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{what} must be numbers, one per sample: {error}") from error
     if numbers.ndim != 1:
@@ -127,47 +101,74 @@ def read_targets(targets: Any, n: int) -> tuple[np.ndarray, str]:
             if array.reshape(-1).shape != (n,):
                 raise InputError(f"targets has shape {array.shape} for {n} predictions: pass one each.") from None
             return array.reshape(-1), "classes"
-    numbers = read_numbers(array, "targets", n)
+    numbers = read_numbers(array, "targets", n).astype(np.float64)
     return numbers, "binary" if ((numbers == 0) | (numbers == 1)).all() else "numeric"
-
-
-def reach_of(outputs: Range, raw: Range | None) -> Range:
-    """What the bins range over."""
-    low = min(outputs.low, raw.low if raw else outputs.low)
-    high = max(outputs.high, raw.high if raw else outputs.high)
-    return Range(0.0, 1.0) if low >= 0.0 and high <= 1.0 else Range(low, high)
 
 
 def label_missing(groups: Any) -> Any:
     """Groups in which a missing label is a label of its own."""
-    if isinstance(groups, torch.Tensor | SoftGroup) or groups is None:
+    if isinstance(groups, CodedGroups):
         return groups
-    if isinstance(groups, Mapping) or is_frame(groups):
-        return {name: _labelled(column) for name, column in frame_columns(groups).items()}
-    name = getattr(groups, "name", None)
-    labelled = _labelled(groups)
-    return {name: labelled} if name is not None else labelled
+    return {name: _labelled(column) for name, column in group_columns(groups).items()}
 
 
 def _labelled(column: Any) -> Any:
     if isinstance(column, torch.Tensor | SoftGroup | str) or not hasattr(column, "__len__"):
         return column
     array = as_numpy(column, "groups")
-    if array.dtype.kind == "f":
-        missing = np.isnan(array)
-    elif array.dtype.kind == "O":
-        flat = [value is None or str(value) in ("<NA>", "nan", "NaT") for value in array.reshape(-1).tolist()]
-        missing = np.array(flat, dtype=bool).reshape(array.shape)
-    else:
+    if array.dtype.kind not in "fOM":
         return column
+    values = array.astype(object).reshape(-1)
+    missing = np.fromiter(map(is_missing, values), bool, len(values))
     if not missing.any():
         return column
-    array = array.astype(object)
-    array[missing] = MISSING
-    return array
+    values[missing] = MISSING
+    return values
 
 
-def columns_of(samples: AuditSamples, rules: ConstraintSet) -> dict[Key, Column]:
+def tally_samples(samples: Samples, rules: ConstraintSet, threshold: float | None) -> Tally:
+    """Count samples by cell and bin."""
+    y, t, w, n = samples.y.astype(np.float64), samples.t, samples.weights, len(samples.y)
+    columns, cell = cells_of(columns_of(samples, rules), n)
+    outputs = _range(y)
+    raw = None if samples.raw is None else samples.raw.astype(np.float64)
+    reach = reach_of(outputs, None if raw is None else _range(raw))
+    threshold = decision_threshold(threshold, samples.kind, outputs)
+    decided = samples.decisions if samples.decisions is not None else decide(samples.y, threshold)
+    quantities = {"y": y, "d": decided.astype(np.float64), "m": (y > np.median(y)).astype(np.float64)}
+    quantities |= {} if w is None else {"w": w}
+    quantities |= {} if t is None else {"t": t, "r": y - t}
+    wanted = OUTPUT_SUMS + MEDIAN_SUMS + (() if t is None else TARGET_SUMS)
+    before = changes = None
+    if raw is not None and samples.raw is not None:
+        before = _entries(cell, _bin(raw, reach), ("w",), quantities)
+        change = y - raw
+        per_bin = CHANGE_BINS / (float(np.abs(change).max()) or 1.0)
+        step = np.clip(np.sign(change) * np.ceil(np.abs(change) * per_bin), -CHANGE_BINS, CHANGE_BINS)
+        quantities |= {"c": change, "a": np.abs(change), "x": (change != 0).astype(np.float64)}
+        before_decided = decide(samples.raw, threshold) if samples.raw_decisions is None else samples.raw_decisions
+        quantities["f"] = (decided != before_decided).astype(np.float64)
+        changes = _entries(cell, step.astype(np.int64), CHANGE_SUMS, quantities, ends_of=change)
+    return Tally(
+        attributes=tuple(key for key in columns if key[0] == "group"),
+        columns=columns,
+        entries=_entries(cell, _bin(y, reach), wanted, quantities),
+        outputs=outputs,
+        residuals=None if t is None else _range(y - t),
+        reach=reach,
+        targets=samples.kind,
+        threshold=threshold,
+        raw=before,
+        changes=changes,
+    )
+
+
+def decide(outputs: np.ndarray, threshold: float | None) -> np.ndarray:
+    """Which outputs are decisions 1: those at the threshold or above, in the dtype that they have."""
+    return outputs >= outputs.dtype.type(math.inf if threshold is None else threshold)
+
+
+def columns_of(samples: Samples, rules: ConstraintSet) -> dict[Key, Column]:
     """Everything that the audit looks at, as integers with labels."""
     n = len(samples.y)
     columns: dict[Key, Column] = {}
@@ -186,7 +187,7 @@ def columns_of(samples: AuditSamples, rules: ConstraintSet) -> dict[Key, Column]
         if column.labels is None:
             labels, values = np.unique(values, return_inverse=True)
             columns[key] = Column(column.name, values.reshape(-1), tuple(labels.tolist()))
-    check_labels(columns)
+    check_size(columns)
     return columns
 
 
@@ -198,59 +199,39 @@ def cells_of(columns: dict[Key, Column], n: int) -> tuple[dict[Key, Column], np.
     position = np.zeros(len(cells.samples), dtype=np.int64)
     position[present] = np.arange(len(present))
     digits = cells.levels.digit_table()[present]
-    kept = {
-        key: Column(column.name, digits[:, j], cells.levels.labels[j])
-        for j, (key, column) in enumerate(columns.items())
-    }
+    kept = {key: Column(c.name, digits[:, j], cells.levels.labels[j]) for j, (key, c) in enumerate(columns.items())}
     return kept, position[np.asarray(cells.cell)]
 
 
-def _compress(number: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Position of each number among those that occur; those that occur; and how often each does."""
-    count = np.bincount(number, minlength=size)
-    occurs = np.flatnonzero(count)
-    return (np.cumsum(count > 0) - 1)[number], occurs, count[occurs]
+def _range(values: np.ndarray) -> Range:
+    return Range(float(values.min()), float(values.max()))
 
 
-def _sums(wanted: tuple[str, ...], quantities: dict[str, np.ndarray], entry: np.ndarray, size: int) -> dict[str, Any]:
-    """Sums of products of the quantities that a name spells; w is 1 where there are no weights."""
-    factors = {name: tuple(quantity for quantity in name if quantity in quantities) for name in wanted}
-    one = np.ones(len(entry))
-    sums = {}
+def _bin(values: np.ndarray, reach: Range) -> np.ndarray:
+    """The bin of each output; the last one is closed at its upper end."""
+    if reach.width <= 0:
+        return np.zeros(len(values), dtype=np.int64)
+    return np.clip(np.floor((values - reach.low) * (BINS / reach.width)), 0, BINS - 1).astype(np.int64)
+
+
+def _entries(
+    cell: np.ndarray,
+    step: np.ndarray,
+    wanted: tuple[str, ...],
+    quantities: dict[str, np.ndarray],
+    ends_of: np.ndarray | None = None,
+) -> Entries:
+    """Entries with sums of products of the quantities that a name spells; w is 1 where there are no weights."""
+    least, width = int(step.min()), int(step.max() - step.min()) + 1
+    numbers, entry, count = np.unique(cell * width + (step - least), return_inverse=True, return_counts=True)
+    entry, size = entry.reshape(-1), len(numbers)
+    factors = {name: tuple(letter for letter in name if letter in quantities) for name in wanted}
+    one, sums = np.ones(len(cell)), {}
     for spelled in dict.fromkeys(factors.values()):
         sums[spelled] = add_up(reduce(np.multiply, [quantities[letter] for letter in spelled], one), entry, size)
-    return {name: sums[spelled] for name, spelled in factors.items()}
-
-
-def _changes(
-    y: np.ndarray, raw: np.ndarray, w: np.ndarray | None, cell: np.ndarray, size: int, reach: Range, threshold: float
-) -> ChangeTally:
-    change = y - raw
-    absolute = np.abs(change)
-    largest = float(absolute.max()) or 1.0
-    steps = np.sign(change).astype(np.int64) * np.ceil(absolute * (CHANGE_BINS / largest)).astype(np.int64)
-    width = 2 * CHANGE_BINS + 1
-    number = cell * width + np.clip(steps, -CHANGE_BINS, CHANGE_BINS) + CHANGE_BINS
-    entry, numbers, count = _compress(number, size * width)
-    quantities = {
-        "c": change,
-        "a": absolute,
-        "x": (change != 0).astype(np.float64),
-        "f": ((y >= threshold) != (raw >= threshold)).astype(np.float64),
-    }
-    quantities |= {} if w is None else {"w": w}
-    lowest, highest = np.full(len(numbers), np.inf), np.full(len(numbers), -np.inf)
-    np.minimum.at(lowest, entry, change)
-    np.maximum.at(highest, entry, change)
-    raw_entry, raw_numbers, _ = _compress(cell * BINS + bin_of(raw, reach), size * BINS)
-    return ChangeTally(
-        cell=numbers // width,
-        bin=numbers % width - CHANGE_BINS,
-        count=count,
-        lowest=lowest,
-        highest=highest,
-        sums=_sums(CHANGE_SUMS, quantities, entry, len(numbers)),
-        raw_cell=raw_numbers // BINS,
-        raw_bin=raw_numbers % BINS,
-        raw_weight=_sums(("w",), quantities, raw_entry, len(raw_numbers))["w"],
-    )
+    named = {name: sums[spelled] for name, spelled in factors.items()}
+    if ends_of is not None:
+        named |= {"lowest": np.full(size, np.inf), "highest": np.full(size, -np.inf)}
+        np.minimum.at(named["lowest"], entry, ends_of)
+        np.maximum.at(named["highest"], entry, ends_of)
+    return Entries(numbers // width, numbers % width + least, count, named)

@@ -8,98 +8,76 @@ the share of a group above the median of everybody.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from fairlayer.audit.intervals import wilson
 from fairlayer.audit.result import Interval, Rate, Selection
-from fairlayer.audit.tally import CellTally
-from fairlayer.binding.conditions import Key
-from fairlayer.intervals import effective_count, quantile_of
+from fairlayer.intervals import Comparisons, Moments, all_pairs, wilson
 from fairlayer.tables.entries import MISSING
 
 FOUR_FIFTHS = 0.8  # the impact ratio below which the four-fifths rule sees adverse impact
 SMALL_SHARE = 0.02  # of the samples: smaller groups are marked, and no ratio is taken to them
 
 
-def selections(tally: CellTally, keys: Sequence[Key], confidence: float) -> list[Selection]:
-    """Every group that these columns make together, those with the least impact ratio first."""
-    z = quantile_of(confidence)
-    labels, of_cell = tally.number(keys)
-    of_entry, size = of_cell[tally.cell], len(labels)
-    sums = {what: tally.total(what, of_entry, size) for what in ("", "w", "ww", "d", "wd", "m", "wm")}
-    n = effective_count(sums["w"], sums["ww"])
-    counts = np.rint(sums[""]).astype(int)
+def selections(
+    sums: Mapping[str, np.ndarray],
+    n: np.ndarray,
+    labels: Sequence[tuple[Any, ...]],
+    decides: bool,
+    confidence: float,
+    level: float,
+) -> list[Selection]:
+    """How each of some groups is selected. sums: by group; n: effective samples; level: of all ratios together."""
+    count, weight = np.rint(sums[""]).astype(int), np.where(sums["w"] > 0, sums["w"], 1.0)
     missing = np.array([MISSING in combination for combination in labels])
-    small = counts < SMALL_SHARE * counts.sum()
+    small = count < SMALL_SHARE * count.sum()
     comparable = ~missing & ~small & (sums["w"] > 0)
-
-    def rates(total: np.ndarray) -> list[Rate]:
-        return [wilson(total[g], sums["w"][g], n[g], int(counts[g]), z) for g in range(size)]
-
-    decides = tally.threshold is not None
-    decided, most = rates(sums["wd"]), _most(sums["wd"], sums["w"], comparable) if decides else None
-    scored, scored_most = rates(sums["wm"]), _most(sums["wm"], sums["w"], comparable)
+    decided, scored = (np.clip(sums[what] / weight, 0.0, 1.0) for what in ("wd", "wm"))
+    most, most_scored = _most(decided, comparable) if decides else None, _most(scored, comparable)
+    low, high = (end.tolist() for end in wilson(scored, n, confidence))
+    ratios = None
+    if most is not None:
+        moments = Moments.of_sums(sums.__getitem__, "d", None)
+        ratios = ratio_intervals(moments, most, level, int((sums["w"] > 0).sum()))
     found = []
-    for g, combination in enumerate(labels):
-        if sums["w"][g] <= 0:
-            continue
-        selected = round(sums["d"][g])
-        beside: dict[str, float | Interval | None] = {}
-        if most is not None and g != most and not missing[g]:
-            both = selected, int(counts[g]), round(sums["d"][most]), int(counts[most])
-            beside = {
-                "ratio_interval": ratio_interval(decided[g], decided[most]),
-                "p_value": fisher(*both),
-                "deviations": standard_deviations(*both),
-                "shortfall": shortfall(*both),
-            }
+    for g in range(len(labels)):
+        beside: dict[str, Any] = {}
+        if ratios is not None and most is not None and g != most and not missing[g] and sums["w"][g] > 0:
+            both = round(sums["d"][g]), int(count[g]), round(sums["d"][most]), int(count[most])
+            beside = {"ratio_interval": ratios[g], "p_value": fisher(*both), "deviations": standard_deviations(*both)}
+            beside["shortfall"] = shortfall(*both)
         found.append(
             Selection(
-                attributes=tuple(str(key[1]) for key in keys),
-                labels=tuple(map(str, combination)),
-                count=int(counts[g]),
-                share=float(counts[g] / counts.sum()),
-                selected=selected if decides else None,
-                rate=decided[g] if decides else None,
-                impact_ratio=None if missing[g] or most is None else _ratio(decided[g], decided[most]),
-                scoring_rate=scored[g],
-                scoring_ratio=None if missing[g] or scored_most is None else _ratio(scored[g], scored[scored_most]),
+                selected=round(sums["d"][g]) if decides else None,
+                impact_ratio=None if missing[g] or most is None else float(decided[g] / decided[most]),
+                scoring_rate=Rate(float(scored[g]), low[g], high[g], int(count[g])),
+                scoring_ratio=None if missing[g] or most_scored is None else float(scored[g] / scored[most_scored]),
                 small=bool(small[g]),
                 missing=bool(missing[g]),
-                **beside,  # type: ignore[arg-type]
+                **beside,
             )
         )
-    return sorted(found, key=lambda one: (one.missing, math.inf if one.impact_ratio is None else one.impact_ratio))
+    return found
 
 
-def _most(total: np.ndarray, weight: np.ndarray, comparable: np.ndarray) -> int | None:
+def _most(rate: np.ndarray, comparable: np.ndarray) -> int | None:
     """The group with the greatest rate, of those that are large enough; None where nobody is selected."""
-    if not comparable.any():
-        return None
-    rate = np.where(comparable, total / np.where(weight > 0, weight, 1.0), -1.0)
-    best = int(rate.argmax())
-    return best if rate[best] > 0.0 else None
+    best = int(np.where(comparable, rate, -1.0).argmax())
+    return best if comparable[best] and rate[best] > 0.0 else None
 
 
-def _ratio(rate: Rate, most: Rate) -> float | None:
-    return None if rate.value is None or not most.value else rate.value / most.value
+def ratio_intervals(moments: Moments, most: int, level: float, groups: int) -> list[Interval]:
+    """Of the ratio of each rate to that of the group `most`, of so many groups, all together.
 
-
-def ratio_interval(rate: Rate, most: Rate) -> Interval | None:
-    """Of the ratio of two rates, from the intervals of both (Donner & Zou 2012, with Wilson's)."""
-    if rate.value is None or not most.value:
-        return None
-    p, q = rate.value, most.value
-
-    def end(near: float, far: float, sign: float) -> float:
-        scale = far * (2.0 * q - far)
-        if scale <= 0.0:
-            return math.inf
-        return (p * q + sign * math.sqrt(max(0.0, (p * q) ** 2 - near * (2.0 * p - near) * scale))) / scale
-
-    return max(0.0, float(end(rate.lower, most.upper, -1.0))), float(end(rate.upper, most.lower, 1.0))
+    These are the intervals of `RateParity(ratio=...)`.
+    """
+    every = np.arange(len(moments.n))
+    rows = Comparisons(every, np.full(len(every), most), rate=True, relative=True)
+    gap = all_pairs(moments, rows, level, max(groups, 2))
+    low, high = np.where(gap <= 0.0, 1.0 + gap, 1.0 / np.maximum(1.0 - gap, 1e-300))
+    return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
 def fisher(selected: int, count: int, most_selected: int, most_count: int) -> float:

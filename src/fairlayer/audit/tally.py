@@ -6,14 +6,14 @@ cell are counted in *bins*. For every bin of every cell, an *entry*, sums are ke
     sums["wwy"][e] = sum of w w y over the samples of entry e,
 
 each letter a quantity: w weight, y output, t target, r = y - t, d decision (1 where y >= threshold, else 0), m 1 where
-y is above the median of all outputs, else 0.
+y is above the median of all outputs, else 0; of changes from raw outputs z, c = y - z, a = |c|, x 1 where c is not 0,
+f 1 where the decision differs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,75 +23,53 @@ from fairlayer.binding.families import GridColumn
 from fairlayer.binding.groups import Column
 from fairlayer.constraints.plain_data import Label
 from fairlayer.errors import InputError
+from fairlayer.intervals import Range
 
 BINS = 200  # of the outputs; a multiple of the bins of histograms and calibration curves
-CHANGE_BINS = 500  # to either side of no change
+CHANGE_BINS = 500  # to either side of no change, which has a bin of its own
 CLASS: Key = ("class",)  # the column of targets that are 0 and 1
 OUTPUT_SUMS = ("w", "ww", "wy", "wyy", "wwy", "wwyy", "d", "wd", "wwd")
 MEDIAN_SUMS = ("m", "wm")
 TARGET_SUMS = ("wt", "wtt", "wr", "wrr", "wwr", "wwrr")
-CHANGE_SUMS = ("w", "wc", "wa", "wx", "wf")  # see `ChangeTally`
+CHANGE_SUMS = ("w", "wc", "wa", "wx", "wf")
 MOST_GROUPS = 400  # of one attribute or one intersection that a constraint compares
 MOST_CELLS = 10_000
 
 
-class Range(NamedTuple):
-    """From the least to the greatest."""
-
-    low: float
-    high: float
-
-    @property
-    def width(self) -> float:
-        """The difference."""
-        return self.high - self.low
-
-    @property
-    def magnitude(self) -> float:
-        """The largest absolute value."""
-        return max(abs(self.low), abs(self.high))
-
-
 @dataclass(frozen=True, eq=False)
-class ChangeTally:
-    """How predictions differ from raw outputs: bins of the change c = y - raw, and bins of the raw outputs, by cell.
-
-    The change 0 has a bin of its own. Sums as in `CellTally`, with c the change, a its absolute value, x 1 where it is
-    not 0, and f 1 where the decision differs.
-    """
+class Entries:
+    """E combinations of a cell and a bin, and the sums over the samples of each."""
 
     cell: np.ndarray  # (E,)
-    bin: np.ndarray  # (E,) ordered as the changes are
-    count: np.ndarray
-    lowest: np.ndarray
-    highest: np.ndarray
-    sums: dict[str, np.ndarray]
-    raw_cell: np.ndarray  # (F,)
-    raw_bin: np.ndarray
-    raw_weight: np.ndarray
+    bin: np.ndarray  # (E,)
+    count: np.ndarray  # (E,)
+    sums: dict[str, np.ndarray]  # (E,) each
+
+    def total(self, what: str, of_entry: np.ndarray, size: int) -> np.ndarray:
+        """Sums of entries that share a number; of samples where `what` is empty."""
+        return add_up(self.count.astype(np.float64) if what == "" else self.sums[what], of_entry, size)
 
 
 @dataclass(frozen=True, eq=False)
-class CellTally:
+class Tally:
     """Cells, their labels, and the sums of their entries."""
 
     attributes: tuple[Key, ...]  # keys of the protected attributes in `columns`
     columns: Mapping[Key, Column]  # label of each cell in everything that is looked at; all columns have labels
-    cell: np.ndarray  # (E,) of each entry
-    bin: np.ndarray  # (E,)
-    count: np.ndarray  # (E,) samples
-    sums: dict[str, np.ndarray]  # (E,) each
+    entries: Entries
     outputs: Range  # as observed
     residuals: Range | None
     reach: Range  # what the bins range over: outputs, raw outputs, and [0, 1] where all lie in it
     targets: str | None  # "binary", "numeric" or "classes"
     threshold: float | None  # outputs at it or above are decisions 1; None where there are no decisions
-    changes: ChangeTally | None = None
+    raw: Entries | None = None  # raw outputs, in bins as the outputs are
+    changes: Entries | None = None  # outputs less raw outputs, in bins ordered as they are; sums as of `CHANGE_SUMS`,
+    # and the least and the greatest change of each entry as "lowest" and "highest"
 
     @property
     def samples(self) -> int:
         """How many there are."""
-        return int(self.count.sum())
+        return int(self.entries.count.sum())
 
     @property
     def cells(self) -> int:
@@ -106,11 +84,6 @@ class CellTally:
         found, of_cell = np.unique(codes, axis=0, return_inverse=True)
         labels = [[self.columns[key].labels[v] for v in found[:, j]] for j, key in enumerate(keys)]  # type: ignore[index]
         return list(zip(*labels, strict=True)), of_cell.reshape(-1)
-
-    def total(self, what: str, of_entry: np.ndarray, size: int) -> np.ndarray:
-        """Sums of entries that share a number."""
-        values = self.count.astype(np.float64) if what == "" else self.sums[what]
-        return add_up(values, of_entry, size)
 
     def grid(self) -> dict[Key, GridColumn]:
         """The cells as constraints see them."""
@@ -127,6 +100,12 @@ def decision_threshold(stated: float | None, targets: str | None, outputs: Range
     return 0.5 if targets == "binary" or (outputs.low >= 0.0 and outputs.high <= 1.0) else None
 
 
+def reach_of(outputs: Range, raw: Range | None) -> Range:
+    """What the bins range over."""
+    low, high = min(outputs.low, (raw or outputs).low), max(outputs.high, (raw or outputs).high)
+    return Range(0.0, 1.0) if low >= 0.0 and high <= 1.0 else Range(low, high)
+
+
 def add_up(values: np.ndarray, index: np.ndarray, size: int) -> np.ndarray:
     """Sums of the values that share an index, each rounded once."""
     sums, error = np.zeros(size), np.zeros(size)
@@ -134,14 +113,7 @@ def add_up(values: np.ndarray, index: np.ndarray, size: int) -> np.ndarray:
     return sums
 
 
-def bin_of(values: np.ndarray, reach: Range) -> np.ndarray:
-    """The bin of each output; the last one is closed at its upper end."""
-    if reach.width <= 0:
-        return np.zeros(len(values), dtype=np.int64)
-    return np.clip(np.floor((values - reach.low) * (BINS / reach.width)), 0, BINS - 1).astype(np.int64)
-
-
-def check_labels(columns: Mapping[Key, Column]) -> None:
+def check_size(columns: Mapping[Key, Column]) -> None:
     """Refuse attributes that are no groups but numbers or names of individuals."""
     for key, column in columns.items():
         if key[0] == "group" and len(column.labels or ()) > MOST_GROUPS:

@@ -8,18 +8,18 @@ import numpy as np
 
 from fairlayer.arrays import as_numpy
 from fairlayer.audit.result import TradeoffPoint
-from fairlayer.audit.samples import AuditSamples
-from fairlayer.audit.tally import Range
+from fairlayer.audit.samples import Samples
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import read_groups
 from fairlayer.gaps import measure
+from fairlayer.intervals import Range
 from fairlayer.projection import project
 
 STEPS = 9
 
 
 def trade_off(
-    samples: AuditSamples,
+    samples: Samples,
     outputs: np.ndarray,  # (n,) to start from
     rules: ConstraintSet,
     bounds: Range | None,
@@ -34,14 +34,14 @@ def trade_off(
         bounds = Range(0.0, math.inf)
     # As integers once, rather than from their labels at every step.
     groups = {name: as_numpy(column.values) for name, column in read_groups(samples.groups, len(outputs)).items()}  # type: ignore[union-attr]
-    data = {"groups": groups, "targets": samples.targets, "features": samples.features, "weights": samples.w}
+    data = {"groups": groups, "targets": samples.targets, "features": samples.features, "weights": samples.weights}
     largest = measure(outputs, rules, **data).largest
     if not math.isfinite(largest):
         return []
     t, decided = samples.t, samples.kind == "binary" and threshold is not None
 
     def average(values: np.ndarray) -> float:
-        return float(np.average(values, weights=samples.w))
+        return float(np.average(values, weights=samples.weights))
 
     def point(tolerance: float | None, gap: float, value: np.ndarray) -> TradeoffPoint:
         return TradeoffPoint(

@@ -65,7 +65,9 @@ def audit(
             "describes them, to the terminal and to the .csv or .html file of -o.",
         ),
     ] = "report",
-    confidence: Annotated[float, option("P", "The confidence of each interval by itself.")] = 0.95,
+    confidence: Annotated[
+        float, option("P", "The confidence of all intervals of gaps together; others hold one by one.")
+    ] = 0.95,
     seed: Annotated[int, option("N", "Seed of the rows drawn from a large file for the trade-off.", least=0)] = 0,
 ) -> int:
     """Judge predictions, group by group.

@@ -154,9 +154,9 @@ def fit(
     from fairlayer import __version__
     from fairlayer.cli.learning import Learner, choose_model, split
     from fairlayer.cli.reporting import digest, read_facts, write_reports
+    from fairlayer.constraints.plain_data import record_to_plain
     from fairlayer.estimators.folder import save
     from fairlayer.estimators.models import TITLES
-    from fairlayer.records import to_plain
     from fairlayer.tables.schema import infer
 
     told = read_facts(facts)
@@ -222,7 +222,9 @@ def fit(
         "preprocessing": " ".join([MISSING_IN_TREES if kind == "boosting" else MISSING, *table.lines]),
     }
     with replacing_folder(output) as temporary:
-        save(fitted, temporary, table={"schema": to_plain(schema), "data": data.name, "seed": seed, "test": test})
+        save(
+            fitted, temporary, table={"schema": record_to_plain(schema), "data": data.name, "seed": seed, "test": test}
+        )
         write_reports(
             audit,
             page=temporary / PAGE,
@@ -389,7 +391,6 @@ def _audit(fitted: Any, learner: Learner, held: Rows, schema: Schema, notes: lis
     from fairlayer.audit import audit
     from fairlayer.cli.learning import outputs
     from fairlayer.cli.reporting import in_words
-    from fairlayer.estimators.estimator import projection_of
 
     raw, fair = outputs(fitted, held.X, held.groups)
     result = audit(
@@ -403,7 +404,7 @@ def _audit(fitted: Any, learner: Learner, held: Rows, schema: Schema, notes: lis
         history=fitted.history_ or None,
         seed=learner.seed,
     )
-    solution = projection_of(fitted.layer_).solution  # type: ignore[union-attr]
+    solution = fitted.layer_.solution
     if solution is not None and solution.margin is not None:
         result = replace(result, settings=replace(result.settings, margin=str(solution.margin)))
     if schema.positive is not None:

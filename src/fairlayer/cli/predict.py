@@ -83,14 +83,14 @@ def predict(
     elif state is not None or batch_id is not None or batch_size or warm_start is not None:
         raise InputError("--state, --batch-id, --batch-size and --warm-start belong to --mode stream: add it.")
 
+    from fairlayer.constraints.plain_data import record_from_plain
     from fairlayer.estimators import folder
-    from fairlayer.records import from_plain
     from fairlayer.tables.schema import Schema
 
     kept = folder.read_table(model)
     if kept is None:
         raise InputError(f"{model} was not written by `fairlayer fit`: it does not say what its columns mean.")
-    schema = from_plain(Schema, kept["schema"])
+    schema = record_from_plain(Schema, kept["schema"])
     estimator = folder.load(model)
     source, frame, rows = _read(data, schema, needs_groups=estimator.serving != "blind")
     for name in [prefix + name for name in schema.added]:
@@ -206,12 +206,11 @@ def _check_known(groups: dict[str, np.ndarray], schema: Schema, mode: Mode, new_
 def _by_batch(estimator: Any, rows: Rows, schema: Schema, write: Write) -> int:
     """Project all rows together; the exit code."""
     from fairlayer.cli.learning import outputs
-    from fairlayer.estimators.estimator import projection_of
 
     raw, fair = outputs(estimator, rows.X, rows.groups, "batch")
     write(raw, fair)
     _show_gaps(fair, estimator.layer_.rules, rows, schema)
-    solution = projection_of(estimator.layer_).solution  # type: ignore[union-attr]
+    solution = estimator.layer_.solution
     assert solution is not None
     margin = "" if solution.margin is None else f" {solution.margin}"
     say(f"Mode: batch. {solution.status.value}{margin}")
@@ -259,7 +258,7 @@ def _check_combinations(frozen: Frozen | None, rows: Rows) -> None:
 
 def _show_remaining(fair: np.ndarray, rules: Any, rows: Rows, schema: Schema) -> None:
     """Say which gaps remain in a file that was promised none."""
-    from fairlayer.audit.text import exceeding
+    from fairlayer.audit.summary import exceeding
 
     if rows.groups is None:
         say("The file has no protected attributes, so the gaps that remain cannot be measured.")
@@ -327,7 +326,7 @@ def _by_stream(
 @contextmanager
 def _leaving_nothing_undecided(state: str, name: str) -> Iterator[None]:
     """Remove a stream that this command made, file and all, where it ends before anything was decided."""
-    from fairlayer.stream.sql import forget_undecided, stream_names
+    from fairlayer.stream.sql_store import forget_undecided, stream_names
 
     made = "://" not in state and not Path(state).exists()
     if not made:

@@ -45,7 +45,7 @@ def check_blind(estimator: Any, X: Any, groups: Any, rules: Any, options: Mappin
     """Refuse what cannot be served blind."""
     why, bounds = None, estimator.bounds_
     if groups is None or rules is None:
-        why = "needs sensitive_features in fit, and method='layer' or 'projection'"
+        why = "needs sensitive_features in fit"
     elif rules.about_decisions or rules.needs_targets:
         why = "is for constraints on the means of outputs: use MeanParity, RatioParity or ConditionalParity"
     elif estimator.sensitive_columns is not None or are_columns(groups, X):

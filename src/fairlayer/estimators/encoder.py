@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fairlayer.binding.groups import is_missing
+from fairlayer.constraints.plain_data import record_from_plain, record_to_plain
 from fairlayer.errors import InputError
 from fairlayer.estimators.inputs import columns_of
 
@@ -97,19 +98,12 @@ class Encoder:
                 raise InputError(
                     f"Column {column!r} has a name that is neither text nor a whole number: rename it to save."
                 )
-        return asdict(self)
+        return record_to_plain(self)
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Encoder:
         """What `to_data` gave."""
-        return cls(
-            tuple(Number(**entry) for entry in data["numbers"]),
-            tuple(data["means"]),
-            tuple(data["scales"]),
-            tuple(
-                Category(entry["column"], tuple(entry["values"]), bool(entry["rest"])) for entry in data["categories"]
-            ),
-        )
+        return record_from_plain(cls, data)
 
 
 def _is_number(column: Any) -> bool:

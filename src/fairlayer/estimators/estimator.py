@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -32,22 +32,15 @@ from fairlayer.layer import FairLayer
 from fairlayer.plural import plural
 from fairlayer.solve.discrepancy import known_name
 from fairlayer.stream import Stream
-from fairlayer.training import AugmentedLagrangian, Batch, Penalty, Projection, Unconstrained
+from fairlayer.training import Batch
 
 with needs("fairlayer.sklearn", "scikit-learn"):
     from sklearn.base import BaseEstimator  # type: ignore[import-untyped]
     from sklearn.utils import check_random_state, column_or_1d, get_tags  # type: ignore[import-untyped]
     from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data  # type: ignore[import-untyped]
 
-METHODS: dict[str, Callable[..., nn.Module]] = {
-    "layer": FairLayer,
-    "projection": Projection,
-    "penalty": Penalty,
-    "lagrangian": AugmentedLagrangian,
-    "unconstrained": Unconstrained,
-}
+METHODS = ("layer", "projection")
 SERVINGS = ("batch", "frozen", "blind")
-AFTERWARDS = ("layer", "projection", "unconstrained")  # methods that leave the training of an estimator alone
 OF_THE_NETWORK = (
     *("hidden", "module", "learning_rate", "batch_size", "max_epochs", "patience", "max_minutes"),
     "validation_fraction",
@@ -55,32 +48,29 @@ OF_THE_NETWORK = (
 
 
 class Outputs(NamedTuple):
-    """Outputs of all rows: as the model gives them, and as they are made fair."""
+    """Outputs of all rows, (n,) or (n, d) of three and more classes: before and after they are made fair."""
 
-    raw: np.ndarray  # (n,), or (n, d) of three and more classes
-    fair: np.ndarray  # the same
+    raw: np.ndarray
+    fair: np.ndarray
 
 
 @dataclass(eq=False, repr=False)  # scikit-learn takes the parameters from what `__init__` takes
 class FairEstimator(BaseEstimator, ABC):
     """Common to classifier and regressor.
 
-    constraints: a constraint or a list; None for MeanParity(0.05). estimator: the model to make fair, any estimator or
-    pipeline with scikit-learn's interface; a copy of it is fitted in `fit` (`estimator_`), unless it is a
+    constraints: a constraint or a list; None for MeanParity(0.05), [] for none. estimator: the model to make fair, any
+    estimator or pipeline with scikit-learn's interface; a copy of it is fitted in `fit` (`estimator_`), unless it is a
     `sklearn.frozen.FrozenEstimator`, which is fitted already. None: a network of our own.
     sensitive_columns: names (positions, where X is an array) of columns of X that are the sensitive features, so that
-    nobody has to pass them. serving: "batch"; "frozen" for shifts learned in `fit`; "blind" for predictions from X
+    they need not be passed. serving: "batch"; "frozen" for shifts learned in `fit`; "blind" for predictions from X
     alone, with shifts chosen in `fit` so that the true groups agree, and a statement on the population in
-    `frozen_.certificate`. confidence: of a promise about the population: predictions in batches aim at tighter
+    `frozen_.certificate`. confidence: of a guarantee for the population: predictions in batches aim at tighter
     tolerances, so that the population keeps the stated ones; so do the shifts of blind serving.
 
-    method: "layer" trains the network through the projection; "projection" (only after training), "penalty",
-    "lagrangian", "unconstrained", or a callable that takes constraints and bounds, for comparison. An estimator is
-    trained as it always is: its outputs are projected afterwards, or left as they are with "unconstrained".
-
-    What follows is of the network, and refused with an estimator. hidden: widths of the default network; module:
-    another one, a torch module that maps (n, inputs) to (n, 1) (of three and more classes to their logits, (n, d)), or
-    a callable that makes one for a number of inputs.
+    What follows is for the network, and refused with an estimator, whose outputs are projected after its training.
+    method: "layer" trains the network through the projection, "projection" projects its outputs after training.
+    hidden: widths of the default network; module: another one, a torch module that maps (n, inputs) to (n, 1) (of three
+    and more classes to their logits, (n, d)), or a callable that makes one for a number of inputs.
     The rest is the usual of mini-batch training with Adam and early stopping on `validation_fraction` of the rows;
     max_minutes: stop after the epoch in which so much time is up. `stopped_` says what ended training: "patience",
     "epochs" or "time".
@@ -94,7 +84,7 @@ class FairEstimator(BaseEstimator, ABC):
     _: KW_ONLY
     estimator: Any = None
     sensitive_columns: Sequence[Any] | str | None = None
-    method: str | Callable[..., nn.Module] = "layer"
+    method: Literal["layer", "projection"] = "layer"
     serving: Literal["batch", "frozen", "blind"] = "batch"
     confidence: float | None = None
     hidden: tuple[int, ...] = (64, 64)
@@ -118,7 +108,7 @@ class FairEstimator(BaseEstimator, ABC):
             tags.non_deterministic = inner.non_deterministic
         return tags
 
-    # What classifier and regressor say of themselves
+    # How classifier and regressor differ
 
     @abstractmethod
     def _wrap(self, inner: nn.Module) -> nn.Module:
@@ -134,11 +124,15 @@ class FairEstimator(BaseEstimator, ABC):
 
     @abstractmethod
     def _learn_targets(self, y: Any) -> np.ndarray:
-        """The targets of `fit` as numbers, once they are checked, and what must be known of them."""
+        """The targets of `fit` as float64, once they are checked, and what must be known of them."""
 
     @abstractmethod
     def _limits(self) -> Any:
         """(lo, hi) that outputs are kept within; None for none."""
+
+    def _layer_options(self, rules: ConstraintSet) -> dict[str, Any]:
+        """Arguments of `FairLayer` that depend on the targets; refuses constraints that do not go with these."""
+        return {}
 
     def _targets(self, y: Any) -> np.ndarray:
         return np.asarray(y, dtype=np.float64)
@@ -152,16 +146,31 @@ class FairEstimator(BaseEstimator, ABC):
         estimator.
         """
         X, y, groups = self._start(X, y, sensitive_features)
-        self._fit(X, y, self._learn_targets(y), groups, options)
+        targets = self._learn_targets(y)
+        weights = _read_weights(options.pop("sample_weight", None), len(targets))
+        self.bounds_ = self._limits()
+        self.groups_ = None if groups is None else list(groups)
+        self.groups_in_X_ = groups is not None and are_columns(groups, X)
+        self.layer_ = None if groups is None else self._make_layer()
+        sample = calibration = Batch(X, targets, groups, self._features(X), weights)
+        if self.serving == "blind":
+            told = options if weights is None else {**options, "sample_weight": weights}
+            check_blind(self, X, groups, None if self.layer_ is None else self.layer_.rules, told)
+            learn, kept = part_rows(len(targets), self._seed())
+            sample, calibration, y = rows_of(sample, learn), rows_of(sample, kept), np.asarray(y)[learn]
+        self._learn(sample, y, options)
+        self.group_model_: Any = None
+        if self.serving == "blind" and self.layer_ is not None:
+            _, compared = self.layer_.rules.groupings(tuple(sample.groups))
+            self.group_model_ = GroupModel.fit(sample.x, sample.groups, compared, self._seed())
+        self._freeze(calibration)
         return self
 
     def _start(self, X: Any, y: Any, sensitive_features: Any) -> tuple[Any, Any, Any]:
-        """Check what `fit` got."""
+        """What `fit` got, checked: X, y and the protected attributes."""
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        self._check_serving()
-        if self.estimator is not None:
-            self._check_estimator()
+        self._check_settings()
         if self.sensitive_columns is not None and sensitive_features is not None:
             raise InputError("sensitive_columns names columns of X, and sensitive_features is passed too: drop one.")
         X, groups = self._read(X, sensitive_features, reset=True)
@@ -169,26 +178,30 @@ class FairEstimator(BaseEstimator, ABC):
             groups = self._groups_in(X)
         y = column_or_1d(y, warn=True)
         check_consistent_length(X, y)
-        if groups is None and self.constraints is None and self.method == "layer":
+        if groups is None and self.constraints is None:
             warnings.warn(
                 "Fitted without sensitive_features: no constraint is applied, predictions may differ between groups.",
                 UserWarning,
                 stacklevel=3,
             )
+        elif groups is None and not self._unconstrained():
+            raise InputError(
+                "sensitive_features is missing: the constraints compare groups. Pass it to fit (with metadata routing "
+                "switched on, inside a Pipeline or a search), name columns of X with sensitive_columns, or leave "
+                "constraints out."
+            )
         return X, y, groups
 
-    def _check_serving(self) -> None:
-        if self.serving not in SERVINGS:
-            raise InputError(f"serving must be one of {list(SERVINGS)}; got {self.serving!r}.")
+    def _unconstrained(self) -> bool:
+        return isinstance(self.constraints, list | tuple) and not self.constraints
 
-    def _check_estimator(self) -> None:
-        """Refuse what says nothing about an estimator, rather than ignore it."""
+    def _check_settings(self) -> None:
+        """Refuse settings that are not known, or are not for an estimator, rather than ignore them."""
+        _check_known("serving", self.serving, SERVINGS)
+        _check_known("method", self.method, METHODS)
+        if self.estimator is None:
+            return
         check_kind(self.estimator, hasattr(self, "predict_proba"))
-        if self.method not in AFTERWARDS:
-            raise InputError(
-                f"method={self.method!r} trains a network, and estimator is another model, which is made fair after "
-                "it is trained: leave method out, or estimator."
-            )
         usual = inspect.signature(type(self).__init__).parameters
         told = [name for name in OF_THE_NETWORK if getattr(self, name) != usual[name].default]
         if told:
@@ -197,47 +210,42 @@ class FairEstimator(BaseEstimator, ABC):
                 f"place: leave {plural(len(told), 'it', 'them')} out."
             )
 
-    def _fit(self, X: Any, y: Any, targets: np.ndarray, groups: Any, options: dict[str, Any]) -> None:
-        """Learn raw outputs, then how groups are shifted. y: as given; targets: the same as float64."""
-        weights = _read_weights(options.pop("sample_weight", None), len(targets))
-        self.bounds_ = self._limits()
-        self.groups_ = None if groups is None else list(groups)
-        self.layer_ = self._layer(groups)
-        sample = calibration = Batch(X, targets, groups, self._features(X), weights)
-        self.group_model_: Any = None
-        if self.serving == "blind":
-            told = options if weights is None else {**options, "sample_weight": weights}
-            projection = projection_of(self.layer_)
-            check_blind(self, X, groups, None if projection is None else projection.rules, told)
-            learn, kept = part_rows(len(targets), self._seed())
-            sample, calibration, y = rows_of(sample, learn), rows_of(sample, kept), np.asarray(y)[learn]
-        if self.estimator is None:
-            if options:
-                raise InputError(f"fit got {list(options)}, which are for an estimator: the network takes none.")
-            self._train(sample)
-        else:
-            classes = getattr(self, "classes_", None)
-            self._know_estimator(fit_estimator(self.estimator, sample.x, y, classes, weights, options))
-        if self.serving == "blind":
-            _, compared = self.layer_.rules.groupings(tuple(sample.groups))
-            self.group_model_ = GroupModel.fit(sample.x, sample.groups, compared, self._seed())
-        self._freeze(calibration)
-        self.groups_in_X_ = groups is not None and are_columns(groups, X)
+    def _make_layer(self) -> FairLayer | None:
+        """The projection onto the constraints; None where there are none."""
+        if self._unconstrained():
+            return None
+        rules = ConstraintSet([MeanParity(0.05)] if self.constraints is None else self.constraints)
+        by_target = next((c for c in rules.constraints if c.needs_groups and not c.serves_unknown_targets), None)  # type: ignore[attr-defined]
+        if by_target is not None:
+            raise InputError(
+                f"{type(by_target).__name__} compares samples with the same target, which are unknown when predicting: "
+                "outputs cannot be projected onto it. Use MeanParity or RateParity, or a Stream, which learns targets "
+                "later."
+            )
+        confidence = None if self.serving == "blind" else self.confidence
+        return FairLayer(rules.constraints, self._limits(), confidence=confidence, **self._layer_options(rules))
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _train(self, sample: Batch) -> None:
-        """Raw outputs from the network."""
+    def _learn(self, sample: Batch, y: Any, options: dict[str, Any]) -> None:
+        """Raw outputs: from the network, or from an estimator. y: as given; options: for the estimator."""
+        if self.estimator is not None:
+            classes = getattr(self, "classes_", None)
+            self._know_estimator(fit_estimator(self.estimator, sample.x, y, classes, sample.weights, options))
+            return
+        if options:
+            raise InputError(f"fit got {list(options)}, which are for an estimator: the network takes none.")
         scores, fitted = train(self, sample, self._seed())
-        self._scores: NetworkScores | EstimatorScores = scores
-        self.preprocessing_, self.model_ = scores.encoder, scores.model
-        self.history_ = fitted.history
-        self.n_iter_ = fitted.epochs
+        self._know_network(scores)
+        self.history_, self.n_iter_ = fitted.history, fitted.epochs
         self.stopped_: str | None = fitted.stopped
 
+    def _know_network(self, scores: NetworkScores) -> None:
+        self._scores: NetworkScores | EstimatorScores = scores
+        self.preprocessing_, self.model_ = scores.encoder, scores.model
+
     def _know_estimator(self, scores: EstimatorScores) -> None:
-        """Raw outputs from an estimator, and what is known of it."""
         self._scores, self.estimator_ = scores, scores.estimator
         self.history_, self.stopped_ = {}, None
         for name in ("n_features_in_", "feature_names_in_"):
@@ -247,73 +255,40 @@ class FairEstimator(BaseEstimator, ABC):
     def _freeze(self, sample: Batch) -> None:
         """Shifts per group from the sample; where there can be none, why."""
         self.frozen_, self.unfrozen_ = None, ""
-        layer = projection_of(self.layer_)
-        if layer is None:
+        if self.layer_ is None:
             return
         stated: dict[str, Any] = {"confidence": None}
         if self.serving == "blind":
             stated = {"confidence": self.confidence or STATED, "tighten": self.confidence is not None}
         try:
-            self.frozen_ = self._frozen(layer, sample, stated)
+            self.frozen_ = self._frozen(sample, stated)
         except InputError as error:
-            if self.serving != "batch" or layer.rules.needs_targets:
+            if self.serving != "batch" or self.layer_.rules.needs_targets:
                 raise
             self.unfrozen_ = str(error)
 
-    def _frozen(self, layer: FairLayer, sample: Batch, options: dict[str, Any]) -> Any:
-        """What a sample says of the shifts; options: those of `freeze`."""
+    def _frozen(self, sample: Batch, options: dict[str, Any]) -> Any:
+        """The shifts that fit a sample; options: those of `freeze`."""
         X, targets, groups, features, weights = sample
         data = {"targets": targets, "features": features, "weights": weights}
         proxies = self.group_model_(X) if self.serving == "blind" else None
-        return freeze(layer, self._scores(X), groups, proxies=proxies, **data, **options)
-
-    def _layer(self, groups: Any) -> Any:
-        """What outputs go through; nothing without sensitive features."""
-        if groups is None:
-            if self.constraints is not None and self.method != "unconstrained":
-                raise InputError(
-                    "sensitive_features is missing: the constraints compare groups. Pass it to fit (with metadata "
-                    "routing switched on, inside a Pipeline or a search), name columns of X with sensitive_columns, or "
-                    "leave constraints out."
-                )
-            return None
-        make = METHODS.get(self.method) if isinstance(self.method, str) else self.method
-        if make is None:
-            raise InputError(f"method must be one of {list(METHODS)} or a callable; got {self.method!r}.")
-        rules = ConstraintSet([MeanParity(0.05)] if self.constraints is None else self.constraints)
-        layer = make(rules.constraints, self._limits())
-        projection = projection_of(layer)
-        by_target = next((c for c in rules.constraints if c.needs_groups and not c.serves_unknown_targets), None)  # type: ignore[attr-defined]
-        if by_target is not None and projection is not None:
-            raise InputError(
-                f"{type(by_target).__name__} compares samples with the same target, which are unknown when predicting: "
-                "outputs cannot be projected onto it. Use the network (estimator=None) with method='lagrangian', which "
-                "is trained towards it."
-            )
-        if self.confidence is not None:
-            if projection is None:
-                raise InputError("confidence is about projected outputs: use method='layer' or 'projection'.")
-            projection.confidence = self.confidence if self.serving != "blind" else None
-        return layer
+        return freeze(self.layer_, self._scores(X), groups, proxies=proxies, **data, **options)
 
     def calibrate(
         self, X: Any, y: Any = None, *, sensitive_features: Any = None, confidence: float | None = 0.95, **options: Any
-    ) -> Any:
+    ) -> Self:
         """Learn the frozen shifts anew from samples not used in `fit`, with a statement on the population's gaps.
 
         The statement is `frozen_.certificate`; options (tighten, certify, seed, ...) are those of `fairlayer.freeze`.
         """
-        check_is_fitted(self, "layer_")
-        layer = projection_of(self.layer_)
-        if layer is None:
-            raise InputError("There is nothing to calibrate: the model was fitted without a projection.")
+        self._check_constrained("calibrate")
         X, groups = self._read(X, sensitive_features)
         if groups is None:
             groups = self._groups_in(X)
         self._is_blind()  # or refused
         targets = None if y is None else self._targets(y)
         sample = Batch(X, targets, groups, self._features(X), options.pop("weights", None))
-        self.frozen_ = self._frozen(layer, sample, {"confidence": confidence, **options})
+        self.frozen_ = self._frozen(sample, {"confidence": confidence, **options})
         return self
 
     # Predicting
@@ -326,29 +301,25 @@ class FairEstimator(BaseEstimator, ABC):
         serving: for these rows, in place of the model's own; "blind" is settled in `fit`.
         """
         check_is_fitted(self, "layer_")
-        blind = self._is_blind()  # whoever passes the groups all the same has them looked at by nobody
-        X, groups = self._read(X, None if blind else sensitive_features)
-        projection = projection_of(self.layer_)
-        # Who names columns means them as if they were passed; found by chance, they promise nothing for the batch.
-        serving = serving or self.serving
-        if groups is None and self.sensitive_columns is None:
-            serving = "frozen"
-        if projection is not None and groups is None:
+        blind = self._is_blind()
+        X, groups = self._read(X, None if blind else sensitive_features)  # blind predictions ignore the groups
+        if self.layer_ is None:
+            raw = self._scores(X)
+            return Outputs(raw, raw)
+        # Columns that are named count as passed; columns found by chance are no batch that anything is promised for.
+        how = "frozen" if groups is None and self.sensitive_columns is None else serving or self.serving
+        if groups is None:
             groups = self.group_model_(X) if blind else self._groups_in(X)
-        raw = self._scores(X)
-        if projection is None:  # the network itself was trained towards the constraints, or there are none
-            free = self.layer_ is None or self.bounds_ is None
-            return Outputs(raw, raw if free else np.clip(raw, *self.bounds_))
-        features = self._features(X)
-        # Constraints that look at targets, which nobody has yet, are kept by shifts, too.
-        if serving == "batch" and not projection.rules.needs_targets:
-            return Outputs(raw, serve_batch(projection, self.frozen_, raw, groups, features))
+        raw, features = self._scores(X), self._features(X)
+        # Constraints that look at targets, which are not known yet, are kept by shifts, too.
+        if how == "batch" and not self.layer_.rules.needs_targets:
+            return Outputs(raw, serve_batch(self.layer_, self.frozen_, raw, groups, features))
         if self.frozen_ is None:
             raise InputError(self.unfrozen_)
         return Outputs(raw, self.frozen_.predict(raw, groups, features))
 
     def raw_outputs(self, X: Any) -> np.ndarray:
-        """What the model itself says, before anything makes it fair: probabilities for a classifier."""
+        """The model's own outputs, before anything makes them fair: probabilities for a classifier."""
         check_is_fitted(self, "layer_")
         X, _ = self._read(X, None)
         return self._scores(X)
@@ -358,10 +329,7 @@ class FairEstimator(BaseEstimator, ABC):
 
         Options are those of `fairlayer.Stream`.
         """
-        check_is_fitted(self, "layer_")
-        layer = projection_of(self.layer_)
-        if layer is None:
-            raise InputError("There is nothing to keep in a stream: the model was fitted without a projection.")
+        layer = self._check_constrained("keep in a stream")
         if self.serving == "blind":
             raise InputError(
                 "A stream keeps the books of the groups of its samples, which serving='blind' must not see."
@@ -372,9 +340,15 @@ class FairEstimator(BaseEstimator, ABC):
             options.setdefault("classes", [str(name) for name in self.classes_])
         return Stream(layer.rules.constraints, self.bounds_, store=store, name=name, **options)
 
+    def _check_constrained(self, what: str) -> FairLayer:
+        check_is_fitted(self, "layer_")
+        if self.layer_ is None:
+            raise InputError(f"There is nothing to {what}: the model was fitted without constraints.")
+        return self.layer_
+
     def _is_blind(self) -> bool:
         """Whether predictions look at X alone. `fit` decides that: the shifts for one are not those for the other."""
-        self._check_serving()
+        _check_known("serving", self.serving, SERVINGS)
         blind = self.serving == "blind"
         if blind != (getattr(self, "group_model_", None) is not None):
             raise InputError(
@@ -413,13 +387,16 @@ class FairEstimator(BaseEstimator, ABC):
             return X, None
         groups = named_groups(sensitive_features)
         check_consistent_length(X, *groups.values())
-        if not reset:
-            absent = [name for name in self.groups_ or () if name not in groups]
-            if self.groups_ is None or absent:
-                raise InputError(
-                    f"sensitive_features has {list(groups)}; the model was fitted with {self.groups_ or 'none'}."
-                )
+        if not reset and (self.groups_ is None or not set(self.groups_) <= set(groups)):
+            raise InputError(
+                f"sensitive_features has {list(groups)}; the model was fitted with {self.groups_ or 'none'}."
+            )
         return X, groups
+
+
+def _check_known(name: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known:
+        raise InputError(f"{name} must be one of {list(known)}; got {value!r}.")
 
 
 def _read_weights(weights: Any, n: int) -> np.ndarray | None:
@@ -433,9 +410,3 @@ def _read_weights(weights: Any, n: int) -> np.ndarray | None:
             "all of them 0."
         )
     return values
-
-
-def projection_of(layer: Any) -> FairLayer | None:
-    """The projection that outputs pass through when predicting, if any."""
-    projection = layer.projection if isinstance(layer, Projection) else layer
-    return projection if isinstance(projection, FairLayer) else None

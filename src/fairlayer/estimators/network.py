@@ -1,4 +1,4 @@
-"""Raw outputs from a network of our own: what it is made of, and how it is trained with the layer in its place."""
+"""Raw outputs from a network of our own: what it is made of, and how it is trained."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class NetworkScores:
 
 
 def train(estimator: Any, sample: Batch, seed: int) -> tuple[NetworkScores, Fitted]:
-    """Train the network of a `FairEstimator`, followed by its layer or by what stands in for it."""
+    """Train the network of a `FairEstimator`: through its layer, or without it where outputs are projected later."""
     encoder = Encoder.fit(sample.x)
     inputs, n = encoder.transform(sample.x).astype(np.float32), len(sample.targets)
     sample = sample._replace(x=inputs, targets=sample.targets.astype(np.float32))
@@ -111,7 +111,7 @@ def train(estimator: Any, sample: Batch, seed: int) -> tuple[NetworkScores, Fitt
     with torch.random.fork_rng(devices=[]), _threads(1 if small else torch.get_num_threads()):
         torch.manual_seed(seed)
         inner = network(inputs.shape[1], estimator.hidden, estimator.module, estimator._outputs())
-        model = FairModel(estimator._wrap(inner), estimator.layer_)
+        model = FairModel(estimator._wrap(inner), estimator.layer_ if estimator.method == "layer" else None)
         fitted = fit(
             model,
             training,

@@ -108,8 +108,8 @@ _MODELS: dict[str, tuple[Any, Any]] = {}  # by folder: a worker reads each once
 
 def _served(folder: str) -> tuple[Any, Any]:
     """The model of a folder, to predict each row by itself, and what the columns of its table mean."""
+    from fairlayer.constraints.plain_data import record_from_plain
     from fairlayer.estimators import folder as folders
-    from fairlayer.records import from_plain
     from fairlayer.tables.schema import Schema
 
     if folder in _MODELS:
@@ -120,7 +120,7 @@ def _served(folder: str) -> tuple[Any, Any]:
     estimator = folders.load(folder)
     if estimator.serving != "blind":
         estimator.serving = "frozen"
-    _MODELS[folder] = estimator, from_plain(Schema, kept["schema"])
+    _MODELS[folder] = estimator, record_from_plain(Schema, kept["schema"])
     return _MODELS[folder]
 
 

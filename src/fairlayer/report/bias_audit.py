@@ -10,11 +10,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from fairlayer.audit.numerals import count, stated
-from fairlayer.audit.result import Audit, Selection
+from fairlayer.audit.result import Audit, Group
 from fairlayer.audit.selection import SMALL_SHARE
+from fairlayer.audit.tables import FigureTable
+from fairlayer.audit.text import columns_text
+from fairlayer.audit.words import count, stated, typed
 
 NOTES = (
     "This table has the form that the rules on Local Law 144 of New York City describe. It is no legal advice, and it "
@@ -25,25 +26,17 @@ NOTES = (
 )
 
 
-@dataclass(frozen=True)
-class RatioTable:
-    """One table: a category by line."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-def bias_audit(audit: Audit, *, decisions: bool | None = None) -> tuple[list[RatioTable], list[str]]:
+def bias_audit(audit: Audit, *, decisions: bool | None = None) -> tuple[list[FigureTable], list[str]]:
     """The tables, and the notes below them. decisions: selection, not scoring rates; by default as outputs are."""
     selects = is_decision(audit) if decisions is None else decisions
     tables = []
-    for attributes in dict.fromkeys(one.attributes for one in audit.selections):
-        ones = [one for one in audit.selections if one.attributes == attributes and not one.missing]
-        title = " & ".join(attributes) if len(attributes) == 1 else f"Intersections: {' & '.join(attributes)}"
+    for attributes in dict.fromkeys(group.attributes for group in audit.selections):
+        known = [g for g in audit.selections if g.attributes == attributes and g.selection and not g.selection.missing]
+        title = attributes[0] if len(attributes) == 1 else f"Intersections: {' & '.join(attributes)}"
+        rows = [_row(group, selects) for group in sorted(known, key=lambda group: group.labels)]
         rated = ("selected", "selection rate") if selects else ("above the median", "scoring rate")
-        rows = tuple(_row(one, selects) for one in sorted(ones, key=lambda one: one.labels))
-        tables.append(RatioTable(title, ("category", "applicants", *rated, "impact ratio"), rows))
+        header = ("category", "applicants", *rated, "impact ratio")
+        tables.append(FigureTable(title, {name: [row[j] for row in rows] for j, name in enumerate(header)}))
     return tables, _notes(audit, selects)
 
 
@@ -54,13 +47,14 @@ def is_decision(audit: Audit) -> bool:
     return low >= 0.0 and high <= 1.0 and abs(audit.overall.deviation**2 - mean * (1.0 - mean)) < 1e-9
 
 
-def _row(one: Selection, selects: bool) -> tuple[str, ...]:
-    rate, ratio = (one.rate, one.impact_ratio) if selects else (one.scoring_rate, one.scoring_ratio)
+def _row(group: Group, selects: bool) -> tuple[str, ...]:
+    one = group.selection
+    assert one is not None
+    rate, ratio = (group.decision_rate, one.impact_ratio) if selects else (one.scoring_rate, one.scoring_ratio)
     value = None if rate is None else rate.value
-    positive = one.selected if selects else round((value or 0.0) * one.count)
-    mark = " *" if one.small else ""
+    positive = one.selected if selects else round((value or 0.0) * group.count)
     shares = ("-" if number is None else f"{number:.3f}" for number in (value, ratio))
-    return (" & ".join(one.labels) + mark, f"{one.count:,}", f"{positive or 0:,}", *shares)
+    return (group.label + (" *" if one.small else ""), f"{group.count:,}", f"{positive or 0:,}", *shares)
 
 
 def _notes(audit: Audit, selects: bool) -> list[str]:
@@ -72,12 +66,12 @@ def _notes(audit: Audit, selects: bool) -> list[str]:
     )
     notes = [f"{count(settings.samples)} people, from {settings.source}. {what}"]
     unknown = [
-        f"{count(one.count)} whose {one.attributes[0]} is unknown"
-        for one in audit.selections
-        if one.missing and len(one.attributes) == 1
+        f"{count(group.count)} whose {group.attributes[0]} is unknown"
+        for group in audit.groups
+        if group.selection and group.selection.missing
     ]
     notes.append(f"Not included above: {', '.join(unknown)}." if unknown else "Nobody's category is unknown.")
-    if any(one.small for one in audit.selections):
+    if any(group.selection and group.selection.small for group in audit.selections):
         notes.append(
             f"*: below {100 * SMALL_SHARE:g} % of the data. Ratios are never taken to such a category, as its rate "
             "rests on few people; an auditor may leave it out and must then say why."
@@ -85,28 +79,22 @@ def _notes(audit: Audit, selects: bool) -> list[str]:
     return [*notes, *NOTES]
 
 
-def as_text(tables: Sequence[RatioTable], notes: Sequence[str]) -> str:
+def as_text(tables: Sequence[FigureTable], notes: Sequence[str]) -> str:
     """For a terminal."""
-    parts = []
-    for table in tables:
-        lines = [table.header, *table.rows]
-        widths = [max(len(line[j]) for line in lines) for j in range(len(table.header))]
-        body = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
-        parts.append("\n".join([table.title, *body]))
-    return "\n\n".join([*parts, *notes])
+    return "\n\n".join([*(f"{typed(table.caption)}\n{columns_text(table)}" for table in tables), *map(typed, notes)])
 
 
-def as_csv(tables: Sequence[RatioTable]) -> str:
+def as_csv(tables: Sequence[FigureTable]) -> str:
     """All tables in one file, the first column naming the table."""
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow(("table", *tables[0].header))
+    writer.writerow(("table", *tables[0].columns))
     for table in tables:
-        writer.writerows((table.title, *(cell.replace(",", "") for cell in row)) for row in table.rows)
+        writer.writerows((table.caption, *(cell.replace(",", "") for cell in row)) for row in table.rows)
     return out.getvalue()
 
 
-def as_html(tables: Sequence[RatioTable], notes: Sequence[str], title: str = "Bias audit") -> str:
+def as_html(tables: Sequence[FigureTable], notes: Sequence[str], title: str = "Bias audit") -> str:
     """A page of its own."""
     from fairlayer.report.templating import render_html
 

@@ -10,19 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairlayer.audit.numerals import confidence, count, stated
 from fairlayer.audit.result import Audit
+from fairlayer.audit.summary import summarize
+from fairlayer.audit.tables import changes_table, findings_table, groups_table, selection_table
+from fairlayer.audit.words import confidence, count, stated
 from fairlayer.errors import InputError
-from fairlayer.report.plots.changes import changes_table
-from fairlayer.report.plots.findings import findings_table
-from fairlayer.report.plots.groups import are_decided, groups_table
-from fairlayer.report.plots.selection import selection_table
-from fairlayer.report.summary import summarize
 from fairlayer.report.templating import render_markdown, write_text
 
 MOST_LINES = 30  # in each table; the page and the JSON have more
 
-DEVELOPER, DEPLOYER, DATA_OWNER = "whoever made the model", "whoever puts it to use", "whoever collected the data"
+DEVELOPER, DEPLOYER, DATA_OWNER = "the maker of the model", "the operator", "the owner of the data"
 
 # What only people know, and which of them.
 FACTS = {
@@ -64,12 +61,12 @@ def render_card(audit: Audit, facts: Mapping[str, Any] | None = None) -> str:
         groups=groups_table(_caption("groups", groups, audit.groups), (audit.overall, *groups)),
         intersections=groups_table(_caption("intersections", intersections, audit.intersections), intersections),
         selection=selection_table(_caption("groups", selections, audit.selections), selections),
-        changes=changes_table(audit.changes[: MOST_LINES + 1]),
+        changes=changes_table((audit.overall, *groups)),
         epochs=max(map(len, audit.history.values()), default=0),
         confidence=confidence,
         count=count,
         stated=stated,
-        decided=are_decided(audit),
+        decided=audit.decided,
     )
 
 

@@ -11,10 +11,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fairlayer.audit.numerals import fixed, number
+from fairlayer.audit.tables import FigureTable
+from fairlayer.audit.words import count, fixed, number
 
 Places = tuple[tuple[float, float], ...]  # (x, y) in percent
 Legend = Sequence[tuple[str, Sequence["Mark"]]]  # what marks mean; each has a small box of its own
+MOST_GROUPS = 12  # drawn in one chart, the largest ones; the table has more
 STYLES = ("one", "two", "three", "four", "five", "six")  # of things that are told apart by colour
 
 
@@ -183,21 +185,6 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class FigureTable:
-    """The figures behind a plot, by column. The first `headers` columns are headings of their rows."""
-
-    caption: str
-    columns: Mapping[str, Sequence[str]]
-    headers: int = 1
-    verdicts: tuple[str, ...] = ()  # by row, where there is one
-
-    @property
-    def rows(self) -> list[tuple[str, ...]]:
-        """The same by row."""
-        return list(zip(*self.columns.values(), strict=True))
-
-
-@dataclass(frozen=True)
 class Section:
     """A part of the page. What it does not have is not drawn."""
 
@@ -263,3 +250,10 @@ def steps(edges: Sequence[float], heights: Sequence[float], across: Scale, up: S
     for left, right, height in zip(edges[:-1], edges[1:], heights, strict=True):
         points += [(across(left), up.down(height)), (across(right), up.down(height))]
     return (*points, (across(edges[-1]), 100.0))
+
+
+def largest(items: Sequence, most: int = MOST_GROUPS) -> tuple[list, str]:
+    """The `most` items with the most samples, in the order they came in; and what to say of the others."""
+    chosen = sorted(range(len(items)), key=lambda i: -items[i].count)[:most]
+    omitted = f"The {len(chosen)} largest of {count(len(items))} groups." if len(chosen) < len(items) else ""
+    return [items[i] for i in sorted(chosen)], omitted

@@ -9,17 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fairlayer.audit.numerals import confidence, count, stated
 from fairlayer.audit.result import Audit
+from fairlayer.audit.summary import summarize
+from fairlayer.audit.words import confidence, count, stated
 from fairlayer.report.drawing import Section
-from fairlayer.report.plots.calibration import calibration_section
-from fairlayer.report.plots.changes import changes_section, tradeoff_section
-from fairlayer.report.plots.distributions import distributions_section
-from fairlayer.report.plots.findings import findings_section
-from fairlayer.report.plots.groups import are_decided, intersections_section, rates_section
-from fairlayer.report.plots.methods import comparison_section, history_section
-from fairlayer.report.plots.selection import selection_section
-from fairlayer.report.summary import summarize
+from fairlayer.report.plots.costs import comparison_section, history_section, tradeoff_section
+from fairlayer.report.plots.findings import calibration_section, findings_section
+from fairlayer.report.plots.groups import (
+    changes_section,
+    distributions_section,
+    intersections_section,
+    rates_section,
+    selection_section,
+)
 from fairlayer.report.templating import render_html, write_text
 
 SECTIONS = (
@@ -67,10 +69,10 @@ def write_html(audit: Audit, path: str | Path, **options: Any) -> Path:
 def _sections(audit: Audit) -> list[Section]:
     """The parts of the page; of several classes, those that are about one output once for each."""
     sections = [section for section in (make(audit) for make in SECTIONS) if section is not None]
-    for j, report in enumerate(audit.classes):
-        found = (make(report.audit) for make in OF_A_CLASS)
+    for j, (name, own) in enumerate(audit.classes.items()):
+        found = (make(own) for make in OF_A_CLASS)
         sections += [
-            replace(section, anchor=f"{section.anchor}-{j}", title=f"{section.title}: class {report.name}")
+            replace(section, anchor=f"{section.anchor}-{j}", title=f"{section.title}: class {name}")
             for section in found
             if section is not None
         ]
@@ -88,7 +90,7 @@ def _provenance(audit: Audit, date: datetime.date, further: Mapping[str, str]) -
         "constraints": "; ".join(settings.constraints),
         "confidence of intervals": confidence(settings.confidence),
         "seed": str(settings.seed),
-        "threshold of decisions": stated(settings.threshold) if are_decided(audit) else "",
+        "threshold of decisions": stated(settings.threshold) if audit.decided and not audit.classes else "",
         "range of predictions": " to ".join(map(stated, settings.bounds)),
         "targets": settings.targets or "none",
         "versions": ", ".join(f"{name} {version}" for name, version in settings.versions.items()),

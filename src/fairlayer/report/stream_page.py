@@ -7,13 +7,12 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
-from fairlayer.audit.numerals import aligned, count, number, percent, stated
 from fairlayer.audit.result import Verdict
+from fairlayer.audit.summary import Answer
+from fairlayer.audit.tables import FigureTable
+from fairlayer.audit.words import aligned, count, isolated, number, percent, shortened, stated
 from fairlayer.plural import plural
-from fairlayer.report.drawing import STYLES, FigureTable, Line, Panel, Point, Row, RowChart, Section, line_panel, scale
-from fairlayer.report.names import isolated, shortened
-from fairlayer.report.plots.groups import largest
-from fairlayer.report.summary import Answer
+from fairlayer.report.drawing import STYLES, Line, Panel, Point, Row, RowChart, Section, largest, line_panel, scale
 from fairlayer.report.templating import render_html
 from fairlayer.stream import Certificate, Verification
 from fairlayer.stream.timeline import Step

@@ -1,8 +1,8 @@
-"""The book of a stream: every cell it has met, and what the constraints say over them.
+"""The cells that a stream has met, and what the constraints say over them.
 
 Cells are numbered in order of appearance and keep their numbers for good; groups never seen before may appear at any
 time. Where a sample has several outputs, such as the probabilities of d classes, its cell c stands for the cells c d to
-c d + d - 1 of the account, one for each: an output is one more label of a cell, and rows compare groups output by
+c d + d - 1 of the state, one for each: an output is one more label of a cell, and rows compare groups output by
 output. Where a constraint needs targets, samples whose target has not arrived are cells of their own: they count for
 the constraints that need none.
 """
@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from fairlayer.binding.cells import Levels, assign_cells
+from fairlayer.binding.cells import assign_cells
 from fairlayer.binding.conditions import Key, condition_columns, unknown_columns
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.families import GridColumn
@@ -25,50 +24,77 @@ from fairlayer.binding.row_plan import RowPlan
 from fairlayer.binding.system import check_lengths, make_plan
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
-from fairlayer.stream.kernels import number_table
 
 LABELLED: Key = ("labelled",)
-MOST_TABLES = 256  # tables of labels whose numbers are remembered
+MOST_REMEMBERED = 4096  # small batches of labels whose cells are remembered
+_SMALL = 8  # samples of such a batch
 
 
-class Table(NamedTuple):
-    """Numbers of cells by their labels, where these are integers: see `number_table`."""
-
-    start: np.ndarray  # (k,)
-    width: np.ndarray  # (k,)
-    number: np.ndarray  # (G,) int32
-
-
-@dataclass(eq=False, repr=False)
 class CellIndex:
-    """Cells met so far. `digits[c, j]` is the position of cell c's label in `labels[j]`.
+    """Cells met so far. `digits[c][j]` is the position of cell c's label in `labels[j]`.
 
     levels: all labels that attributes can have, where others are to be refused. output: what one of several outputs is
     called in the names of rows, by its number or by its name in outputs. width: how many outputs a sample has, known
     from the first batch on.
     """
 
-    rules: ConstraintSet
-    levels: Mapping[Name, Sequence[Label]] | None = None
-    output: str = "output"
-    outputs: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        self.width = 1
+    def __init__(
+        self,
+        rules: ConstraintSet,
+        levels: Mapping[Name, Sequence[Label]] | None = None,
+        output: str = "output",
+        outputs: Sequence[str] = (),
+    ):
+        self.rules = rules
+        self.levels = levels
+        self.output = output
+        self.outputs = outputs
+        self._groups_only = not (rules.conditioned or rules.needs_targets)  # cells are told apart by nothing else
         self.names: tuple[Name, ...] | None = None
         self.keys: tuple[Key, ...] = ()
         self.labels: list[dict[Label, int]] = []
         self.digits: list[tuple[int, ...]] = []
-        self._numbers: dict[tuple[int, ...], int] = {}
-        self._known: dict[Levels, np.ndarray] = {}
-        self._table: Table | None = None
+        self.width = 1
         self._plan: RowPlan | None = None
+        self._start_afresh()
 
     def __len__(self) -> int:
         return len(self.digits)
 
+    def locate(self, n: int, groups: Any, features: Any, targets: Any, new: bool = True, width: int = 1) -> np.ndarray:
+        """The number of each sample's cell. new: give new cells new numbers; otherwise they are -1."""
+        if self.names is not None and width != self.width:
+            raise InputError(
+                f"z has {width} {'column' if width == 1 else 'columns'}, this stream {self.width}: pass as many "
+                "outputs per sample as in its first batch."
+            )
+        key = _labels_key(groups, n) if self._groups_only else None
+        cell = self._remembered.get(key)
+        if cell is None:
+            cell = self._number(n, groups, features, targets, new, width)
+            if key is not None and new:
+                if len(self._remembered) >= MOST_REMEMBERED:
+                    self._remembered.clear()
+                self._remembered[key] = cell
+        return cell
+
+    def _number(self, n: int, groups: Any, features: Any, targets: Any, new: bool, width: int) -> np.ndarray:
+        names, columns = self._columns(n, groups, features, targets)
+        cells = assign_cells(list(columns.values()), n)
+        here = np.flatnonzero(cells.samples)
+        digits = cells.levels.digit_table()[here].tolist()
+        found = [[cells.levels.labels[j][digit] for j, digit in enumerate(one)] for one in digits]
+        for label in {*names, *(label for labels in found for label in labels)}:
+            plain(label)  # refuses what cannot be kept, before anything is changed
+        if self.names is None and here.size:
+            self.names, self.keys, self.width = names, tuple(columns), width
+            self.labels = [{} for _ in columns]
+        number = np.full(len(cells.samples), -1, dtype=np.int32)
+        number[here] = [self.number(labels) if new else self.find(labels) for labels in found]
+        return number[cells.cell]
+
     def _columns(self, n: int, groups: Any, features: Any, targets: Any) -> tuple[tuple[Name, ...], dict[Key, Column]]:
-        """The attributes of a batch, and its columns in the book's order."""
+        """The attributes of a batch, and its columns in the order of the cells' labels."""
         attributes = read_groups(groups, n, self.levels)
         names = tuple(attributes)
         if self.names is not None and set(names) != set(self.names):
@@ -90,58 +116,18 @@ class CellIndex:
         check_lengths(self.rules, columns, n)
         return names, columns
 
-    def look_up(self, groups: Any, n: int) -> np.ndarray | None:
-        """The number of each sample's cell, for a table of integers all met before; None for anything else."""
-        table = self._table
-        if table is None or not isinstance(groups, np.ndarray) or groups.dtype != np.int64:
-            return None
-        cell = np.empty(n, dtype=np.int32)
-        known = groups.shape == (n, len(table.start)) and number_table(groups, *table, cell)
-        return cell if known else None
-
-    def check_width(self, width: int) -> None:
-        """Refuse a batch whose samples have more or fewer outputs than those before."""
-        if self.names is not None and width != self.width:
-            raise InputError(
-                f"z has {width} {'column' if width == 1 else 'columns'}, this stream {self.width}: pass as many "
-                "outputs per sample as in its first batch."
-            )
-
-    def locate(self, n: int, groups: Any, features: Any, targets: Any, new: bool = True, width: int = 1) -> np.ndarray:
-        """The number of each sample's cell. new: give new cells new numbers; otherwise they are -1."""
-        names, columns = self._columns(n, groups, features, targets)
-        cells = assign_cells(list(columns.values()), n)
-        known = self._known.get(cells.levels)
-        if known is None:
-            known = np.full(len(cells.samples), -1, dtype=np.int32)
-        missing = np.flatnonzero((known < 0) & (cells.samples > 0))
-        if len(missing):
-            digits = cells.levels.digit_table()[missing].tolist()
-            found = [[cells.levels.labels[j][digit] for j, digit in enumerate(one)] for one in digits]
-            for label in (*names, *(label for labels in found for label in labels)):
-                _plain(label)  # refuses what cannot be kept, before anything is changed
-            if self.names is None:
-                self.names, self.keys, self.width = names, tuple(columns), width
-                self.labels = [{} for _ in columns]
-            known[missing] = [self.number(labels) if new else self.find(labels) for labels in found]
-            if cells.levels not in self._known:
-                self._remember(list(columns.values()), cells.levels, known)
-        return known[cells.cell]
-
-    def _remember(self, columns: Sequence[Column], levels: Levels, number: np.ndarray) -> None:
-        """Keep the numbers of a table for the next batch like it; the widest one of integers for `look_up`, where its
-        columns are all there is to know.
-        """
-        if len(self._known) > MOST_TABLES:
-            self._known, self._table = {}, None
-        self._known[levels] = number
-        plain = all(column.labels is None for column in columns)
-        if not plain or levels.digits is not None or self.keys != tuple(("group", j) for j in self.names or ()):
-            return
-        if self._table is None or len(number) > len(self._table.number):
-            start = np.array([labels[0] for labels in levels.labels], dtype=np.int64)
-            width = np.array([len(labels) for labels in levels.labels], dtype=np.int64)
-            self._table = Table(start, width, number)
+    def with_targets(self, cells: Sequence[int], targets: np.ndarray) -> np.ndarray:
+        """The cells that samples of `cells`, whose targets were not known, belong to with these targets."""
+        columns: dict[Any, Any] = {LABELLED: Column("labelled", np.zeros(len(cells), dtype=np.int64), (True,))}
+        for constraint in self.rules.constraints:
+            if constraint.needs_targets:
+                columns.update(condition_columns(constraint, None, targets))
+        numbers = []
+        for i, cell in enumerate(cells):
+            labels = dict(zip(self.keys, self.cell_labels(cell), strict=True))
+            labels |= {key: column.labels[column.values[i]] for key, column in columns.items()}
+            numbers.append(self.number(list(labels.values())))
+        return np.array(numbers, dtype=np.int32)
 
     def find(self, labels: Sequence[Label]) -> int:
         """The number of the cell with these labels, -1 if there is none."""
@@ -160,22 +146,25 @@ class CellIndex:
         """The labels of a cell."""
         return tuple(list(self.labels[j])[digit] for j, digit in enumerate(self.digits[cell]))
 
-    def cell_text(self, place: int) -> str:
-        """The labels of a cell of the account as JSON, by which logs name it; the last is that of several outputs."""
-        cell, output = divmod(place, self.width)
-        labels = [_plain(label) for label in self.cell_labels(cell)]
-        return json.dumps(labels if self.width == 1 else [*labels, f"{self.output} {output}"])
+    def cell_name(self, place: int) -> str:
+        """The labels of a cell of the state as JSON, by which logs name it; the last is that of several outputs."""
+        while len(self._cell_names) <= place:
+            cell, output = divmod(len(self._cell_names), self.width)
+            labels = [plain(label) for label in self.cell_labels(cell)]
+            text = json.dumps(labels if self.width == 1 else [*labels, f"{self.output} {output}"])
+            self._cell_names.append(text)
+        return self._cell_names[place]
 
     @property
     def plan(self) -> RowPlan:
-        """Rows over the cells of the account."""
+        """Rows over the cells of the state."""
         if self._plan is None:
             digits = np.array(self.digits, dtype=np.int64).reshape(len(self.digits), len(self.keys))
             digits = np.repeat(digits, self.width, axis=0)
             grid = {key: GridColumn(tuple(self.labels[j]), digits[:, j]) for j, key in enumerate(self.keys)}
-            # Before the first batch, which brings the attributes, nobody can be compared.
-            nobody = tuple(() for _ in self.rules.constraints)
-            groupings = nobody if self.names is None else self.rules.groupings(self.names)[0]
+            # Before the first batch, which brings the attributes, there is nothing to compare.
+            nothing = tuple(() for _ in self.rules.constraints)
+            groupings = nothing if self.names is None else self.rules.groupings(self.names)[0]
             known = ~self.waiting() if LABELLED in grid else None
             plan = make_plan(self.rules, groupings, grid, len(digits), known)
             if self.width > 1:
@@ -187,12 +176,18 @@ class CellIndex:
             self._plan = plan
         return self._plan
 
+    def by_statistic(self, of_cell: np.ndarray) -> np.ndarray:
+        """(K,) sum over the cells of each statistic."""
+        plan = self.plan
+        of_entry = np.repeat(of_cell, np.diff(plan.start))
+        return np.bincount(plan.statistic, weights=of_entry, minlength=len(plan.residual))
+
     def labels_met(self) -> dict[Name, tuple[Label, ...]]:
         """The labels met of each attribute, in the order in which rows name them."""
         return {key[1]: tuple(labels) for key, labels in zip(self.keys, self.labels, strict=True) if key[0] == "group"}
 
     def waiting(self) -> np.ndarray:
-        """(G,) which cells of the account hold decisions that wait for their targets."""
+        """(G,) which cells of the state hold decisions that wait for their targets."""
         waits = np.zeros(len(self.digits), dtype=bool)
         if LABELLED in self.keys:
             at = self.keys.index(LABELLED)
@@ -212,9 +207,9 @@ class CellIndex:
     def to_data(self) -> dict[str, Any]:
         """Plain data, for a store."""
         return {
-            "names": [_plain(name) for name in self.names] if self.names is not None else None,
-            "keys": [[_plain(part) for part in key] for key in self.keys],
-            "labels": [[_plain(label) for label in labels] for labels in self.labels],
+            "names": [plain(name) for name in self.names] if self.names is not None else None,
+            "keys": [[plain(part) for part in key] for key in self.keys],
+            "labels": [[plain(label) for label in labels] for labels in self.labels],
             "digits": [list(digits) for digits in self.digits],
             **({"width": self.width} if self.width > 1 else {}),
         }
@@ -228,14 +223,28 @@ class CellIndex:
         self.labels = [{_label(label): v for v, label in enumerate(labels)} for labels in data["labels"]]
         self.digits = [tuple(digits) for digits in data["digits"]]
         self.width = data.get("width", 1)
+        self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        """Forget what was worked out from the cells."""
         self._numbers = {digits: number for number, digits in enumerate(self.digits)}
-        self._known, self._table, self._plan = {}, None, None
+        self._cell_names: list[str] = []
+        self._plan = None
+        self._remembered: dict[Any, np.ndarray] = {}  # cells of small batches, by their labels
 
 
-def _plain(label: Label) -> Any:
+def _labels_key(groups: Any, n: int) -> Any:
+    """The same for two small batches with the same labels; None where that takes more than a glance."""
+    columns = groups if isinstance(groups, dict) else {None: groups}
+    if n > _SMALL or not all(type(c) is np.ndarray and c.dtype.kind in "iuU" for c in columns.values()):
+        return None
+    return n, *((name, c.shape, c.dtype.str, c.tobytes()) for name, c in columns.items())
+
+
+def plain(label: Label) -> Any:
     """A label or name as JSON has it; tuples, which it has not, are marked."""
     if isinstance(label, tuple):
-        return {"tuple": [_plain(part) for part in label]}
+        return {"tuple": [plain(part) for part in label]}
     value = label.item() if hasattr(label, "item") else label
     if value is None or isinstance(value, bool | int | float | str):
         return value

@@ -1,7 +1,7 @@
 """A database that streams live in: how to connect, begin and commit, and what to say when that fails.
 
-Statements whose answer nobody needs wait for the next one that is asked for, and go with it: a round trip is dear, and
-while it lasts others wait for the lock. Names and labels are data: they are only ever bound as parameters.
+Statements whose answer is not needed wait for the next one that is, and go with it: while a round trip lasts, others
+wait for the lock. Names and labels are data: they are only ever bound as parameters.
 """
 
 from __future__ import annotations
@@ -45,18 +45,11 @@ class Database(ABC):
         self.location = location
         self.timeout = timeout
         self.read_only = read_only
-        self.place = self._shown()
+        self.place = location  # as messages may show it
         self.connection: Any = None
         self._waiting: list[tuple[Any, ...]] = []  # statements with their parameters, for the next round trip
 
-    def _shown(self) -> str:
-        """The location as messages may show it."""
-        return self.location
-
-    @property
-    @abstractmethod
-    def errors(self) -> type[Exception]:
-        """The driver's errors."""
+    errors: Any  # the driver's
 
     @abstractmethod
     def _connect(self) -> Any:
@@ -67,19 +60,16 @@ class Database(ABC):
         """Begin a transaction, with the next round trip."""
 
     @abstractmethod
-    def _keep_makers_out(self) -> None:
-        """Let nobody else make the tables at the same time."""
-
-    @abstractmethod
-    def lock(self, name: str) -> None:
-        """Keep other writers of a stream out until the end of the transaction; goes with the next round trip."""
-
-    @abstractmethod
     def explain(self, error: Exception) -> StoreError:
         """What a user is told of an error of the driver before anything was committed."""
 
-    @abstractmethod
-    def check(self) -> None:
+    def _keep_makers_out(self) -> None:  # noqa: B027  (SQLite has locked everything already)
+        """Let no other process make the tables at the same time."""
+
+    def lock(self, name: str) -> None:  # noqa: B027
+        """Keep other writers of a stream out until the end of the transaction; goes with the next round trip."""
+
+    def check(self) -> None:  # noqa: B027
         """Refuse to go on where what is written would be lost."""
 
     def later(self, statement: str, *parameters: Any) -> None:
@@ -87,7 +77,7 @@ class Database(ABC):
         self._waiting.append((statement, *parameters))
 
     def execute(self, statement: str, *parameters: Any) -> Any:
-        """Run one statement, after those that wait."""
+        """Run one statement, after those that wait; its answer."""
         return self.ask((statement, *parameters))[0]
 
     def ask(self, *statements: tuple[Any, ...]) -> list[Any]:
@@ -97,10 +87,7 @@ class Database(ABC):
 
     def _run(self, statements: list[tuple[Any, ...]]) -> list[Any]:
         """Run statements one after another. A driver that can send them all at once does that instead."""
-        return [self._execute(*one) for one in statements]
-
-    def _execute(self, statement: str, *parameters: Any) -> Any:
-        return self.connection.execute(statement.replace("?", self.mark), parameters)
+        return [self.connection.execute(one.replace("?", self.mark), values) for one, *values in statements]
 
     def open(self) -> None:
         """Connect, and make the tables where there are none."""
@@ -112,7 +99,7 @@ class Database(ABC):
             raise
 
     def _make_tables(self) -> None:
-        with self.whole():
+        with self.atomic():
             if self.execute(self.has_tables).fetchone()[0] is None:
                 if self.read_only:
                     raise StoreError(f"store {self.place!r} holds no streams: name a file or URL that a Stream wrote.")
@@ -151,7 +138,7 @@ class Database(ABC):
                 self.execute("ROLLBACK")
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
+    def atomic(self) -> Iterator[None]:
         """All or nothing."""
         self.begin()
         try:

@@ -12,17 +12,21 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from fairlayer.errors import InputError
 from fairlayer.plural import plural
-from fairlayer.stream.cell_sums import SUMS
-
-if TYPE_CHECKING:
-    from fairlayer.stream.store import Pending, Stored
+from fairlayer.solution import RecordedFacts, Solution, Status
+from fairlayer.stream.batch import Batch
+from fairlayer.stream.ledger import Pending
+from fairlayer.stream.state import RECORDED
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _STATE_AT = 80  # characters at the end of a payload, within which it names the state
-_NOTHING = [0.0] * SUMS  # the sums of a cell before its first sample
+_NOTHING = [0.0] * RECORDED  # the sums of a cell before its first sample
+_MOST_PROBLEMS = 20  # that are listed
 
 
 class Entry(NamedTuple):
@@ -34,6 +38,17 @@ class Entry(NamedTuple):
     emitted: bytes | None  # the outputs, kept where a batch can be replayed
     previous: str
     hash: str
+
+
+class Stored(NamedTuple):
+    """The state of a stream after `number` entries, the last of which has `hash`."""
+
+    name: str
+    block: bytes | None  # None before the first entry
+    number: int
+    hash: str
+    configuration: str
+    whole: bool = True  # whether the state is the one that the last entry left
 
 
 def origin(name: str, configuration: str) -> str:
@@ -69,6 +84,48 @@ def _hash(data: bytes | None) -> str | None:
 def _digest(number: int, batch_id: str | None, payload: str, previous: str) -> str:
     label = "null" if batch_id is None else json.dumps(batch_id)
     return hashlib.sha256(f'[{number}, {label}, "{previous}"]{payload}'.encode()).hexdigest()
+
+
+# Replay
+
+
+def for_replay(batch: Batch, cell: np.ndarray, value: np.ndarray, solution: Solution) -> dict[str, Any]:
+    """What an entry of the log keeps of a batch that may be sent again, besides the outputs."""
+    gaps = np.asarray(solution.gaps).tolist()
+    kept = {"rows": solution.rows, "gaps": gaps, "vacuous": solution.vacuous}
+    return {"input": _fingerprint(batch, cell), "dtype": value.dtype.name, **kept}
+
+
+def replay(entry: Entry, batch: Batch, cell: np.ndarray) -> Solution:
+    """What was emitted when this batch came first."""
+    payload = json.loads(entry.payload)
+    if payload["input"] != _fingerprint(batch, cell) or entry.emitted is None:
+        size = "" if payload["samples"] == batch.n else f" of {payload['samples']} samples, not {batch.n}"
+        raise InputError(
+            f"batch_id {entry.batch_id!r} was used for another batch{size}: give every batch an id of its own, and "
+            "send a batch again with the same outputs, groups and targets."
+        )
+    multipliers = [payload["multipliers"].get(row, 0.0) for row in payload["rows"]]
+    facts = RecordedFacts(
+        tuple(payload["rows"]),
+        np.array(payload["gaps"]),
+        np.array(multipliers),
+        Status[payload["status"]],
+        tuple(payload["vacuous"]),
+        payload["excess"],
+    )
+    return Solution(batch.like(np.frombuffer(entry.emitted, dtype=payload["dtype"]).copy()), facts)
+
+
+def _fingerprint(batch: Batch, cell: np.ndarray) -> str:
+    """A hash of what a batch brought. Outputs count in float32, so that a batch may come again in another dtype."""
+    with np.errstate(over="ignore"):
+        parts = [batch.raw.astype(np.float32).tobytes(), cell.astype(np.int32).tobytes()]
+    parts += [b"" if batch.known is None else batch.known.tobytes(), repr(batch.ids).encode()]
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+
+# Verification
 
 
 @dataclass(frozen=True)
@@ -152,4 +209,4 @@ def verify_log(
     there = {one: list(decision) for one, decision in pending.items()}
     differing = [one for one in waiting | there if waiting.get(one) != there.get(one)]
     problems += [f"decision {one!r}, which waits for its target, does not follow from the log" for one in differing]
-    return Verification(number, stored.hash, tuple(problems[:20]))
+    return Verification(number, stored.hash, tuple(problems[:_MOST_PROBLEMS]))

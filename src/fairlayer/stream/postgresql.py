@@ -32,18 +32,18 @@ class PostgresDatabase(Database):
     types: ClassVar[dict[str, str]] = {"blob": "BYTEA", "real": "DOUBLE PRECISION"}
     has_tables = "SELECT to_regclass('fairlayer_pending')"
 
-    def _shown(self) -> str:
-        """Without user, password and options. What cannot be taken apart for sure is refused, and not shown."""
-        parts = _URL.fullmatch(self.location)
-        if parts is None:
+    def __init__(self, location: str, timeout: float, read_only: bool = False):
+        super().__init__(location, timeout, read_only)
+        parts = _URL.fullmatch(location)
+        if parts is None:  # what cannot be taken apart for sure is refused, and not shown
             raise StoreError(
                 "store is not a URL of the form postgresql://user:password@host:port/database: write @, / and ? within "
                 "a part as %40, %2F and %3F."
             )
-        return f"postgresql://{parts['host']}{parts['path'] or ''}"
+        self.place = f"postgresql://{parts['host']}{parts['path'] or ''}"
 
     @property
-    def errors(self) -> type[Exception]:
+    def errors(self) -> Any:
         """The driver's errors."""
         return _driver().Error
 
@@ -106,9 +106,6 @@ class PostgresDatabase(Database):
     def _keep_makers_out(self) -> None:
         # Two processes that make the tables at once would collide even with IF NOT EXISTS.
         self.execute("SELECT pg_advisory_xact_lock(7026473541)")
-
-    def check(self) -> None:
-        """A server's connection ends with its database."""
 
     def lock(self, name: str) -> None:
         """Lock the stream's row."""

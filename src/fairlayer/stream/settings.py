@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,13 @@ import torch
 
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.classes import KINDS, check_class_kind, check_class_rules, check_class_shape, check_probabilities
+from fairlayer.classes import check_class_kind, check_class_rules, check_class_shape, check_probabilities
 from fairlayer.constraints import read_constraint
 from fairlayer.errors import InputError
-from fairlayer.solve.discrepancy import check_domain, check_interval, compiled_kind, find_discrepancy
-from fairlayer.stream.reading import read_positive, read_whole
+from fairlayer.solve.discrepancy import check_domain, check_interval, find_discrepancy
 
-POLICY_NAMES = ("ledger", "primal-dual")
-STREAMED = ("squared", "entropy", "kl")  # discrepancies
+POLICIES = ("ledger", "primal-dual")
+DISCREPANCIES = ("squared", "entropy", "kl")
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Settings:
         classes = () if self.classes is None else tuple(map(str, self.classes))
         if not rules.constraints or rules.matrices:
             raise InputError("constraints of a stream must be fairness constraints, at least one; Affine is not.")
-        if policy not in POLICY_NAMES:
-            raise InputError(f"policy must be one of {list(POLICY_NAMES)}; got {policy!r}.")
+        if policy not in POLICIES:
+            raise InputError(f"policy must be one of {list(POLICIES)}; got {policy!r}.")
         if self.simplex:
             _check_simplex(rules, self.bounds, policy, discrepancy)
         elif classes:
@@ -54,10 +54,10 @@ class Settings:
             raise InputError(f"each_batch needs policy='ledger'; got {policy!r}, which has its own rule for batches.")
         if any(isinstance(tolerance, torch.Tensor) for tolerance in rules.tolerances()):
             raise InputError("a stream's tolerances must be numbers: gradients do not flow through it.")
-        if discrepancy not in STREAMED:
+        if discrepancy not in DISCREPANCIES:
             remedy = " Pass probabilities, 1 / (1 + exp(-logit)), to 'entropy'." if discrepancy == "logits" else ""
             raise InputError(
-                f"discrepancy of a stream must be one of {list(STREAMED)}, which its store can name; got "
+                f"discrepancy of a stream must be one of {list(DISCREPANCIES)}, which its store can name; got "
                 f"{discrepancy!r}.{remedy}"
             )
         if discrepancy != "squared" and policy != "ledger":
@@ -74,23 +74,16 @@ class Settings:
                 "alone, over all of them rather than in each batch; got "
                 f"policy={policy!r}, discrepancy={discrepancy!r} and each_batch={self.each_batch!r}."
             )
-        read: dict[str, Any] = {"b_tau": read_whole(self.b_tau, "b_tau"), "eta": read_positive(self.eta, "eta")}
-        read |= {"rules": rules, "tolerances": rules.allowed(), "threshold": threshold, "classes": classes}
+        read = {"rules": rules, "tolerances": rules.allowed(), "threshold": threshold, "classes": classes}
+        read |= {"b_tau": read_whole(self.b_tau, "b_tau"), "eta": read_positive(self.eta, "eta")}
         read |= {"each_batch": bool(self.each_batch), "simplex": bool(self.simplex)}
         for name, value in {**read, "bounds": (box.lowest, box.highest)}.items():
             object.__setattr__(self, name, value)
 
     @property
-    def way(self) -> str:
-        """How the next batch is decided: by the policy, or by the ledger of decisions or of classes, where there is."""
-        if self.threshold is not None:
-            return "decisions"
-        return "classes" if self.simplex else self.policy
-
-    @property
-    def kind(self) -> Any:
-        """The discrepancy, as the compiled loops of smooth.py have it; of classes, as simplex_passes.py numbers it."""
-        return KINDS[self.discrepancy] if self.simplex else compiled_kind(find_discrepancy(self.discrepancy))
+    def task(self) -> str:
+        """What the stream keeps: "decisions", "classes", or "outputs"."""
+        return "decisions" if self.threshold is not None else "classes" if self.simplex else "outputs"
 
     def check_outputs(self, outputs: np.ndarray) -> None:
         """Refuse outputs, of shape (n,) or (n, d), that are not what these settings are for."""
@@ -99,14 +92,14 @@ class Settings:
             if self.classes and outputs.shape[1] != len(self.classes):
                 raise InputError(f"z has {outputs.shape[1]} columns, and classes names {len(self.classes)}: name each.")
             check_probabilities(outputs.astype(np.float64), self.discrepancy, float(np.finfo(outputs.dtype).eps) / 2)
-            return
-        for column in outputs.T if outputs.ndim == 2 else [outputs]:
-            check_domain(column, find_discrepancy(self.discrepancy))
+        elif self.discrepancy != "squared":
+            for column in outputs.T if outputs.ndim == 2 else [outputs]:
+                check_domain(column, find_discrepancy(self.discrepancy))
 
     def check_columns(self, targets: np.ndarray | None) -> None:
         """Refuse several outputs per sample where there can be but one."""
-        if self.way not in ("ledger", "classes"):
-            what = "of decisions" if self.way == "decisions" else f"with policy={self.policy!r}"
+        if self.task == "decisions" or self.policy != "ledger":
+            what = "of decisions" if self.task == "decisions" else f"with policy={self.policy!r}"
             raise InputError(
                 f"z has several columns, and a stream {what} takes one output per sample: give each column a stream of "
                 "its own."
@@ -135,6 +128,12 @@ class Settings:
         rest = {name: getattr(self, name) for name in ("each_batch", "discrepancy", "simplex", "classes")}
         return json.dumps(data | {name: value for name, value in rest.items() if value != getattr(Settings, name)})
 
+    @classmethod
+    def from_text(cls, text: str) -> Settings:
+        """What `to_text` gave."""
+        data = json.loads(text)
+        return cls([read_constraint(one) for one in data.pop("constraints")], **data)
+
     def describe(self) -> dict[str, str]:
         """The settings in words, by name."""
         low, high = (f"{side:g}" if np.isfinite(side) else "none" for side in self.bounds)
@@ -150,11 +149,14 @@ class Settings:
             words["outputs"] = " ".join(["probabilities of classes", ", ".join(self.classes)]).strip()
         return words
 
-    @classmethod
-    def from_text(cls, text: str) -> Settings:
-        """What `to_text` gave."""
-        data = json.loads(text)
-        return cls([read_constraint(one) for one in data.pop("constraints")], **data)
+
+def differences(stored: str, asked: str) -> str:
+    """The settings in which two texts of `to_text` differ; classes may be named in one of them alone."""
+    there, here = json.loads(stored), json.loads(asked)
+    if not (there.get("classes") and here.get("classes")):
+        there["classes"] = here["classes"] = None
+    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
+    return "; ".join(f"{name} {json.dumps(there.get(name))}, not {json.dumps(here.get(name))}" for name in names)
 
 
 def _check_simplex(rules: ConstraintSet, bounds: Any, policy: str, discrepancy: str) -> None:
@@ -203,3 +205,29 @@ def _read_threshold(rules: ConstraintSet, low: float, high: float) -> float | No
             "sides of it."
         )
     return threshold
+
+
+def read_text(value: Any, what: str) -> str:
+    """A name as text that every store can keep."""
+    text = str(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{what} has {value!r}, which is not valid text ({error.reason}): use another name."
+        ) from error
+    return text
+
+
+def read_whole(value: Any, what: str) -> int:
+    """A setting that counts something."""
+    if not (isinstance(value, Integral) and int(value) >= 0):
+        raise InputError(f"{what} must be a whole number, at least 0; got {value!r}.")
+    return int(value)
+
+
+def read_positive(value: Any, what: str) -> float:
+    """A setting that measures something."""
+    if not (isinstance(value, Real) and 0.0 < float(value) < np.inf):
+        raise InputError(f"{what} must be a positive number; got {value!r}.")
+    return float(value)

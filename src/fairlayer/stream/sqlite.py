@@ -88,14 +88,8 @@ class SqliteDatabase(Database):
         self._size = size
 
     def _begin(self) -> None:
-        # A writer takes the write lock at once, so nothing read can be out of date.
+        # A writer locks the whole database at once, so nothing read can be out of date.
         self.later("BEGIN" if self.read_only else "BEGIN IMMEDIATE")
-
-    def _keep_makers_out(self) -> None:
-        """`begin` has locked the whole database."""
-
-    def lock(self, name: str) -> None:
-        """`begin` has locked the whole database."""
 
     def explain(self, error: Exception) -> StoreError:
         """What a user is told of an error of the driver; of what became of the file, where that is the reason."""

@@ -1,30 +1,21 @@
-"""Where a stream lives. A store gives one transaction at a time: the state as it is, and a place for what follows.
+"""The store of a stream in memory, and what it has in common with that in a database (`SqlStore`).
 
-What a transaction wrote or read is durable when it has ended; one that ends in an exception leaves no trace. Several
-processes may open the same stream, and each sees what the others have committed.
+A store gives one transaction at a time: the state as it is, and a place for what follows. What a transaction wrote or
+read is durable when it has ended; one that ends in an exception leaves no trace.
 """
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import NamedTuple, Protocol
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 from fairlayer.errors import FairlayerError, UncertainError
-from fairlayer.stream.log import Entry
+from fairlayer.stream.ledger import Pending
+from fairlayer.stream.log import Entry, Stored, origin
 
 Head = tuple[int, str]  # number and hash of an entry
-
-
-def differences(stored: str, asked: str) -> str:
-    """The settings in which two configurations differ; classes may be named in one of them alone."""
-    there, here = json.loads(stored), json.loads(asked)
-    if not (there.get("classes") and here.get("classes")):
-        there["classes"] = here["classes"] = None
-    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-    return "; ".join(f"{name} {json.dumps(there.get(name))}, not {json.dumps(here.get(name))}" for name in names)
 
 
 @contextmanager
@@ -37,7 +28,7 @@ def readable(what: str, kind: type[FairlayerError], remedy: str) -> Iterator[Non
 
 
 def unknown_outcome(place: str, reason: str, batch_id: str | None, hash: str) -> UncertainError:  # noqa: A002
-    """What a user is told where nobody can be asked whether a batch was counted. hash: of its entry."""
+    """What a user is told where it cannot be found out whether a batch was counted. hash: of its entry."""
     remedy = (
         f"Send it again with the same batch_id, {batch_id!r}: it counts once."
         if batch_id is not None
@@ -50,74 +41,71 @@ def unknown_outcome(place: str, reason: str, batch_id: str | None, hash: str) ->
     )
 
 
-class Stored(NamedTuple):
-    """The state of a stream after `number` entries, the last of which has `hash`."""
+class MemoryStore:
+    """The log of a stream that lives and dies with its process, which itself holds the state."""
 
-    name: str
-    block: bytes | None  # None before the first entry
-    number: int
-    hash: str
-    configuration: str
-    whole: bool = True  # whether the state is the one that the last entry left
+    keeps_state = False
+    place = "memory"
+    seen = None  # nothing lasts
 
-
-class Pending(NamedTuple):
-    """A decision whose target has not arrived."""
-
-    cell: int
-    output: float
-    raw: float
-
-
-class Transaction(Protocol):
-    """What can be done while no other process writes to the stream."""
-
-    def head(self) -> Head:
-        """Number and hash of the last entry."""
-
-    def seen(self) -> Head | None:
-        """The last entry that is known to have been durable, in this transaction or an earlier one."""
-
-    def load(self) -> Stored:
-        """The state."""
-
-    def find(self, batch_id: str) -> Entry | None:
-        """The entry of a batch, if it was processed before."""
-
-    def take_pending(self, ids: list[str]) -> dict[str, Pending]:
-        """Decisions that wait for their targets, removed from those that wait."""
-
-    def add_pending(self, decisions: dict[str, Pending]) -> None:
-        """Decisions to wait for their targets."""
-
-    def pending(self) -> dict[str, Pending]:
-        """Every decision that waits for its target."""
-
-    def commit(self, block: bytes | None, entry: Entry) -> None:
-        """Write the state and the entry that led to it. block: None where the store keeps no state."""
-
-
-class Store(Protocol):
-    """A home of one stream."""
-
-    keeps_state: bool  # whether `commit` wants the state as a block
-    configuration: str  # the stream's settings, in JSON
-
-    @property
-    def place(self) -> str:
-        """Where it is, for messages: without passwords."""
+    def __init__(self, name: str, configuration: str) -> None:
+        self.name = name
+        self.configuration = configuration
+        self._log: list[Entry] = []
+        self._by_batch: dict[str, Entry] = {}
+        self._pending: dict[str, Pending] = {}
 
     def transaction(
         self, current: str | None = None, batch_ids: Sequence[str] = (), as_found: bool = False
-    ) -> AbstractContextManager[Transaction]:
-        """Begin; commit at the end, roll back on an exception.
+    ) -> AbstractContextManager[None]:
+        """Nothing to begin: there is one writer."""
+        return nullcontext()
 
-        current: hash of the entry whose state the caller has, which then is not read again. batch_ids: that will be
-        looked for. as_found: go on even if the store no longer holds what was seen in it, for `verify` to say so.
-        """
+    def head(self) -> Head:
+        """Number and hash of the last entry."""
+        return (self._log[-1].number, self._log[-1].hash) if self._log else (0, origin(self.name, self.configuration))
+
+    def load(self) -> Stored:
+        """Everything but the state."""
+        return Stored(self.name, None, *self.head(), self.configuration)
+
+    def find(self, batch_id: str) -> Entry | None:
+        """The entry of a batch."""
+        return self._by_batch.get(batch_id)
+
+    def take_pending(self, ids: list[str]) -> dict[str, Pending]:
+        """Decisions that wait for their targets."""
+        return {one: self._pending.pop(one) for one in ids if one in self._pending}
+
+    def add_pending(self, decisions: dict[str, Pending]) -> None:
+        """Decisions to wait for their targets."""
+        self._pending.update(decisions)
+
+    def pending(self) -> dict[str, Pending]:
+        """Every decision that waits for its target."""
+        return self._pending
+
+    def commit(self, block: bytes | None, entry: Entry) -> None:
+        """Append to the log."""
+        self._log.append(entry)
+        if entry.batch_id is not None:
+            self._by_batch[entry.batch_id] = entry
 
     def entries(self) -> Iterator[Entry]:
-        """The log, from the first entry."""
+        """The log."""
+        return iter(self._log)
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Nothing to let go of."""
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain data, for `load_data` of another."""
+        log, pending = [tuple(e) for e in self._log], {k: tuple(p) for k, p in self._pending.items()}
+        return {"name": self.name, "configuration": self.configuration, "log": log, "pending": pending}
+
+    def load_data(self, data: dict[str, Any]) -> None:
+        """What `to_data` gave."""
+        log = [Entry(*entry) for entry in data["log"]]
+        pending = {key: Pending(*one) for key, one in data["pending"].items()}
+        self._log, self._pending = log, pending
+        self._by_batch = {entry.batch_id: entry for entry in log if entry.batch_id is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,27 +16,15 @@ from fairlayer.constraints import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import FairlayerError, InputError, StoreError
 from fairlayer.solution import Solution
+from fairlayer.stream.batch import Batch, read_batch, read_ids, read_past, read_targets
 from fairlayer.stream.certificate import Certificate, certify
-from fairlayer.stream.group import GroupCommit, Work, carry_out_alone
-from fairlayer.stream.ledger import Ledger
-from fairlayer.stream.log import Entry, Verification, make_entry, verify_log
-from fairlayer.stream.memory import MemoryStore
-from fairlayer.stream.policies import POLICIES
-from fairlayer.stream.reading import (
-    Arrival,
-    read_arrival,
-    read_ids,
-    read_location,
-    read_past,
-    read_positive,
-    read_targets,
-    read_text,
-)
-from fairlayer.stream.ready import prepare
-from fairlayer.stream.replay import fingerprint, kept_for_replay, replay
-from fairlayer.stream.settings import Settings
-from fairlayer.stream.sql import SqlStore, open_database, stored_streams
-from fairlayer.stream.store import Head, Pending, Store, Transaction, differences, readable
+from fairlayer.stream.group_commit import GroupCommit, Store, Work, carry_out_alone
+from fairlayer.stream.ledger import Ledger, Pending
+from fairlayer.stream.log import Entry, Verification, for_replay, make_entry, replay, verify_log
+from fairlayer.stream.policies import decide
+from fairlayer.stream.settings import Settings, differences, read_positive, read_text
+from fairlayer.stream.sql_store import SqlStore, open_database, stored_streams
+from fairlayer.stream.store import Head, MemoryStore, readable
 from fairlayer.stream.timeline import Timeline, trace
 
 Policy = Literal["ledger", "primal-dual"]
@@ -44,8 +33,8 @@ Policy = Literal["ledger", "primal-dual"]
 class Stream:
     """A stream of decisions whose group means agree over all of them, not only within a batch.
 
-    Of RateParity, whose decisions are scores at or above a threshold, it is the rates of yes that agree, after every
-    single decision, up to half a decision of each group (of each cell of it, where attributes overlap).
+    With RateParity, where a score at or above the threshold is a yes, the rates of yes agree after every single
+    decision, up to half a decision per group (per cell, where attributes overlap).
 
     policy: "ledger" keeps the pooled gap within the tolerance after every batch (for mean parity always; otherwise as
     nearly as can be, and the status says so). "primal-dual" is the paper's Algorithm 1, which bounds the average gap
@@ -91,14 +80,14 @@ class Stream:
         if not isinstance(name, str):
             raise InputError(f"name must be a string; got {name!r}.")
         past = None if warm_start is None else read_past(warm_start, settings)
-        place = read_location(store), read_text(name, "name"), read_positive(timeout, "timeout")
-        self._begin(settings, *place, levels, read_only=False)
+        place = _read_location(store), read_text(name, "name"), read_positive(timeout, "timeout")
+        self._open(settings, *place, levels, read_only=False)
         if past is not None:
-            with self._whole() as transaction:
-                numbers = self.ledger.account.numbers
-                if not numbers["samples"] and not numbers["taught"]:  # otherwise it has been warmed up already
+            with self._in_transaction():
+                totals = self.ledger.state.totals
+                if not totals.samples and not totals.taught:  # otherwise it has been warmed up already
                     self.ledger.warm_up(*past)
-                    self._commit(transaction, None, {"kind": "warm start", "samples": len(past[0]), "cells": {}}, None)
+                    self._commit(None, {"kind": "warm start", "samples": len(past[0]), "cells": {}}, None)
 
     @classmethod
     def open(
@@ -114,7 +103,7 @@ class Stream:
 
         read_only: for looking only; the store is not written to, and no writer has to wait.
         """
-        location = read_location(store)
+        location = _read_location(store)
         if location is None:
             raise InputError("store is None: a stream in memory ends with its process, so there is none to open.")
         seconds = read_positive(timeout, "timeout")
@@ -126,10 +115,10 @@ class Stream:
         with readable(what, StoreError, "they were damaged; restore a copy."):
             settings = Settings.from_text(found[name])
         stream = cls.__new__(cls)
-        stream._begin(settings, location, name, seconds, levels, read_only)
+        stream._open(settings, location, name, seconds, levels, read_only)
         return stream
 
-    def _begin(
+    def _open(
         self, settings: Settings, location: str | None, name: str, timeout: float, levels: Any, read_only: bool
     ) -> None:
         self.location = location
@@ -138,24 +127,22 @@ class Stream:
         self.levels = levels
         self.read_only = read_only
         self._turn = threading.RLock()  # held by the thread whose turn it is
+        self._owner: int | None = None  # the thread that has a transaction open
         self._closed = False
         self._at: Head | None = None  # the entry that left the ledger as it is in memory; None if it may be half done
-        self._transaction: Transaction | None = None
-        self._owner: int | None = None  # the thread whose transaction it is
         configuration = settings.to_text()
         self._store: Store = (
             MemoryStore(name, configuration)
             if location is None
             else SqlStore(open_database(location, timeout, read_only), name, configuration)
         )
-        if self._store.configuration != configuration:  # classes are called as they were when the stream was made
-            settings = Settings.from_text(self._store.configuration)
+        self.place = self._store.place  # without user and password
+        self.configuration = self._store.configuration  # as it is kept: what the log begins with, besides the name
+        if self.configuration != configuration:  # classes are called as they were when the stream was made
+            settings = Settings.from_text(self.configuration)
         self.settings = settings
         self.ledger = Ledger(settings, levels)
-        self._group = GroupCommit(self._whole, self._store.place)
-        if location is not None and not read_only:
-            # Before the first transaction: nobody waits for a lock meanwhile.
-            prepare(settings.way, discrepancy=settings.discrepancy)
+        self._group = GroupCommit(self._store, self._in_transaction)
 
     # Deciding
 
@@ -188,62 +175,61 @@ class Stream:
         batches: the arguments of `update`, by name, of each. Each batch counts by itself, as if `update` had been
         called with it: where one is refused, its error stands in place of its solution, and the others are decided.
         """
+        self._refuse_reader()
         works: list[Work | FairlayerError] = []
-        for batch in batches:
+        for arguments in batches:
             try:
-                self._refuse_reader()
-                arrived = read_arrival(self.settings, **batch)
-                works.append(Work(arrived.batch_id, partial(self._decide, arrived)))
+                batch = read_batch(self.settings, **arguments)
+                works.append(Work(batch.batch_id, partial(self._decide, batch)))
             except FairlayerError as error:
                 works.append(error)
         todo = [work for work in works if isinstance(work, Work)]
         if todo and self._store.keeps_state and self._owner != threading.get_ident():
             self._group.submit(todo)  # together with those of other threads
         elif todo:  # within a transaction of this thread, as part of it
-            carry_out_alone(todo, self._whole)
+            carry_out_alone(todo, self._store, self._in_transaction)
         return [work if isinstance(work, FairlayerError) else _outcome(work) for work in works]
 
-    def _decide(self, arrived: Arrival, transaction: Transaction) -> Solution:
+    def _decide(self, batch: Batch) -> Solution:
         """Decide a batch, as part of a transaction."""
-        raw, known, keys, label = arrived.raw, arrived.known, arrived.ids, arrived.batch_id
-        n = arrived.n
-        entry = None if label is None else transaction.find(label)
-        if entry is None and arrived.waiting:
-            _refuse_waiting(transaction, keys)
-        cell = self.ledger.locate(n, arrived.groups, arrived.features, arrived.targets, entry is None, arrived.width)
+        ledger, label = self.ledger, batch.batch_id
+        entry = None if label is None else self._store.find(label)
+        if entry is None and batch.waiting:
+            self._refuse_waiting(batch.ids)
+        cell = ledger.locate(batch, new=entry is None)
         if entry is not None:
-            return replay(entry, n, fingerprint(raw, cell, known, keys), arrived.like)
-        if n == 0:
-            return Solution(arrived.like(raw), self.ledger.facts_so_far())
+            return replay(entry, batch, cell)
+        if batch.n == 0:
+            return ledger.unchanged(batch)
         touched = np.flatnonzero(np.bincount(cell))
-        before = self.ledger.record(touched)
-        box = read_bounds(self.settings.bounds, len(raw), raw.dtype)
-        outcome = POLICIES[self.settings.way](self.ledger, arrived, cell, box)
-        changed, change = self.ledger.enter(raw, outcome, cell, known)
-        facts = self.ledger.facts(outcome, arrived.waiting)
+        before = ledger.record(touched)
+        box = read_bounds(self.settings.bounds, len(batch.raw), batch.raw.dtype)
+        outcome = decide(ledger, batch, cell, box)
+        changed, change = ledger.enter(batch, cell, outcome)
+        solution = ledger.solution(batch, outcome)
         if self.settings.policy == "ledger":
-            self.ledger.leader.maybe_resolve(box)
-        binding = np.flatnonzero(facts.multipliers).tolist()
+            ledger.leader.maybe_resolve(box)
+        multipliers = np.asarray(solution.multipliers)
         payload: dict[str, Any] = {
             "kind": "batch",
-            "samples": n,
-            "cells": self.ledger.changes(touched, before),
-            "multipliers": {facts.rows[j]: facts.multipliers[j] for j in binding},
-            "status": facts.status.name,
-            "excess": facts.excess,
+            "samples": batch.n,
+            "cells": ledger.changes(touched, before),
+            "multipliers": {solution.rows[j]: float(multipliers[j]) for j in np.flatnonzero(multipliers)},
+            "status": solution.status.name,
+            "excess": outcome.excess,
             "changed": changed,
             "change": change,
         }
-        if self.settings.way == "decisions":
+        if self.settings.task == "decisions":
             payload["overruled"] = outcome.overruled
-        if keys:
-            decisions = zip(cell.tolist(), outcome.value.tolist(), raw.tolist(), strict=True)
-            payload["waiting"] = {key: Pending(*one) for key, one in zip(keys, decisions, strict=True)}
-            transaction.add_pending(payload["waiting"])
+        if batch.ids:
+            decisions = zip(cell.tolist(), outcome.value.tolist(), batch.raw.tolist(), strict=True)
+            payload["waiting"] = {key: Pending(*one) for key, one in zip(batch.ids, decisions, strict=True)}
+            self._store.add_pending(payload["waiting"])
         if label is not None:
-            payload |= kept_for_replay(fingerprint(raw, cell, known, keys), outcome.value, facts)
-        self._commit(transaction, label, payload, outcome.value.tobytes() if label is not None else None)
-        return Solution(arrived.like(outcome.value), facts)
+            payload |= for_replay(batch, cell, outcome.value, solution)
+        self._commit(label, payload, outcome.value.tobytes() if label is not None else None)
+        return solution
 
     def observe(self, ids: Sequence[Any], targets: Any) -> dict[str, float]:
         """Enter the targets of decisions made earlier, by the ids given to `update`; `gaps()` after that."""
@@ -254,20 +240,20 @@ class Stream:
         keys = read_ids(ids, len(values))
         if not keys:
             return self.gaps()
-        with self._whole() as transaction:
-            taken = transaction.take_pending(keys)
-            unknown = [key for key in keys if key not in taken]
-            if unknown:
-                transaction.add_pending(taken)
-                raise InputError(f"ids {unknown[:5]} are not waiting for a target: never decided, or observed before.")
+        with self._in_transaction():
+            taken = self._store.take_pending(keys)
             try:
+                unknown = [key for key in keys if key not in taken]
+                if unknown:
+                    raise InputError(
+                        f"ids {unknown[:5]} are not waiting for a target: never decided, or observed before."
+                    )
                 changes = self.ledger.enter_targets([taken[key] for key in keys], values)
             except InputError:
-                transaction.add_pending(taken)
+                self._store.add_pending(taken)
                 raise
             self.ledger.measure()
-            payload = {"kind": "targets", "samples": len(keys), "cells": changes, "observed": taken}
-            self._commit(transaction, None, payload, None)
+            self._commit(None, {"kind": "targets", "samples": len(keys), "cells": changes, "observed": taken}, None)
             return self.gaps()
 
     @contextmanager
@@ -276,7 +262,7 @@ class Stream:
         with self._turn:
             before = self.state_dict() if self.location is None else None
             try:
-                with self._whole():
+                with self._in_transaction():
                     yield
             except BaseException:
                 if before is not None:
@@ -287,23 +273,23 @@ class Stream:
 
     def gaps(self) -> dict[str, float]:
         """Value of each pooled row now, by its name."""
-        with self._whole():
+        with self._in_transaction():
             view = self.ledger.view()
             return dict(zip(view.names, view.values(self.ledger.statistics()).tolist(), strict=True))
 
     def certificate(self) -> Certificate:
         """What can be said of the stream so far, as plain data; `str` makes it readable."""
-        with self._whole() as transaction:
-            return certify(self.name, self.ledger, transaction.head())
+        with self._in_transaction():
+            return certify(self.name, self.ledger, self._store.head())
 
     def timeline(self) -> Timeline:
         """How the stream came to be what it is: gaps, groups and changes over time, computed again from the log."""
-        with self._whole():
+        with self._in_transaction():
             return trace(Ledger(self.settings, self.levels, self.ledger.to_bytes()), self._store.entries())
 
     def entries(self) -> Iterator[Entry]:
         """The log, entry by entry, as it is stored."""
-        with self._whole():
+        with self._in_transaction():
             yield from self._store.entries()
 
     def verify(self, hash: str | None = None) -> Verification:  # noqa: A002
@@ -312,44 +298,34 @@ class Stream:
         hash: of an earlier certificate, kept elsewhere. It must be in the chain, which then was not written anew since.
         """
         with self._turn:
-            if self._transaction is None:
+            if self._owner is None:
                 self._at = None  # what counts is what is stored, not what is in memory
-            with self._whole(as_found=True) as transaction:
-                entries, stored, seen = self._store.entries(), transaction.load(), transaction.seen()
+            with self._in_transaction(as_found=True):
+                store, seen = self._store, self._store.seen
                 kept = [one for one in (hash, seen and seen[1]) if one is not None]
-                return verify_log(entries, stored, self.ledger.recorded(), transaction.pending(), kept)
+                return verify_log(store.entries(), store.load(), self.ledger.recorded(), store.pending(), kept)
 
     def close(self) -> None:
         """Let go of files and connections. A closed stream is of no more use: make another to go on."""
         with self._turn:
-            if self._transaction is not None:
+            if self._owner is not None:
                 raise StoreError("a transaction is open: close the stream after it.")
             self._closed = True
             self._store.close()
 
-    @property
-    def place(self) -> str:
-        """Where it is kept, without user and password."""
-        return self._store.place
-
-    @property
-    def configuration(self) -> str:
-        """The settings as they are kept, in JSON: what the log begins with, besides the name."""
-        return self._store.configuration
-
     def __repr__(self) -> str:
-        return f"<Stream {self.name!r} ({self.settings.policy}) in {self._store.place}>"
+        return f"<Stream {self.name!r} ({self.settings.policy}) in {self.place}>"
 
     # Keeping
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as plain data. For a stream in memory; one in a store is there already."""
-        with self._whole():
+        with self._in_transaction():
             return {**self._memory().to_data(), "ledger": self.ledger.to_bytes()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where another stream of the same name and settings stood."""
-        with self._whole():
+        with self._in_transaction():
             store = self._memory()
             with readable("state", InputError, "pass what `state_dict` of a stream in memory gave."):
                 name, different = state["name"], differences(state["configuration"], self.configuration)
@@ -373,7 +349,7 @@ class Stream:
         return {"opened": kept, "state": self.state_dict() if self.location is None else None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._begin(**state["opened"])
+        self._open(**state["opened"])
         if state["state"] is not None:
             self.load_state_dict(state["state"])
 
@@ -381,36 +357,45 @@ class Stream:
         if self.read_only:
             raise StoreError(f"stream {self.name!r} was opened to be read only: open it without read_only=True.")
 
-    @contextmanager
-    def _whole(self, batch_ids: Sequence[str] = (), as_found: bool = False) -> Iterator[Transaction]:
-        """A transaction with the state of the last one, whoever wrote it; joined if this thread has one open.
+    def _refuse_waiting(self, ids: list[str]) -> None:
+        """An id names one decision: it is free again when its target has been observed."""
+        waiting = self._store.take_pending(ids)
+        self._store.add_pending(waiting)
+        if waiting:
+            raise InputError(
+                f"ids {list(waiting)[:5]} are already waiting for a target: give every decision its own id."
+            )
 
-        batch_ids, as_found: see `Store.transaction`.
+    @contextmanager
+    def _in_transaction(self, batch_ids: Sequence[str] = (), as_found: bool = False) -> Iterator[None]:
+        """A transaction with the state of the last one, whichever process wrote it; joined if this thread has one open.
+
+        batch_ids, as_found: see `SqlStore.transaction`.
         """
         with self._turn:
             if self._closed:
                 raise StoreError(f"stream {self.name!r} is closed: create another with the same store and name.")
-            if self._transaction is not None:
-                yield self._transaction
+            if self._owner is not None:
+                yield
                 return
             try:
                 current = self._at[1] if self._at is not None else None
-                with self._store.transaction(current, batch_ids, as_found) as transaction:
-                    self._catch_up(transaction)
-                    self._transaction, self._owner = transaction, threading.get_ident()
-                    yield transaction
+                with self._store.transaction(current, batch_ids, as_found):
+                    self._catch_up()
+                    self._owner = threading.get_ident()
+                    yield
             except BaseException:
                 self._at = None  # what is in memory may be half done: read it again
                 raise
             finally:
-                self._transaction = self._owner = None
+                self._owner = None
 
-    def _catch_up(self, transaction: Transaction) -> None:
+    def _catch_up(self) -> None:
         """Read the state if another process has written since."""
-        if not self._store.keeps_state or self._at == transaction.head():
+        if not self._store.keeps_state or self._at == self._store.head():
             return
-        stored = transaction.load()
-        what = f"the state of stream {self.name!r} in {self._store.place!r}"
+        stored = self._store.load()
+        what = f"the state of stream {self.name!r} in {self.place!r}"
         with readable(what, StoreError, "it was damaged; go back to a copy."):
             if self._at is None or stored.block is None:
                 self.ledger = Ledger(self.settings, self.levels, stored.block)
@@ -419,24 +404,22 @@ class Stream:
         # What was written only in part may be looked at; it is read, and found out, again each time.
         self._at = (stored.number, stored.hash) if stored.whole else None
 
-    def _commit(self, transaction: Transaction, batch_id: str | None, payload: dict[str, Any], emitted: Any) -> None:
-        number, previous = transaction.head()
+    def _commit(self, batch_id: str | None, payload: dict[str, Any], emitted: bytes | None) -> None:
+        number, previous = self._store.head()
         block = self.ledger.to_bytes() if self._store.keeps_state else None
         entry = make_entry(number + 1, previous, batch_id, payload, emitted, block)
-        transaction.commit(block, entry)
+        self._store.commit(block, entry)
         self._at = (entry.number, entry.hash)
 
 
+def _read_location(store: Any) -> str | None:
+    if store is not None and not isinstance(store, str | os.PathLike):
+        raise InputError(f"store must be None, a path, or a postgresql:// URL; got {store!r}.")
+    return None if store is None else str(store)
+
+
 def _outcome(work: Work) -> Solution | FairlayerError:
-    """What came of a batch; what is nobody's mistake but ours is raised."""
+    """What came of a batch; what is no mistake of its caller is raised."""
     if isinstance(work.outcome, Solution | FairlayerError):
         return work.outcome
     raise work.outcome or RuntimeError("the batch was not decided")
-
-
-def _refuse_waiting(transaction: Transaction, keys: list[str]) -> None:
-    """An id names one decision: it is free again when its target has been observed."""
-    waiting = transaction.take_pending(keys)
-    transaction.add_pending(waiting)
-    if waiting:
-        raise InputError(f"ids {list(waiting)[:5]} are already waiting for a target: give every decision its own id.")

@@ -1,7 +1,7 @@
 """What a batch is, and loaders that make batches of a table.
 
-A batch is whatever is needed to train on it: input, targets, protected attributes, features that constraints condition
-on, and weights. `fit` and `evaluate` take any iterable of them: a `Batch`, a tuple in that order, or a mapping with
+A batch has whatever is needed to train on it: input, targets, protected attributes, features that constraints condition
+on, and weights. `fit` and `evaluate` take any iterable of batches: a `Batch`, a tuple in that order, or a mapping with
 those names.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import Sampler
 
 from fairlayer.binding.groups import CodedGroups, SoftGroup, code_groups
 from fairlayer.errors import InputError
@@ -31,7 +31,7 @@ class Batch(NamedTuple):
     weights: Any = None
 
     def rows(self, index: Any) -> Batch:
-        """The samples at `index`, as for `take`."""
+        """The samples at `index`, a slice or an array of integers."""
         return Batch(*(take(part, index) for part in self))
 
 
@@ -41,8 +41,7 @@ def as_batch(item: Any) -> Batch:
         return item
     if isinstance(item, Mapping):
         named = {"targets" if name == "y" else name: value for name, value in item.items()}
-        unknown = [name for name in named if name not in Batch._fields]
-        if unknown or "x" not in named:
+        if "x" not in named or not set(named) <= set(Batch._fields):
             raise InputError(f"A batch has keys {list(item)}: give 'x' and any of {list(Batch._fields[1:])}.")
         return Batch(**named)
     if isinstance(item, tuple | list) and 1 <= len(item) <= len(Batch._fields):
@@ -80,9 +79,9 @@ def join(parts: Sequence[Any]) -> Any:
         return CodedGroups.joined(parts)
     if isinstance(first, SoftGroup):
         return SoftGroup(np.concatenate([part.probabilities for part in parts]), first.labels)
-    if isinstance(first, Mapping) or hasattr(first, "columns"):
-        names = list(first) if isinstance(first, Mapping) else list(first.columns)
-        return {name: join([part[name] for part in parts]) for name in names}
+    if isinstance(first, Mapping) or is_frame(first):
+        columns = [frame_columns(part) for part in parts]
+        return {name: join([part[name] for part in columns]) for name in columns[0]}
     return np.concatenate([np.asarray(part) for part in parts])
 
 
@@ -100,28 +99,11 @@ def move(values: Any, device: torch.device | None) -> Any:
     return values
 
 
-class Table(Dataset[Batch]):
-    """All samples, of which batches are taken by slices or arrays of positions."""
-
-    def __init__(self, whole: Batch, n: int):
-        self.whole = whole
-        self.n = n
-
-    def __len__(self) -> int:
-        return self.n
-
-    def __getitem__(self, index: Any) -> Batch:
-        return self.whole.rows(index)
-
-
 class PlainBatches(Sampler[Any]):
     """Consecutive samples, in their order or in one that changes with the epoch; the last batch may be smaller."""
 
     def __init__(self, n: int, batch_size: int, shuffle: bool = False, seed: int = 0):
-        self.n = n
-        self.batch_size = batch_size
-        self.shuffle = shuffle
-        self.seed = seed
+        self.n, self.batch_size, self.shuffle, self.seed = n, batch_size, shuffle, seed
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -139,8 +121,17 @@ class PlainBatches(Sampler[Any]):
             yield rows if order is None else order[rows]
 
 
-def _as_they_are(batch: Any) -> Any:
-    return batch
+class Loader:
+    """Batches of a table in memory, as a sampler says."""
+
+    def __init__(self, table: Batch, batch_sampler: PlainBatches | StratifiedBatches):
+        self.table, self.batch_sampler = table, batch_sampler
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self.table.rows(rows) for rows in self.batch_sampler)
 
 
 def batches(
@@ -155,8 +146,7 @@ def batches(
     stratify: bool = False,
     tiny: Tiny = "spread",
     seed: int = 0,
-    workers: int = 0,
-) -> DataLoader[Batch]:
+) -> Loader:
     """A loader of batches, in which every sample occurs.
 
     x: a tensor, array, numeric frame, mapping of these, or a list. groups: protected attributes in any form that
@@ -165,24 +155,22 @@ def batches(
     all attributes, whose remaining arguments are `tiny` and `seed`.
     """
     inputs = _numbers(x)
-    first = next(iter(inputs.values())) if isinstance(inputs, Mapping) else inputs
-    n = len(first)
-    whole = Batch(inputs, _numbers(targets), _coded(groups), features, _numbers(weights))
-    for name, part in zip(Batch._fields, whole, strict=True):
+    n = len(next(iter(inputs.values())) if isinstance(inputs, Mapping) else inputs)
+    table = Batch(inputs, _numbers(targets), _coded(groups), features, _numbers(weights))
+    for name, part in zip(Batch._fields, table, strict=True):
         for column in part.values() if isinstance(part, Mapping) else [part]:
             if column is not None and len(column) != n:
                 raise InputError(f"{name} has {len(column)} entries for {n} samples of x: pass one per sample.")
     if n == 0:
         raise InputError("x is empty: there is nothing to make batches of.")
-    if batch_size is not None and batch_size < 1:
-        raise InputError(f"batch_size must be at least 1, or None for all samples at once; got {batch_size}.")
     size = n if batch_size is None else batch_size
-    sampler: Sampler[Any] = PlainBatches(n, size, shuffle, seed)
-    if stratify:
-        if groups is None:
-            raise InputError("groups is missing: stratify=True needs the attributes to balance.")
-        sampler = StratifiedBatches(whole.groups, size, shuffle=shuffle, tiny=tiny, seed=seed)
-    return DataLoader(Table(whole, n), sampler=sampler, batch_size=None, collate_fn=_as_they_are, num_workers=workers)
+    if size < 1:
+        raise InputError(f"batch_size must be at least 1, or None for all samples at once; got {batch_size}.")
+    if not stratify:
+        return Loader(table, PlainBatches(n, size, shuffle, seed))
+    if groups is None:
+        raise InputError("groups is missing: stratify=True needs the attributes to balance.")
+    return Loader(table, StratifiedBatches(table.groups, size, shuffle=shuffle, tiny=tiny, seed=seed))
 
 
 def _numbers(values: Any) -> Any:

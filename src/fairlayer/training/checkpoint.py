@@ -16,7 +16,37 @@ from torch import nn
 
 from fairlayer.errors import FairlayerError, InputError
 
-FORMAT = 1
+FORMAT = 2
+
+
+def save(path: str | os.PathLike[str], contents: dict[str, Any]) -> None:
+    """Write a checkpoint; the file is at every moment either the old one or the new one."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    torch.save({"format": FORMAT, **contents}, partial)
+    partial.replace(path)
+
+
+def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a checkpoint, to the CPU; its parts are moved to a device by those that take them."""
+    try:
+        contents = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise FairlayerError(f"{path} is not a readable checkpoint: {error}") from error
+    if not isinstance(contents, dict) or contents.get("format") != FORMAT:
+        raise InputError(f"{path} is not a checkpoint of this version of fairlayer: delete it, or start with another.")
+    return contents
+
+
+def copy_state(model: nn.Module) -> dict[str, Any]:
+    """The model's state, sharing no memory with it: training on does not change the copy."""
+    return {
+        name: value.detach().clone() if isinstance(value, torch.Tensor) else value
+        for name, value in model.state_dict().items()
+    }
 
 
 def random_state(loader: Any) -> dict[str, Any]:
@@ -54,33 +84,3 @@ def _generators(loader: Any) -> list[torch.Generator]:
     """Generators of a loader's own."""
     found = (getattr(owner, "generator", None) for owner in samplers_of(loader))
     return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
-
-
-def copy_state(model: nn.Module) -> dict[str, Any]:
-    """The model's state, sharing no memory with it: training on does not change the copy."""
-    return {
-        name: value.detach().clone() if isinstance(value, torch.Tensor) else value
-        for name, value in model.state_dict().items()
-    }
-
-
-def save(path: str | os.PathLike[str], contents: dict[str, Any]) -> None:
-    """Write a checkpoint; the file is at every moment either the old one or the new one."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    torch.save({"format": FORMAT, **contents}, partial)
-    partial.replace(path)
-
-
-def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a checkpoint, to the CPU: whoever takes a part of it moves that to its own device."""
-    try:
-        contents = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise
-    except Exception as error:
-        raise FairlayerError(f"{path} is not a readable checkpoint: {error}") from error
-    if not isinstance(contents, dict) or contents.get("format") != FORMAT:
-        raise InputError(f"{path} is not a checkpoint of this version of fairlayer: delete it, or start with another.")
-    return contents

@@ -15,9 +15,9 @@ from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
 from fairlayer.gaps import Gaps, measure
 from fairlayer.training.batches import Batch, as_batch, join, move
-from fairlayer.training.methods import Method
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Tensor, Tensor], Tensor]  # of outputs and targets
+Penalty = Callable[[Tensor, Batch], Tensor]  # of outputs and all that the batch brings
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,32 +27,116 @@ class Evaluation:
     A number is nan where it has no meaning: the loss without a loss function, gaps without constraints or groups.
     """
 
-    outputs: Tensor  # (rows,), or (rows, d)
-    batch: Batch  # all that the batches brought, but the inputs
+    outputs: Tensor  # (n,), or (n, d)
     loss: float  # mean over samples (weighted, where there are weights)
-    objective: float  # the same with the method's penalty
     gaps: dict[str, float]  # of all samples together, by row; signed
     gap: float  # the largest |gap|
-    excess: float  # the largest amount by which a row passes its tolerance; negative where all hold
-    satisfied: bool  # whether all samples together meet every constraint, in exact arithmetic
+    excess: float  # the most by which a gap exceeds its tolerance; negative where all are kept
+    satisfied: bool  # whether all samples together keep every constraint, in exact arithmetic
     batches: int
     batch_gap: float  # the largest |gap| within a batch
-    mean_batch_gap: float  # largest |gap| of each batch, averaged over samples
-    batches_satisfied: int  # batches that meet every constraint that can be stated in them
+    batches_satisfied: int  # batches that keep every constraint that can be stated in them
     batches_incomplete: int  # batches that lack a group
 
-    @property
-    def rows(self) -> int:
-        """Number of samples."""
-        return len(self.outputs)
+
+@dataclass
+class Collected:
+    """Outputs and losses of the batches of one pass over the data."""
+
+    outputs: list[Tensor] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
+    loss: float = 0.0  # these two: times the weight of their batches
+    objective: float = 0.0
+    weight: float = 0.0
+
+    def add(self, outputs: Tensor, batch: Batch, loss: float, objective: float, weight: float) -> None:
+        """One batch, and how much its mean loss counts; objective: loss and penalty."""
+        self.outputs.append(outputs.detach().cpu())
+        self.batches.append(batch._replace(x=None))
+        self.loss += weight * loss
+        self.objective += weight * objective
+        self.weight += weight
+
+    def mean(self, total: float) -> float:
+        """A total over all samples, as a mean."""
+        return total / self.weight if self.weight else nan
+
+    def pooled(self) -> tuple[Tensor, Batch]:
+        """All samples as one batch."""
+        if len(self.batches) == 1:
+            return self.outputs[0], self.batches[0]
+        columns = [join([batch[i] for batch in self.batches]) for i in range(1, len(Batch._fields))]
+        return torch.cat(self.outputs), Batch(None, *columns)
 
 
-def find_rules(model: nn.Module, constraints: Any = None) -> ConstraintSet | None:
-    """The constraints to measure: those given, or else the model's own."""
-    if constraints is not None:
-        return constraints if isinstance(constraints, ConstraintSet) else ConstraintSet(constraints)
+def evaluate(
+    model: nn.Module,
+    data: Iterable[Any],
+    *,
+    loss: Loss | None = None,
+    constraints: Sequence[Constraint] | Constraint | None = None,
+    device: Any = None,
+) -> Evaluation:
+    """Run a model over batches in evaluation mode and judge the outputs of all of them together.
+
+    loss: as for `fit`. constraints: what to measure, where it is not what the model's layer enforces.
+    """
+    rules = find_rules(model) if constraints is None else ConstraintSet(constraints)
+    collected = run_all(model, data, loss, None, None if device is None else torch.device(device))
+    outputs, whole = collected.pooled()
+    pooled = gaps_of(outputs, whole, rules)
+    each = [gaps_of(part, batch, rules) for part, batch in zip(collected.outputs, collected.batches, strict=True)]
+    return Evaluation(
+        outputs=outputs,
+        loss=collected.mean(collected.loss),
+        gaps=dict(zip(pooled.names, pooled.values.tolist(), strict=True)) if pooled else {},
+        gap=pooled.largest if pooled else nan,
+        excess=pooled.excess if pooled else nan,
+        satisfied=bool(pooled and pooled.satisfied),
+        batches=len(each),
+        batch_gap=max((gaps.largest for gaps in each if gaps and len(gaps.values)), default=nan),
+        batches_satisfied=sum(bool(gaps and gaps.satisfied) for gaps in each),
+        batches_incomplete=sum(bool(gaps and gaps.vacuous) for gaps in each),
+    )
+
+
+def find_rules(model: nn.Module) -> ConstraintSet | None:
+    """The constraints of the model's layer."""
     found = (getattr(part, "rules", None) for part in model.modules())
     return next((rules for rules in found if isinstance(rules, ConstraintSet)), None)
+
+
+def gaps_of(outputs: Tensor, batch: Batch, rules: ConstraintSet | None) -> Gaps | None:
+    """Gaps, where the batch brings what the constraints look at."""
+    if (
+        rules is None
+        or (rules.needs_groups and batch.groups is None)
+        or (rules.needs_targets and batch.targets is None)
+    ):
+        return None
+    return measure(outputs, rules, batch.groups, batch.targets, batch.features, batch.weights)
+
+
+@torch.no_grad()
+def run_all(
+    model: nn.Module, data: Iterable[Any], loss: Loss | None, penalty: Penalty | None, device: torch.device | None
+) -> Collected:
+    """One pass in evaluation mode, in which every sample gets an output."""
+    was_training = model.training
+    model.eval()
+    collected = Collected()
+    try:
+        for item in data:
+            batch = move(as_batch(item), device)
+            outputs = run_batch(model, batch)
+            value, weight = (outputs.new_tensor(nan), 0.0) if loss is None else mean_loss(loss, outputs, batch)
+            objective = value if penalty is None else value + penalty(outputs, batch)
+            collected.add(outputs, batch, float(value), float(objective), weight)
+    finally:
+        model.train(was_training)
+    if not collected.outputs:
+        raise InputError("The data have no batches: is the loader empty, or an iterator already used up?")
+    return collected
 
 
 def run_batch(model: nn.Module, batch: Batch) -> Tensor:
@@ -75,108 +159,3 @@ def mean_loss(loss: Loss, outputs: Tensor, batch: Batch) -> tuple[Tensor, float]
     weights = batch.weights.reshape(-1).to(value)
     total = weights.sum()
     return (weights * value.reshape(-1)).sum() / total, float(total)
-
-
-def penalty_of(model: nn.Module) -> Tensor | float:
-    """What the model's method adds to the loss for the batch just seen."""
-    return sum((part.penalty for part in model.modules() if isinstance(part, Method)), 0.0)
-
-
-@dataclass
-class Tally:
-    """Outputs and losses of the batches of one pass."""
-
-    outputs: list[Tensor] = field(default_factory=list)
-    batches: list[Batch] = field(default_factory=list)
-    loss: float = 0.0
-    objective: float = 0.0
-    weight: float = 0.0
-
-    def add(self, outputs: Tensor, batch: Batch, loss: float, penalty: float, weight: float) -> None:
-        """One batch; weight is what its mean loss counts."""
-        self.outputs.append(outputs.detach().cpu())
-        self.batches.append(batch._replace(x=None))
-        self.loss += weight * loss
-        self.objective += weight * (loss + penalty)
-        self.weight += weight
-
-    def mean_loss(self) -> float:
-        """Over all samples."""
-        return self.loss / self.weight if self.weight else nan
-
-    def mean_objective(self) -> float:
-        """Over all samples, the penalty of each batch included."""
-        return self.objective / self.weight if self.weight else nan
-
-    def pooled(self) -> tuple[Tensor, Batch]:
-        """All samples as one batch."""
-        if len(self.batches) == 1:
-            return self.outputs[0], self.batches[0]
-        columns = [join([batch[i] for batch in self.batches]) for i in range(1, len(Batch._fields))]
-        return torch.cat(self.outputs), Batch(None, *columns)
-
-
-def gaps_of(outputs: Tensor, batch: Batch, rules: ConstraintSet | None) -> Gaps | None:
-    """Gaps, where the batch brings what the constraints look at."""
-    if (
-        rules is None
-        or (rules.needs_groups and batch.groups is None)
-        or (rules.needs_targets and batch.targets is None)
-    ):
-        return None
-    return measure(outputs, rules, batch.groups, batch.targets, batch.features, batch.weights)
-
-
-@torch.no_grad()
-def run_all(model: nn.Module, data: Iterable[Any], loss: Loss | None, device: torch.device | None) -> Tally:
-    """One pass in evaluation mode, in which no sample goes without an output."""
-    was_training = model.training
-    model.eval()
-    tally = Tally()
-    try:
-        for item in data:
-            batch = move(as_batch(item), device)
-            outputs = run_batch(model, batch)
-            value, weight = mean_loss(loss, outputs, batch) if loss is not None else (outputs.new_tensor(0.0), 0.0)
-            tally.add(outputs, batch, float(value), float(penalty_of(model)), weight)
-    finally:
-        model.train(was_training)
-    if not tally.outputs:
-        raise InputError("The data have no batches: is the loader empty, or an iterator already used up?")
-    return tally
-
-
-def evaluate(
-    model: nn.Module,
-    data: Iterable[Any],
-    *,
-    loss: Loss | None = None,
-    constraints: Sequence[Constraint] | Constraint | ConstraintSet | None = None,
-    device: Any = None,
-) -> Evaluation:
-    """Run a model over batches in evaluation mode and judge the outputs of all of them together.
-
-    loss: as for `fit`. constraints: what to measure, where it is not what the model's layer enforces.
-    """
-    rules = find_rules(model, constraints)
-    tally = run_all(model, data, loss, None if device is None else torch.device(device))
-    outputs, whole = tally.pooled()
-    pooled = gaps_of(outputs, whole, rules)
-    each = [gaps_of(part, batch, rules) for part, batch in zip(tally.outputs, tally.batches, strict=True)]
-    stated = [(gaps, len(part)) for gaps, part in zip(each, tally.outputs, strict=True) if gaps and len(gaps.values)]
-    samples = sum(count for _, count in stated)
-    return Evaluation(
-        outputs=outputs,
-        batch=whole,
-        loss=tally.mean_loss(),
-        objective=tally.mean_objective(),
-        gaps=dict(zip(pooled.names, pooled.values.tolist(), strict=True)) if pooled else {},
-        gap=pooled.largest if pooled else nan,
-        excess=pooled.excess if pooled else nan,
-        satisfied=bool(pooled and pooled.satisfied),
-        batches=len(each),
-        batch_gap=max((gaps.largest for gaps, _ in stated), default=nan),
-        mean_batch_gap=sum(gaps.largest * count for gaps, count in stated) / samples if samples else nan,
-        batches_satisfied=sum(bool(gaps and gaps.satisfied) for gaps in each),
-        batches_incomplete=sum(bool(gaps and gaps.vacuous) for gaps in each),
-    )

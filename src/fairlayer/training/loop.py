@@ -1,11 +1,7 @@
-"""`fit`: a plain training loop.
-
-It knows nothing of fairness but that a method may add a penalty to the loss, and that gaps are worth watching.
-"""
+"""`fit`: a plain training loop. It knows nothing of fairness, except that gaps are worth watching."""
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 import random
@@ -24,18 +20,11 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.training import checkpoint as checkpoints
 from fairlayer.training.batches import as_batch, move
-from fairlayer.training.evaluation import Loss, Tally, find_rules, gaps_of, mean_loss, penalty_of, run_all, run_batch
-from fairlayer.training.methods import Method
+from fairlayer.training.evaluation import Collected, Loss, Penalty, find_rules, gaps_of, mean_loss, run_all, run_batch
 
 Record = dict[str, float]
 Monitor = str | Callable[[Record], float] | None
 Stopped = Literal["epochs", "patience", "time", "callback"]
-
-_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "sgd": torch.optim.SGD,
-}
 
 
 @dataclass
@@ -58,24 +47,6 @@ class Fitted:
         return {} if epoch is None else {name: column[epoch] for name, column in self.history.items()}
 
 
-@dataclass
-class _Best:
-    """The best epoch so far, its weights, and how long ago it was."""
-
-    value: float = math.inf
-    epoch: int | None = None
-    weights: dict[str, Any] | None = None
-    waited: int = 0
-
-    def see(self, value: float, epoch: int, model: nn.Module, min_delta: float, keep: bool) -> None:
-        """An epoch and its monitored value; lower is better, by more than min_delta."""
-        if value < self.value - min_delta or (self.epoch is None and not math.isnan(value)):
-            self.value, self.epoch, self.waited = value, epoch, 0
-            self.weights = checkpoints.copy_state(model) if keep else None
-        else:
-            self.waited += 1
-
-
 def fit(
     model: nn.Module,
     train: Iterable[Any],
@@ -83,9 +54,10 @@ def fit(
     *,
     loss: Loss,
     epochs: int,
-    optimizer: str | torch.optim.Optimizer | Callable[..., torch.optim.Optimizer] = "adam",
+    penalty: Penalty | None = None,
+    optimizer: torch.optim.Optimizer | Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
     learning_rate: float = 1e-3,
-    scheduler: Any = None,
+    scheduler: Callable[[torch.optim.Optimizer], Any] | None = None,
     patience: int | None = None,
     max_minutes: float | None = None,
     min_delta: float = 0.0,
@@ -95,7 +67,6 @@ def fit(
     device: Any = None,
     seed: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    checkpoint_every: int = 1,
     resume: bool = False,
     progress: bool = False,
     on_epoch: Callable[[Record], Any] | None = None,
@@ -104,22 +75,22 @@ def fit(
 
     model: a `FairModel`, or any module called as model(x, groups=, targets=, features=, weights=). train, validation:
     batches, as `batches` makes them; a sampler with `set_epoch` is told the epoch. loss: of outputs and targets, both
-    (n,); returns their mean, or one number per sample (as it must where batches carry weights).
+    (n,); returns their mean, or one number per sample (as it must where batches carry weights). penalty: of outputs and
+    the `Batch`; one number that is added to the mean loss. The two together are the objective.
 
-    optimizer: "adam", "adamw" or "sgd" with `learning_rate`, a callable that takes the parameters, or an optimiser.
-    scheduler: "plateau", a callable that takes the optimiser, or a scheduler; stepped once per epoch, with the
-    monitored value if it waits for a plateau.
+    optimizer: called as optimizer(parameters, lr=learning_rate); or an optimiser. scheduler: called with the optimiser;
+    stepped once per epoch, with the monitored value if it is a ReduceLROnPlateau.
 
-    monitor: a column of the history, or a function of an epoch's record; lower is better. By default the objective,
-    which is the loss plus the method's penalty, on the validation data, or on the training data where there are none.
+    monitor: a column of the history, or a function of an epoch's record; lower is better. By default the objective on
+    the validation data, or on the training data where there are none.
     patience: stop after so many epochs in a row that improved the best by no more than min_delta; None to go on.
     max_minutes: stop after the epoch in which so much time is up; None to go on.
     restore: the weights to end with, also where an error or an interrupt from the keyboard ends training.
 
     device: where to train, "auto" for a GPU where there is one, None for where the model is. seed: of all global random
-    generators. checkpoint: a file written after every `checkpoint_every` epochs; with resume=True a run goes on from it
-    where it exists, to the same result as if it had never stopped. on_epoch: called with each epoch's record; True
-    stops.
+    generators. checkpoint: a file written after every epoch; with resume=True a run goes on from it where it exists, to
+    the same result as if it had never stopped. progress: report on stderr. on_epoch: called with each epoch's record;
+    True stops.
     """
     if restore not in ("best", "last"):
         raise InputError(f"restore must be 'best' or 'last'; got {restore!r}.")
@@ -127,39 +98,42 @@ def fit(
         raise InputError(f"max_minutes must be above 0, or None for no limit; got {max_minutes!r}.")
     if resume and checkpoint is None:
         raise InputError("resume=True needs a checkpoint to resume from.")
-    place = _read_device(device)
+    watched = _read_monitor(monitor, validation is not None)
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    place = None if device is None else torch.device(device)
     if place is not None:
         model.to(place)
     if seed is not None:
         random.seed(seed)
         np.random.seed(seed % 2**32)
         torch.manual_seed(seed)
-    optimiser = _read_optimizer(optimizer, model, learning_rate)
-    schedule = _read_scheduler(scheduler, optimiser)
-    watched = _read_monitor(monitor, validation is not None)
-    fitted, best = Fitted(), _Best()
-    run = _Run(model, train, validation, loss, optimiser, schedule, clip_norm, place, fitted, best)
+    run = _Run(model, train, loss, penalty, _read_optimizer(optimizer, model, learning_rate), clip_norm, place)
+    run.schedule = None if scheduler is None else scheduler(run.optimizer)
     if resume and checkpoint is not None and Path(checkpoint).exists():
-        run.resume(checkpoints.load(checkpoint))
+        run.load_state(checkpoints.load(checkpoint))
 
-    bar = _Progress(epochs, fitted.epochs) if progress else None
+    fitted = run.fitted
     end = math.inf if max_minutes is None else time.monotonic() + 60.0 * max_minutes
     try:
         for epoch in range(fitted.epochs, epochs):
-            if patience is not None and best.waited >= patience:
+            if patience is not None and run.waited >= patience:
                 fitted.stopped = "patience"
                 break
-            record = run.epoch(epoch)
+            began, rate = time.perf_counter(), float(run.optimizer.param_groups[0]["lr"])
+            record = _record("train", model, run.train_epoch(epoch))
+            if validation is not None:
+                record |= _record("validation", model, run_all(model, validation, loss, penalty, place))
+            record |= {"learning_rate": rate, "seconds": time.perf_counter() - began}
             value = watched(record)
-            for name, number in record.items():
-                fitted.history.setdefault(name, []).append(number)
-            best.see(value, epoch, model, min_delta, keep=restore == "best")
-            if schedule is not None:
-                schedule.step(value) if isinstance(schedule, ReduceLROnPlateau) else schedule.step()
-            if bar is not None:
-                bar.show(record)
-            if checkpoint is not None and ((epoch + 1) % checkpoint_every == 0 or epoch + 1 == epochs):
-                checkpoints.save(checkpoint, run.contents())
+            run.keep(record, value, min_delta, weights=restore == "best")
+            if run.schedule is not None:
+                run.schedule.step(*([value] if isinstance(run.schedule, ReduceLROnPlateau) else []))
+            if progress and (epoch + 1 == epochs or (epoch + 1) % max(1, epochs // 20) == 0):
+                shown = ", ".join(f"{name} {number:.4g}" for name, number in record.items())
+                print(f"epoch {epoch + 1} of {epochs}: {shown}", file=sys.stderr)
+            if checkpoint is not None:
+                checkpoints.save(checkpoint, run.state())
             if on_epoch is not None and on_epoch(record) is True:
                 fitted.stopped = "callback"
                 break
@@ -167,172 +141,120 @@ def fit(
                 fitted.stopped = "time"
                 break
     finally:
-        if bar is not None:
-            bar.close()
-        fitted.best_epoch = best.epoch
-        if restore == "best" and best.weights is not None:
-            model.load_state_dict(best.weights)
+        if restore == "best" and run.best_weights is not None:
+            model.load_state_dict(run.best_weights)
         model.eval()
     return fitted
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Run:
     """All that training goes on with from epoch to epoch."""
 
     model: nn.Module
     train: Iterable[Any]
-    validation: Iterable[Any] | None
     loss: Loss
-    optimiser: torch.optim.Optimizer
-    schedule: Any
+    penalty: Penalty | None
+    optimizer: torch.optim.Optimizer
     clip_norm: float | None
     device: torch.device | None
-    fitted: Fitted
-    best: _Best
+    schedule: Any = None
+    fitted: Fitted = field(default_factory=Fitted)
+    best_value: float = math.inf
+    best_weights: dict[str, Any] | None = None
 
-    def epoch(self, number: int) -> Record:
-        """One pass over the training data, and one over the validation data."""
-        began, model, optimiser = time.perf_counter(), self.model, self.optimiser
-        rate = float(optimiser.param_groups[0]["lr"])
-        _set_epoch(self.train, number)
-        model.train()
-        methods = [part for part in model.modules() if isinstance(part, Method)]
-        for method in methods:
-            method.start_epoch()
-        tally = Tally()
+    def train_epoch(self, epoch: int) -> Collected:
+        """One pass over the training data."""
+        for owner in checkpoints.samplers_of(self.train):
+            if callable(getattr(owner, "set_epoch", None)):
+                owner.set_epoch(epoch)
+        self.model.train()
+        collected = Collected()
         for item in self.train:
             batch = move(as_batch(item), self.device)
-            optimiser.zero_grad(set_to_none=True)
-            outputs = run_batch(model, batch)
+            self.optimizer.zero_grad(set_to_none=True)
+            outputs = run_batch(self.model, batch)
             value, weight = mean_loss(self.loss, outputs, batch)
-            objective = value + penalty_of(model)
+            objective = value if self.penalty is None else value + self.penalty(outputs, batch)
             reached = float(objective.detach())
             if not math.isfinite(reached):
                 raise FairlayerError(
-                    f"The loss became {reached} in epoch {number}: lower the learning rate, or clip gradients."
+                    f"The loss became {reached} in epoch {epoch}: lower the learning rate, or clip gradients."
                 )
             if objective.requires_grad:  # not so where every output of the batch is fixed by the constraints
                 objective.backward()
                 if self.clip_norm is not None:
-                    nn.utils.clip_grad_norm_(model.parameters(), self.clip_norm)
-                optimiser.step()
-            for method in methods:
-                method.after_step()
-            tally.add(outputs, batch, float(value.detach()), float(objective.detach() - value.detach()), weight)
-        if not tally.outputs:
+                    nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
+                self.optimizer.step()
+            collected.add(outputs, batch, float(value.detach()), reached, weight)
+        if not collected.outputs:
             raise InputError("train has no batches: is the loader empty, or an iterator already used up?")
-        record = _record(tally, model, "train")
-        if self.validation is not None:
-            record |= _record(run_all(model, self.validation, self.loss, self.device), model, "validation")
-        return record | {"learning_rate": rate, "seconds": time.perf_counter() - began}
+        return collected
 
-    def contents(self) -> dict[str, Any]:
-        """All of its state, for a checkpoint."""
+    def keep(self, record: Record, value: float, min_delta: float, weights: bool) -> None:
+        """Add a finished epoch to the history; remember it, and its weights, where it is the best so far."""
+        for name, number in record.items():
+            self.fitted.history.setdefault(name, []).append(number)
+        if value < self.best_value - min_delta or (self.fitted.best_epoch is None and not math.isnan(value)):
+            self.best_value, self.fitted.best_epoch = value, self.fitted.epochs - 1
+            self.best_weights = checkpoints.copy_state(self.model) if weights else None
+
+    @property
+    def waited(self) -> int:
+        """Epochs since the best."""
+        best = self.fitted.best_epoch
+        return self.fitted.epochs - (0 if best is None else best + 1)
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
         return {
             "model": self.model.state_dict(),
-            "optimizer": self.optimiser.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.schedule is None else self.schedule.state_dict(),
             "history": self.fitted.history,
-            "best": dict(vars(self.best)),
+            "best": [self.fitted.best_epoch, self.best_value, self.best_weights],
             "random": checkpoints.random_state(self.train),
         }
 
-    def resume(self, contents: dict[str, Any]) -> None:
-        """Put a checkpoint's state back."""
-        if (self.schedule is None) != (contents["scheduler"] is None):
+    def load_state(self, state: dict[str, Any]) -> None:
+        """From a checkpoint."""
+        if (self.schedule is None) != (state["scheduler"] is None):
             raise InputError("The checkpoint was written with another scheduler: resume with the same arguments.")
-        self.model.load_state_dict(contents["model"])
-        self.optimiser.load_state_dict(contents["optimizer"])
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
         if self.schedule is not None:
-            self.schedule.load_state_dict(contents["scheduler"])
-        self.fitted.history = copy.deepcopy(contents["history"])
-        vars(self.best).update(contents["best"])
-        checkpoints.set_random_state(contents["random"], self.train)
+            self.schedule.load_state_dict(state["scheduler"])
+        self.fitted.history = state["history"]
+        self.fitted.best_epoch, self.best_value, self.best_weights = state["best"]
+        checkpoints.set_random_state(state["random"], self.train)
 
 
-def _record(tally: Tally, model: nn.Module, prefix: str) -> Record:
+def _record(prefix: str, model: nn.Module, collected: Collected) -> Record:
     """Loss, objective and largest gap of one pass, over all its samples."""
-    gaps = gaps_of(*tally.pooled(), find_rules(model))
+    gaps = gaps_of(*collected.pooled(), find_rules(model))
     return {
-        f"{prefix}_loss": tally.mean_loss(),
-        f"{prefix}_objective": tally.mean_objective(),
+        f"{prefix}_loss": collected.mean(collected.loss),
+        f"{prefix}_objective": collected.mean(collected.objective),
         f"{prefix}_gap": math.nan if gaps is None else gaps.largest,
     }
-
-
-def _set_epoch(loader: Any, epoch: int) -> None:
-    for owner in checkpoints.samplers_of(loader):
-        if callable(getattr(owner, "set_epoch", None)):
-            owner.set_epoch(epoch)
-
-
-def _read_device(device: Any) -> torch.device | None:
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return None if device is None else torch.device(device)
 
 
 def _read_optimizer(optimizer: Any, model: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
     if isinstance(optimizer, torch.optim.Optimizer):
         return optimizer
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if isinstance(optimizer, str):
-        if optimizer not in _OPTIMIZERS:
-            raise InputError(f"optimizer {optimizer!r} is unknown; there are {sorted(_OPTIMIZERS)}.")
-        return _OPTIMIZERS[optimizer](parameters, lr=learning_rate)
-    return optimizer(parameters)
-
-
-def _read_scheduler(scheduler: Any, optimiser: torch.optim.Optimizer) -> Any:
-    if scheduler == "plateau":
-        return ReduceLROnPlateau(optimiser, factor=0.5, patience=5)
-    if isinstance(scheduler, str):
-        raise InputError(f"scheduler {scheduler!r} is unknown: give 'plateau', or a callable that takes the optimiser.")
-    return scheduler if scheduler is None or hasattr(scheduler, "step") else scheduler(optimiser)
+    if not callable(optimizer):
+        raise InputError(
+            f"optimizer must be an optimiser or a class of one, such as torch.optim.SGD; got {optimizer!r}."
+        )
+    return optimizer([parameter for parameter in model.parameters() if parameter.requires_grad], lr=learning_rate)
 
 
 def _read_monitor(monitor: Monitor, validated: bool) -> Callable[[Record], float]:
     name = ("validation_objective" if validated else "train_objective") if monitor is None else monitor
     if not isinstance(name, str):
         return name
-    known = [
-        f"{part}_{what}" for part in ("train", "validation")[: 1 + validated] for what in ("loss", "objective", "gap")
-    ]
+    parts = ("train", "validation")[: 1 + validated]
+    known = [f"{part}_{what}" for part in parts for what in ("loss", "objective", "gap")]
     if name not in known:
         raise InputError(f"monitor {name!r} is not in the history; there are {known}.")
     return lambda record: record[name]
-
-
-class _Progress:
-    """A bar by tqdm where it is installed, otherwise a line now and then."""
-
-    def __init__(self, epochs: int, done: int):
-        self.epochs = epochs
-        self.done = done
-        self.bar: Any = None
-        try:
-            from tqdm.auto import tqdm  # type: ignore[import-untyped]
-        except ImportError:
-            return
-        self.bar = tqdm(total=epochs, initial=done, unit="epoch", file=sys.stderr)
-
-    def show(self, record: Record) -> None:
-        """Move on by an epoch."""
-        self.done += 1
-        shown = {
-            name.replace("validation_", "val_"): f"{record[name]:.4g}"
-            for name in ("train_loss", "train_gap", "validation_loss", "validation_gap")
-            if name in record
-        }
-        if self.bar is not None:
-            self.bar.set_postfix(shown, refresh=False)
-            self.bar.update()
-        elif self.done % max(1, self.epochs // 20) == 0:
-            text = ", ".join(f"{name} {value}" for name, value in shown.items())
-            print(f"epoch {self.done} of {self.epochs}: {text}", file=sys.stderr)
-
-    def close(self) -> None:
-        """Leave the bar as it stands."""
-        if self.bar is not None:
-            self.bar.close()

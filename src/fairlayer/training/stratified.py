@@ -1,67 +1,24 @@
 """Batches in which every group has the same share.
 
-Constraints that hold in every batch hold for all samples together if groups have the same shares in all batches
-(`aggregate.py` says how nearly). So samples are sorted by cell (a combination of labels of all attributes), shuffled
-within it, and dealt to the batches like cards: every batch gets the same number of each cell, give or take one, and all
-batches the same size, give or take one. Nothing is left out.
+Constraints that hold in every batch hold for all samples together if groups have the same shares in all batches (Lemma
+3.1 of the paper bounds the difference). So samples are sorted by cell (a combination of labels of all attributes),
+shuffled within it, and dealt to the batches like cards: every batch gets the same number of each cell, give or take
+one, and all batches the same size, give or take one. Nothing is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from torch.utils.data import Sampler
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.groups import Column, SoftGroup, code_groups
+from fairlayer.binding.groups import SoftGroup, code_groups
 from fairlayer.errors import InputError
 
 Tiny = Literal["spread", "repeat"]
-
-
-@dataclass(frozen=True)
-class CellReport:
-    """One combination of labels."""
-
-    name: str
-    rows: int  # samples in the data
-    least: int  # in any batch
-    most: int
-    repeated: int  # further occurrences of its samples in an epoch
-
-
-@dataclass(frozen=True)
-class StratifiedReport:
-    """What `StratifiedBatches` does with the data; `str()` is readable."""
-
-    rows: int
-    batches: int  # over all ranks
-    smallest: int  # batch
-    largest: int
-    cells: tuple[CellReport, ...]
-
-    @property
-    def repeated(self) -> int:
-        """Occurrences of samples beyond their first, in an epoch."""
-        return sum(cell.repeated for cell in self.cells)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Cells that some batches lack."""
-        return tuple(cell.name for cell in self.cells if cell.least == 0)
-
-    def __str__(self) -> str:
-        size = f"{self.smallest}" if self.smallest == self.largest else f"{self.smallest} or {self.largest}"
-        lines = [f"{self.rows} samples in {self.batches} batches of {size}; none dropped, {self.repeated} repeated."]
-        for cell in self.cells:
-            count = f"{cell.least}" if cell.least == cell.most else f"{cell.least} or {cell.most}"
-            note = f", {cell.repeated} of them repeated" if cell.repeated else ""
-            note += ", so some batches lack it" if cell.least == 0 else ""
-            lines.append(f"  {cell.name}: {cell.rows} samples, {count} in each batch{note}")
-        return "\n".join(lines)
 
 
 class StratifiedBatches(Sampler[np.ndarray]):
@@ -93,16 +50,13 @@ class StratifiedBatches(Sampler[np.ndarray]):
             raise InputError(f"tiny must be 'spread' or 'repeat'; got {tiny!r}.")
         if not 0 <= rank < world_size:
             raise InputError(f"rank must be from 0 to world_size - 1; got {rank} of {world_size}.")
-        self._cells, self._names = _cells(groups)
-        rows = sum(map(len, self._cells))
-        self.steps = -(-rows // (batch_size * world_size))
+        self.cells = _cells(groups)
+        self.samples = sum(len(cell) for _, cell in self.cells)
+        self.steps = -(-self.samples // (batch_size * world_size))
         self.batches = self.steps * world_size
-        if rows < self.batches:
-            raise InputError(f"There are {rows} samples for {world_size} ranks: use fewer ranks.")
-        self.shuffle = shuffle
-        self.tiny = tiny
-        self.seed = seed
-        self.rank = rank
+        if self.samples < self.batches:
+            raise InputError(f"There are {self.samples} samples for {world_size} ranks: use fewer ranks.")
+        self.shuffle, self.tiny, self.seed, self.rank = shuffle, tiny, seed, rank
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -114,18 +68,15 @@ class StratifiedBatches(Sampler[np.ndarray]):
 
     def __iter__(self) -> Iterator[np.ndarray]:
         epoch, self.epoch = self.epoch, self.epoch + 1
-        world_size = self.batches // self.steps
-        yield from self._deal(epoch)[self.rank :: world_size]
+        yield from self._deal(epoch)[self.rank :: self.batches // self.steps]
 
     def _deal(self, epoch: int) -> list[np.ndarray]:
         """All batches of an epoch, over all ranks."""
         random = np.random.default_rng((self.seed, epoch)) if self.shuffle else None
         stacks = []
-        for cell in self._cells:
+        for _, cell in self.cells:
             stack = cell if random is None else random.permutation(cell)
-            if self.tiny == "repeat" and len(stack) < self.batches:
-                stack = np.resize(stack, self.batches)  # over and over
-            stacks.append(stack)
+            stacks.append(np.resize(stack, self._dealt(cell)))  # over and over, where the cell is too small
         deck = np.concatenate(stacks)
         if random is None:
             return [deck[b :: self.batches] for b in range(self.batches)]
@@ -134,41 +85,49 @@ class StratifiedBatches(Sampler[np.ndarray]):
         hands = [deck[(b - start) % self.batches :: self.batches] for b in range(self.batches)]
         return [random.permutation(hands[b]) for b in random.permutation(self.batches)]
 
-    def report(self) -> StratifiedReport:
-        """What becomes of every cell."""
-        cells = []
-        total = 0
-        for name, cell in zip(self._names, self._cells, strict=True):
-            dealt = max(len(cell), self.batches) if self.tiny == "repeat" else len(cell)
-            total += dealt
-            least, rest = divmod(dealt, self.batches)
-            cells.append(CellReport(name, len(cell), least, least + bool(rest), dealt - len(cell)))
-        smallest, rest = divmod(total, self.batches)
-        rows = sum(map(len, self._cells))
-        return StratifiedReport(rows, self.batches, smallest, smallest + bool(rest), tuple(cells))
+    def _dealt(self, cell: np.ndarray) -> int:
+        """How many samples of a cell an epoch has, repeated ones counted."""
+        return max(len(cell), self.batches) if self.tiny == "repeat" else len(cell)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Cells that some batches lack."""
+        return tuple(name for name, cell in self.cells if self._dealt(cell) < self.batches)
+
+    def report(self) -> str:
+        """What becomes of every cell, in words."""
+        total = sum(self._dealt(cell) for _, cell in self.cells)
+        lines = [
+            f"{self.samples} samples in {self.batches} batches of {self._each(total)}; none dropped, "
+            f"{total - self.samples} repeated."
+        ]
+        for name, cell in self.cells:
+            dealt = self._dealt(cell)
+            note = f", {dealt - len(cell)} of them repeated" if dealt > len(cell) else ""
+            note += ", so some batches lack it" if dealt < self.batches else ""
+            lines.append(f"  {name}: {len(cell)} samples, {self._each(dealt)} in each batch{note}")
+        return "\n".join(lines)
+
+    def _each(self, count: int) -> str:
+        least, rest = divmod(count, self.batches)
+        return f"{least} or {least + 1}" if rest else f"{least}"
 
 
-def _cells(groups: Any) -> tuple[list[np.ndarray], list[str]]:
-    """Positions of the samples of every combination of labels that occurs, and its name."""
-    columns = [hard_column(column) for column in code_groups(groups).attributes.values()]
-    table = np.stack([as_numpy(column.values) for column in columns], axis=1)
-    combos, code = np.unique(table, axis=0, return_inverse=True)
-    order = np.argsort(code.reshape(-1), kind="stable")
-    ends = np.cumsum(np.bincount(code.reshape(-1), minlength=len(combos)))
-    names = [
-        " & ".join(f"{column.name}={label_of(column, value)}" for column, value in zip(columns, combo, strict=True))
-        for combo in combos.tolist()
-    ]
-    return np.split(order, ends[:-1]), names
-
-
-def hard_column(column: Column | SoftGroup) -> Column:
-    """A column of labels; soft groups have none."""
-    if isinstance(column, SoftGroup):
+def _cells(groups: Any) -> list[tuple[str, np.ndarray]]:
+    """Every combination of labels that occurs: its name, and the positions of its samples."""
+    attributes = code_groups(groups).attributes.values()
+    columns = [column for column in attributes if not isinstance(column, SoftGroup)]
+    if len(columns) < len(attributes):
         raise InputError("Soft groups have no cells to balance: give labels, or shuffle without stratifying.")
-    return column
-
-
-def label_of(column: Column, value: int) -> Any:
-    """What an integer of a column stands for."""
-    return value if column.labels is None else column.labels[value]
+    table = np.stack([as_numpy(column.values) for column in columns], axis=1)
+    combinations, code = np.unique(table, axis=0, return_inverse=True)
+    order = np.argsort(code.reshape(-1), kind="stable")
+    ends = np.cumsum(np.bincount(code.reshape(-1), minlength=len(combinations)))
+    names = [
+        " & ".join(
+            f"{column.name}={value if column.labels is None else column.labels[value]}"
+            for column, value in zip(columns, combination, strict=True)
+        )
+        for combination in combinations.tolist()
+    ]
+    return list(zip(names, np.split(order, ends[:-1]), strict=True))

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from fairlayer.stream import sql
+from fairlayer.stream import sql_store
 from fairlayer.stream.database import Database
 from fairlayer.stream.postgresql import PostgresDatabase
-from fairlayer.stream.sql import SqlStore
+from fairlayer.stream.sql_store import SqlStore
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def the_lock_is_given_up_early() -> Iterator[None]:
 @contextmanager
 def half_a_write_is_taken() -> Iterator[None]:
     """A state that the last entry of the log did not leave is gone on from."""
-    with patch.object(sql, "_is_whole", lambda stored, end: True):
+    with patch.object(sql_store, "_is_whole", lambda stored, end: True):
         yield
 
 
@@ -84,11 +84,11 @@ def a_failed_batch_leaves_its_traces() -> Iterator[None]:
 
     catch_up = Stream._catch_up
 
-    def believe_memory(stream: Any, transaction: Any) -> None:
-        if stream._at is None and stream.ledger.account.numbers["batches"]:
-            stream._at = transaction.head()
+    def believe_memory(stream: Any) -> None:
+        if stream._at is None and stream.ledger.state.totals.batches:
+            stream._at = stream._store.head()
             return
-        catch_up(stream, transaction)
+        catch_up(stream)
 
     with patch.object(Stream, "_catch_up", believe_memory):
         yield

@@ -139,26 +139,23 @@ class Scheduler:
                 if self.depth == 0:
                     self.holder = None
 
-        class Event:
+        class Condition(Lock):
             """Something to wait for."""
 
-            def __init__(self) -> None:
-                self.happened = False
+            def wait_for(self, predicate: Callable[[], bool]) -> None:
+                while not predicate():
+                    self.__exit__()
+                    scheduler.wait(predicate)
+                    self.__enter__()
 
-            def set(self) -> None:
-                self.happened = True
-
-            def is_set(self) -> bool:
-                return self.happened
-
-            def wait(self) -> None:
-                scheduler.wait(lambda: self.happened)
+            def notify_all(self) -> None:
+                """Whoever waits looks by itself."""
 
         class Threading:
             """The names that are used."""
 
         Threading.Lock = Threading.RLock = Lock  # type: ignore[attr-defined]
-        Threading.Event = Event  # type: ignore[attr-defined]
+        Threading.Condition = Condition  # type: ignore[attr-defined]
         Threading.get_ident = staticmethod(lambda: id(scheduler._current))  # type: ignore[attr-defined]
         return Threading
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from fairlayer import MeanParity, Stream
 from fairlayer.errors import StoreError, UncertainError
-from fairlayer.stream import group, log, sql, stream
-from fairlayer.stream.ready import prepare
+from fairlayer.stream import group_commit, log, sql_store, stream
 from simulator.judge import TOLERANCE, BrokenError, Row, judge, read
 from simulator.scheduler import Scheduler
 from simulator.server import Server, SimulatedPostgres
@@ -343,7 +342,6 @@ class World:
 
     def run(self) -> Result:
         """From the beginning to the end."""
-        prepare("ledger")
         scheduler, broken = self.scheduler, None
         self.finished = False
         with ExitStack() as patched:
@@ -351,8 +349,8 @@ class World:
             for module, name, made in (
                 (stream, "open_database", self._connection),
                 (stream, "threading", threading),
-                (group, "threading", threading),
-                (sql, "time", scheduler.time()),
+                (group_commit, "threading", threading),
+                (sql_store, "time", scheduler.time()),
                 (log, "datetime", scheduler.datetime()),
             ):
                 patched.enter_context(patch.object(module, name, made))

@@ -5,8 +5,10 @@
 
 namespace fairlayer {
 
+void bind_decision_ledger(nanobind::module_& m);
 void bind_dual_simplex(nanobind::module_& m);
-void bind_running_sums(nanobind::module_& m);
+void bind_ledger(nanobind::module_& m);
 void bind_sweep(nanobind::module_& m);
+void bind_thresholds(nanobind::module_& m);
 
 }  // namespace fairlayer

@@ -2,7 +2,9 @@
 #include "bindings.hpp"
 
 NB_MODULE(_native, m) {
+    fairlayer::bind_decision_ledger(m);
     fairlayer::bind_dual_simplex(m);
-    fairlayer::bind_running_sums(m);
+    fairlayer::bind_ledger(m);
     fairlayer::bind_sweep(m);
+    fairlayer::bind_thresholds(m);
 }

@@ -1,125 +1,266 @@
-"""Groups side by side: means, decisions, errors, and their intersections."""
+"""Groups side by side: distributions, changes, who is selected, means, rates and intersections."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
-from fairlayer.audit.numerals import aligned, aligned_intervals, confidence, count, interval, number, percent, stated
-from fairlayer.audit.result import Audit, GroupReport, Rate
-from fairlayer.report.drawing import FigureTable, Line, Mark, Point, Row, RowChart, Section, scale, upright, whisker
+from fairlayer.audit.result import Audit, Group
+from fairlayer.audit.selection import FOUR_FIFTHS, SMALL_SHARE
+from fairlayer.audit.tables import FIGURES, changes_table, groups_table, selection_table, share_of
+from fairlayer.audit.words import aligned, confidence, count, interval, number, percent, signed, stated
+from fairlayer.report.drawing import (
+    Band,
+    Curve,
+    Line,
+    Mark,
+    Point,
+    Row,
+    RowChart,
+    Scale,
+    Section,
+    largest,
+    scale,
+    steps,
+    upright,
+    whisker,
+)
 
-MOST_GROUPS = 12  # drawn in one chart, the largest ones; the table has more
-MOST_LINES = 500
-
-TITLES = {
-    "decision_rate": "decided positive",
-    "target_mean": "mean target",
-    "bias": "bias",
-    "root_mean_squared_error": "RMSE",
-    "calibration_error": "calibration error",
-    "accuracy": "accuracy",
-    "true_positive_rate": "true positive rate",
-    "false_positive_rate": "false positive rate",
-    "precision": "precision",
-}
+MOST_LINES = 500  # in a table; the JSON has all
+PEAKED = 6.0  # a bin so many times as high as the average makes the others lie flat
 RATES = {  # how each is drawn
     "decision_rate": ("circle", "one"),
     "true_positive_rate": ("triangle", "three"),
     "false_positive_rate": ("down", "two"),
     "accuracy": ("square", "four"),
 }
+MEAN_KEY: tuple[str, Sequence[Mark]] = (
+    "mean prediction",
+    [Line(0, 50, 100, 50, "whisker"), Point(50, 50, "circle", "mark")],
+)
+CHANGE_KEY = (
+    ("smallest to largest change", [Line(0, 50, 100, 50, "thin")]),
+    ("middle 90 %, lowered or raised", [Band(0, 50, "bar down", 30, 70), Band(50, 100, "bar up", 30, 70)]),
+    ("mean", [Point(50, 50, "diamond", "hollow five")]),
+)
+
+Drawn = tuple[list[Mark], str]  # the marks of a group, and what they show in words
+
+
+def _charts(groups: Sequence[Group], make: Callable[[str, list[Group]], RowChart | None]) -> list[RowChart]:
+    """A chart for each attribute, or combination of attributes, that groups are of."""
+    places: dict[str, list[Group]] = {}
+    for group in groups:
+        places.setdefault(" & ".join(group.attributes), []).append(group)
+    return [chart for place, found in places.items() if (chart := make(place, found)) is not None]
+
+
+def _row(group: Group, drawn: Drawn, figure: str, note: str = "") -> Row:
+    return Row(group.label, *drawn, figure, note or f"n = {count(group.count)}")
+
+
+def distributions_section(audit: Audit) -> Section | None:
+    """Outputs of each group, before and after."""
+    groups = [group for group in audit.groups if group.histogram is not None]
+    if not groups:
+        return None
+    across = scale(audit.edges)
+    lead = "How the predictions of each group are spread: the share of its samples in each interval."
+    styles = {"after": "predictions and their mean"}
+    if any(group.histogram and group.histogram.before for group in groups):
+        lead += " Behind them are the raw outputs, before they were made fair."
+        styles["before"] = "raw outputs and their mean"
+    key = [
+        (text, [Curve(((0, 20), (100, 20)), style, filled=True), Line(50, 0, 50, 100, style)])
+        for style, text in styles.items()
+    ]
+
+    def chart(attribute: str, groups: list[Group]) -> RowChart:
+        return _distributions(attribute, groups, audit.edges, across)
+
+    return Section("distributions", "Distributions by group", lead, charts=_charts(groups, chart), key=key)
+
+
+def _distributions(attribute: str, groups: Sequence[Group], edges: Sequence[float], across: Scale) -> RowChart:
+    shown, lead = largest(groups)
+    shares = {
+        (g, style): [entry / sum(counts) for entry in counts]
+        for g, group in enumerate(shown)
+        for style in ("before", "after")
+        if group.histogram and (counts := getattr(group.histogram, style)) and sum(counts) > 0
+    }
+    tallest = max((max(share) for share in shares.values()), default=1.0)
+    rooted = tallest * (len(edges) - 1) > PEAKED
+    up = scale([0.0, math.sqrt(tallest) if rooted else tallest], margin=1e-6)
+    rows = []
+    for g, group in enumerate(shown):
+        marks: list[Mark] = []
+        for style in ("before", "after"):
+            if (g, style) in shares:
+                heights = [math.sqrt(share) if rooted else share for share in shares[g, style]]
+                marks.append(Curve(steps(edges, heights, across, up), style, filled=True))
+        words = f"mean of predictions {number(group.mean)}"
+        if group.change is not None:
+            marks.append(upright(across, group.mean - group.change.mean, "before"))
+            words += f", mean of raw outputs {number(group.mean - group.change.mean)}"
+        marks.append(upright(across, group.mean, "after"))
+        rows.append(_row(group, (marks, words), number(group.mean)))
+    if rooted:
+        lead = f"{lead} Heights are square roots of shares, because one interval holds most samples.".strip()
+    return RowChart(attribute, rows, across, "prediction", "mean", lead=lead, tall=True)
+
+
+def changes_section(audit: Audit) -> Section | None:
+    """Predictions less raw outputs, by group."""
+    if audit.overall.change is None:
+        return None
+    lead = "Prediction minus raw output: to the right of zero, people got a higher prediction than the model alone "
+    lead += "would have given them." + (" Flipped means that their decision is now different." if audit.decided else "")
+
+    def chart(attribute: str, groups: list[Group]) -> RowChart:
+        shown, note = largest(groups)
+        listed = [audit.overall, *(group for group in shown if group.change is not None)]
+        changes = [group.change for group in listed if group.change is not None]
+        axis = scale([end for change in changes for end in (change.lowest, change.highest)], include=[0.0])
+        means = aligned([change.mean for change in changes], sign=True)
+        rows = [_change(group, axis, mean, audit.decided) for group, mean in zip(listed, means, strict=True)]
+        return RowChart(attribute, rows, axis, "prediction minus raw output", "mean change", lead=note)
+
+    table = changes_table((audit.overall, *audit.groups[:MOST_LINES]))
+    title = "Who was changed, and by how much"
+    return Section("changes", title, lead, charts=_charts(audit.groups, chart), key=CHANGE_KEY, folded=(table,))
+
+
+def _change(group: Group, axis: Scale, mean: str, decided: bool) -> Row:
+    change = group.change
+    assert change is not None
+    marks: list[Mark] = [upright(axis, 0.0, "zero"), Line(axis(change.lowest), 50, axis(change.highest), 50, "thin")]
+    if "0.05" in change.quantiles and "0.95" in change.quantiles:
+        low, high = axis(change.quantiles["0.05"]), axis(change.quantiles["0.95"])
+        widened = max(high, low + 0.4)  # a group that is shifted by one amount still shows
+        marks.append(Band(low, widened, f"bar {'up' if change.mean >= 0 else 'down'}", 34, 66))
+    marks.append(Point(axis(change.mean), 50, "diamond", f"hollow {'one' if change.mean >= 0 else 'two'}"))
+    note = f"{percent(change.changed, 0)} changed" + (f", {percent(change.flipped)} flipped" if decided else "")
+    words = f"mean change {mean}, from {signed(change.lowest)} to {signed(change.highest)}; {note}"
+    return _row(group, (marks, words), mean, note)
+
+
+def selection_section(audit: Audit) -> Section | None:
+    """Impact ratios of every attribute, and of all together."""
+    if not audit.decided:
+        return None
+    decided = (
+        "A class is selected where its probability is the largest."
+        if audit.classes
+        else f"A decision is positive where the prediction is {stated(audit.settings.threshold)} or more."
+    )
+    return Section(
+        "selection",
+        "Who is selected",
+        f"{decided} The impact ratio is a group's rate of positive decisions over that of the group selected most. The "
+        "line marks four fifths, below which US selection procedures see adverse impact as a rule of thumb. Bars are "
+        f"{confidence(audit.settings.confidence)} intervals, which hold for all groups of an attribute together; "
+        f"groups below {percent(SMALL_SHARE, 0)} of the samples are marked and no ratio is taken to them.",
+        charts=_charts(audit.selections, _ratios),
+        folded=(selection_table("Every group.", audit.selections[:MOST_LINES]),),
+        aside="The shortfall counts people who would have been selected had their group and the most selected one been "
+        "selected at the rate of both together. A ratio above four fifths is no proof of fairness, and one below it is "
+        "no proof of the opposite.",
+    )
+
+
+def _ratios(place: str, groups: list[Group]) -> RowChart | None:
+    rated = [group for group in groups if group.selection and group.selection.impact_ratio is not None]
+    if len(rated) < 2:
+        return None
+    shown, lead = largest(rated)
+    found = [(group.selection.impact_ratio or 0.0, group.selection.ratio_interval) for group in shown]
+    ends = [min(end, 2.0) for _, ends in found for end in ends or ()]
+    axis = scale([ratio for ratio, _ in found], include=[*ends, 0.0, 1.0])
+    rows = []
+    for group, (ratio, pair), text in zip(shown, found, aligned([ratio for ratio, _ in found]), strict=True):
+        shape = "diamond" if ratio < FOUR_FIFTHS else "circle"
+        marks = [
+            upright(axis, FOUR_FIFTHS, "tolerance-edge"),
+            *whisker(axis, pair),
+            Point(axis(ratio), 50, shape, "mark"),
+        ]
+        words = f"impact ratio {text}, interval {interval(pair)}; selected {share_of(group.decision_rate)}"
+        small = ", a small group" if group.selection.small else ""
+        rows.append(_row(group, (marks, words), text, f"n = {count(group.count)}{small}"))
+    return RowChart(f"{place}: impact ratio", rows, axis, "impact ratio", "impact ratio", lead=lead)
 
 
 def rates_section(audit: Audit) -> Section | None:
     """Means, decisions and errors of each group."""
     if not audit.groups:
         return None
-    charts = []
-    for attribute in audit.settings.attributes:
-        reports = [report for report in audit.groups if report.attributes == (attribute,)]
-        if reports:
-            shown, lead = largest(reports)
-            charts.append(_means(f"{attribute}: mean prediction", shown, audit.overall, lead))
-            if are_decided(audit):
-                charts.append(_rates(f"{attribute}: decisions and errors", shown, lead))
-    errors = audit.overall.true_positive_rate is not None
-    listed = (audit.overall, *audit.groups[:MOST_LINES])
-    lead = f"Bars are {confidence(audit.settings.confidence)} intervals."
-    if are_decided(audit):
-        lead += f" A decision is positive where the prediction is {stated(audit.settings.threshold)} or more."
-        if errors:
+    lead = f"Bars are {confidence(audit.settings.confidence)} intervals, each by itself."
+    charts = _charts(audit.groups, lambda place, groups: _means(place, groups, audit.overall))
+    if audit.decided:
+        rated = _charts(audit.groups, _rates)
+        charts = [chart for both in zip(charts, rated, strict=True) for chart in both]
+        if not audit.classes:
+            lead += f" A decision is positive where the prediction is {stated(audit.settings.threshold)} or more."
+        if audit.overall.true_positive_rate is not None:
             lead += " True and false positive rates are shares of those with target 1 and of those with target 0."
         lead += " Equal means do not guarantee equal rates."
-    return Section(
-        "groups",
-        "Decisions and errors by group" if are_decided(audit) else "Means and errors by group",
-        lead,
-        charts=charts,
-        folded=(groups_table("Every group.", listed),),
-    )
+    title = "Decisions and errors by group" if audit.decided else "Means and errors by group"
+    table = groups_table("Every group.", (audit.overall, *audit.groups[:MOST_LINES]))
+    return Section("groups", title, lead, charts=charts, folded=(table,))
 
 
-def are_decided(audit: Audit) -> bool:
-    """Whether there are decisions, and not all of them the same."""
-    rate = audit.overall.decision_rate
-    return rate is not None and rate.value is not None and 0.0 < rate.value < 1.0
-
-
-def _means(title: str, reports: Sequence[GroupReport], overall: GroupReport, lead: str) -> RowChart:
-    ends = [end for report in reports for end in report.mean_interval or ()]
-    targets = [report.target_mean for report in reports if report.target_mean is not None]
-    axis = scale([report.mean for report in reports], include=[*ends, *targets, overall.mean])
+def _means(place: str, groups: Sequence[Group], overall: Group) -> RowChart:
+    shown, lead = largest(groups)
+    ends = [end for group in shown for end in group.mean_interval or ()]
+    targets = [group.target_mean for group in shown if group.target_mean is not None]
+    axis = scale([group.mean for group in shown], include=[*ends, *targets, overall.mean])
     rows = []
-    for report, mean in zip(reports, aligned([report.mean for report in reports]), strict=True):
-        words = f"mean {mean}, interval {interval(report.mean_interval)}"
-        marks: list[Mark] = [upright(axis, overall.mean, "dashed"), *whisker(axis, report.mean_interval)]
-        if report.target_mean is not None:
-            marks.append(Point(axis(report.target_mean), 50, "diamond", "hollow two"))
-            words += f", mean target {number(report.target_mean)}"
-        marks.append(Point(axis(report.mean), 50, "circle", "mark"))
-        rows.append(Row(label_of(report), marks, words, mean, f"n = {count(report.count)}"))
-    key: list[tuple[str, list[Mark]]] = [
-        ("mean prediction", [Line(0, 50, 100, 50, "whisker"), Point(50, 50, "circle", "mark")]),
-        ("everybody", [Line(50, 0, 50, 100, "dashed")]),
-    ]
+    for group, mean in zip(shown, aligned([group.mean for group in shown]), strict=True):
+        words = f"mean {mean}, interval {interval(group.mean_interval)}"
+        marks: list[Mark] = [upright(axis, overall.mean, "dashed"), *whisker(axis, group.mean_interval)]
+        if group.target_mean is not None:
+            marks.append(Point(axis(group.target_mean), 50, "diamond", "hollow two"))
+            words += f", mean target {number(group.target_mean)}"
+        marks.append(Point(axis(group.mean), 50, "circle", "mark"))
+        rows.append(_row(group, (marks, words), mean))
+    key: list[tuple[str, Sequence[Mark]]] = [MEAN_KEY, ("everybody", [Line(50, 0, 50, 100, "dashed")])]
     if targets:
         key.append(("mean target", [Point(50, 50, "diamond", "hollow two")]))
-    return RowChart(title, rows, axis, "mean", "mean prediction", key, lead)
+    return RowChart(f"{place}: mean prediction", rows, axis, "mean", "mean prediction", key, lead)
 
 
-def _rates(title: str, reports: Sequence[GroupReport], lead: str) -> RowChart:
+def _rates(place: str, groups: Sequence[Group]) -> RowChart:
+    shown, lead = largest(groups)
     axis = scale([0.0, 1.0])
-    drawn = {f: how for f, how in RATES.items() if any(getattr(report, f) is not None for report in reports)}
+    drawn = {f: how for f, how in RATES.items() if any(getattr(group, f) is not None for group in shown)}
     rows = []
-    for report in reports:
+    for group in shown:
         marks: list[Mark] = []
         words = []
         for k, (field, (shape, style)) in enumerate(drawn.items(), start=1):
-            rate, y = getattr(report, field), 100 * k / (len(drawn) + 1)
+            rate, y = getattr(group, field), 100 * k / (len(drawn) + 1)
             if rate is None or rate.value is None:
-                words.append(f"{TITLES[field]}: no samples")
+                words.append(f"{FIGURES[field]}: no samples")
                 continue
             marks.append(Line(axis(rate.lower), y, axis(rate.upper), y, f"whisker {style}"))
-            text = f"{TITLES[field]} {percent(rate.value)} ({percent(rate.lower)} to {percent(rate.upper)})"
-            marks.append(Point(axis(rate.value), y, shape, f"mark {style}", text))
-            words.append(text)
-        note = f"n = {count(report.count)}"
-        rows.append(Row(label_of(report), marks, "; ".join(words), share_of(report.decision_rate), note))
+            words.append(f"{FIGURES[field]} {percent(rate.value)} ({percent(rate.lower)} to {percent(rate.upper)})")
+            marks.append(Point(axis(rate.value), y, shape, f"mark {style}", words[-1]))
+        rows.append(_row(group, (marks, "; ".join(words)), share_of(group.decision_rate)))
     key = [
-        (TITLES[field], [Line(0, 50, 100, 50, f"whisker {style}"), Point(50, 50, shape, f"mark {style}")])
+        (FIGURES[field], [Line(0, 50, 100, 50, f"whisker {style}"), Point(50, 50, shape, f"mark {style}")])
         for field, (shape, style) in drawn.items()
     ]
-    return RowChart(title, rows, axis, "share", TITLES["decision_rate"], key, lead, tall=len(drawn) > 1)
+    title = f"{place}: decisions and errors"
+    return RowChart(title, rows, axis, "share", FIGURES["decision_rate"], key, lead, tall=len(drawn) > 1)
 
 
 def intersections_section(audit: Audit) -> Section | None:
     """Groups of all attributes together."""
     if not audit.intersections:
         return None
-    attributes = " & ".join(audit.settings.attributes)
-    ordered = sorted(audit.intersections, key=lambda report: -report.count)
-    shown, lead = largest(ordered)
-    chart = _means(f"{attributes}: mean prediction", shown, audit.overall, lead)
+    attributes = " & ".join(audit.intersections[0].attributes)
+    ordered = sorted(audit.intersections, key=lambda group: -group.count)
     listed = ordered[:MOST_LINES]
     caption = f"Groups of {attributes}, the largest first."
     if len(listed) < len(ordered):
@@ -129,48 +270,6 @@ def intersections_section(audit: Audit) -> Section | None:
         "Intersections",
         "Parity for each attribute on its own does not guarantee it for people who belong to several groups at once. "
         "Wide intervals mean small groups: they say little either way.",
-        charts=(chart,),
+        charts=(_means(attributes, ordered, audit.overall),),
         tables=(groups_table(caption, listed),),
     )
-
-
-def groups_table(caption: str, reports: Sequence[GroupReport]) -> FigureTable:
-    """What is known of groups; columns that none of them has are left out. Intersections go by their labels alone."""
-    columns: dict[str, Sequence[str]] = {
-        "group": [label_of(report) if len(report.attributes) > 1 else report.name for report in reports],
-        "samples": [count(report.count) for report in reports],
-        "share": [percent(report.share) for report in reports],
-        "mean": aligned([report.mean for report in reports]),
-        "interval of the mean": aligned_intervals([report.mean_interval for report in reports]),
-        "deviation": aligned([report.deviation for report in reports]),
-    }
-    for field, title in TITLES.items():
-        values = [getattr(report, field) for report in reports]
-        if any(isinstance(value, Rate) for value in values):
-            columns[title] = [share_of(rate) for rate in values]
-        elif any(value is not None for value in values):
-            columns[title] = aligned(values, sign=field == "bias")
-    return FigureTable(caption, columns)
-
-
-def label_of(report: GroupReport) -> str:
-    """The group without its attribute, which the chart names."""
-    return " & ".join(report.labels) if report.labels else report.name
-
-
-def name_of(attribute: str, label: str) -> str:
-    """A group of one attribute; everybody where there is none."""
-    return f"{attribute}: {label}" if attribute else "everybody"
-
-
-def largest(items: Sequence, sizes: Sequence[float] | None = None, most: int = MOST_GROUPS) -> tuple[list, str]:
-    """The `most` items of greatest size (samples by default), in the order they came in; what to say of the others."""
-    known = [item.count for item in items] if sizes is None else sizes
-    chosen = sorted(range(len(items)), key=lambda i: -known[i])[:most]
-    omitted = f"The {len(chosen)} largest of {count(len(items))} groups." if len(chosen) < len(items) else ""
-    return [items[i] for i in sorted(chosen)], omitted
-
-
-def share_of(rate: Rate | None) -> str:
-    """A rate as a percentage."""
-    return percent(None if rate is None else rate.value)
