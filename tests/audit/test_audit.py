@@ -351,7 +351,6 @@ def test_json_there_and_back(tmp_path) -> None:
     result = audit(
         data["p"], {"sex": names, "race": data["race"]}, [MeanParity(0.05), EqualizedOdds(0.1)], data["y"],
         raw=data["p"] * 0.9, history={"loss": [0.5, 0.25]},
-        comparison=[{"method": "layer", "gap": 0.02, "epochs": np.int64(3), "error": np.float32(0.5)}],
     )  # fmt: skip
     text = result.to_json(tmp_path / "audit.json")
     assert Audit.from_json(tmp_path / "audit.json") == result
@@ -397,6 +396,7 @@ def test_conditional_parity_needs_its_feature() -> None:
         ({"constraints": [MeanParity(0.1, over="age")]}, "over names attribute 'age'"),
         ({"constraints": [EqualizedOdds(0.1)]}, "targets is missing"),
         ({"targets": [0, 1, 1]}, "targets has 3 entries for 4"),
+        ({"constraints": [ResidualMean(0.1)], "targets": list("abab")}, "targets are not numbers"),
         ({"targets": [0, 1, 1, np.nan]}, "targets has 1 of 4 entries"),
         ({"weights": [1, 1, 1, -1]}, "weights must be at least 0"),
         ({"raw": [0.1]}, "raw has 1 entries for 4"),
