@@ -42,14 +42,14 @@ class FairClassifier(ClassifierMixin, FairEstimator):
     """A classifier whose probabilities satisfy group-fairness constraints.
 
     Constraints are about the probability of the second class, `classes_[1]`, which is kept within [0, 1]. Of three and
-    more classes every class satisfies them. threshold: `predict` says the second class where its probability is at
-    least this; None for that of the constraints on decisions, or 0.5 where there are none. Of three and more classes it
-    says the likeliest.
+    more classes every class satisfies them. threshold: `predict` returns the second class where its probability is
+    at least this; None for that of the constraints on decisions, or 0.5 where there are none. Of three and more classes
+    it returns the likeliest.
 
     discrepancy: what "nearest" means of probabilities, "squared" or "entropy". With "squared" the network is trained
     on the squared error of the probabilities (Brier score), a proper score that stays finite where the projection makes
     a probability 0 or 1. With "entropy" probabilities stay inside (0, 1), and the network is trained on the log loss;
-    an estimator must not say 0 or 1. Other arguments: see `FairEstimator`.
+    an estimator must not predict 0 or 1. Other arguments: see `FairEstimator`.
     """
 
     __metadata_request__predict_proba: ClassVar = {"sensitive_features": True}
@@ -96,13 +96,15 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         rules = () if self.constraints is None else ConstraintSet(self.constraints).constraints
         asked = sorted({float(c.threshold) for c in rules if c.quantity == "decision"})  # type: ignore[attr-defined]
         if self.threshold is None and len(asked) > 1:
-            raise InputError(f"The constraints have several thresholds, {asked}: say with threshold= which predicts.")
+            raise InputError(
+                f"The constraints have several thresholds, {asked}: pass the one to predict by as threshold=."
+            )
         if self.threshold is None:
             return asked[0] if asked else 0.5
         if asked and self.threshold not in asked:
             raise InputError(
-                f"threshold={self.threshold} is not that of the constraints on decisions, {asked}: what predict says "
-                "would not be what they bound. Leave it out, or change theirs."
+                f"threshold={self.threshold} is not that of the constraints on decisions, {asked}: the decisions of "
+                "predict would not be those they bound. Leave it out, or change theirs."
             )
         return float(self.threshold)
 
@@ -129,7 +131,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         return p if p.ndim == 2 else np.stack([1.0 - p, p], axis=1)
 
     def decision_function(self, X: Any, *, sensitive_features: Any = None) -> np.ndarray:
-        """(n,): above 0 where the second class is predicted; the probability less the threshold, but for rounding.
+        """(n,): above 0 where the second class is predicted; the probability less the threshold, up to rounding.
 
         Of three and more classes, (n, d): their probabilities.
         """

@@ -24,10 +24,9 @@ from fairlayer.binding.groups import is_missing
 from fairlayer.binding.system import bind
 from fairlayer.errors import InputError
 from fairlayer.frames import frame_columns
-from fairlayer.solution import Facts, Status
 from fairlayer.tables import moved_sql
 from fairlayer.tables.entries import MISSING
-from fairlayer.tables.passes import PassSums, RangePasses, project_passes
+from fairlayer.tables.passes import PassSums, RangePasses, Shifts, project_passes
 
 __all__ = ["CellShifts", "project"]
 
@@ -58,25 +57,11 @@ class _Labels:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CellShifts:
-    """What a projection does to each cell: y = clip(score - shift, lo, hi). As a table, and in SQL."""
+class CellShifts(Shifts):
+    """What a projection does to each combination of labels. As a table, and in SQL."""
 
     score: str
     labels: _Labels
-    shift: np.ndarray
-    lo: float
-    hi: float
-    facts: Facts
-
-    @property
-    def status(self) -> Status:
-        """How far the promise holds."""
-        return self.facts.status
-
-    @property
-    def gaps(self) -> dict[str, float]:
-        """The value of each row of the constraints, by its name."""
-        return dict(zip(self.facts.rows, self.facts.gaps.tolist(), strict=True))
 
     @property
     def sql(self) -> str:
@@ -128,7 +113,8 @@ def project(
     system = bind(rules, len(passes.n), groups=groups, weights=passes.n)
     passes.cell, passes.cells = np.asarray(system.cell), len(system.weight)
     found = project_passes(passes, system, bounds)
-    return CellShifts(score, passes.labels, found.shift[passes.cell], found.lo, found.hi, found.facts)
+    known = {**vars(found), "shift": found.shift[passes.cell]}
+    return CellShifts(**known, score=score, labels=passes.labels)
 
 
 class _QueryPasses(RangePasses):

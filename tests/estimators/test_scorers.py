@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,39 +48,20 @@ def encoded() -> Any:
     return make_column_transformer((OneHotEncoder(), ["sex", "region"]), remainder=StandardScaler())
 
 
-@pytest.mark.parametrize("name", sorted(OF_CLASSES))
-def test_scorers_of_classes(name: str) -> None:
-    X, y, _, A = table()
-    model = FairClassifier([MeanParity(0.05)], estimator=LogisticRegression())
-    outside = make_pipeline(StandardScaler(), model)
-    scores = cross_val_score(
-        outside, X, y, scoring=fair_scorer(name), params={"sensitive_features": A}, cv=2, error_score="raise"
-    )
-    assert np.isfinite(scores).all()
-    inside = FairClassifier(
-        [MeanParity(0.05)],
-        estimator=make_pipeline(encoded(), LogisticRegression()),
-        sensitive_columns=["sex", "region"],
-    )
-    assert np.isfinite(cross_val_score(inside, X.join(A), y, scoring=name, cv=2, error_score="raise")).all()
-
-
-@pytest.mark.parametrize("name", sorted(OF_NUMBERS))
-def test_scorers_of_numbers(name: str) -> None:
-    X, _, wage, A = table()
-    model = FairRegressor([MeanParity(0.3)], estimator=Ridge(), bounds=(0.1, 1000.0))
-    outside = make_pipeline(StandardScaler(), model)
-    scores = cross_val_score(
-        outside, X, wage, scoring=fair_scorer(name), params={"sensitive_features": A}, cv=2, error_score="raise"
-    )
-    assert np.isfinite(scores).all()
-    inside = FairRegressor(
-        [MeanParity(0.3)],
-        estimator=make_pipeline(encoded(), Ridge()),
-        bounds=(0.1, 1000.0),
-        sensitive_columns=["sex", "region"],
-    )
-    assert np.isfinite(cross_val_score(inside, X.join(A), wage, scoring=name, cv=2, error_score="raise")).all()
+@pytest.mark.parametrize("name", sorted(OF_CLASSES | OF_NUMBERS))
+def test_every_scorer_with_sensitive_features_outside_and_inside_the_table(name: str) -> None:
+    X, y, wage, A = table()
+    if name in OF_CLASSES:
+        target, inner = y, LogisticRegression()
+        fair: Any = partial(FairClassifier, [MeanParity(0.05)])
+    else:
+        target, inner = wage, Ridge()
+        fair = partial(FairRegressor, [MeanParity(0.3)], bounds=(0.1, 1000.0))
+    score = partial(cross_val_score, y=target, cv=2, error_score="raise")
+    outside = make_pipeline(StandardScaler(), fair(estimator=inner))
+    assert np.isfinite(score(outside, X, scoring=fair_scorer(name), params={"sensitive_features": A})).all()
+    inside = fair(estimator=make_pipeline(encoded(), inner), sensitive_columns=["sex", "region"])
+    assert np.isfinite(score(inside, X.join(A), scoring=name)).all()
 
 
 def test_a_scorer_scores_what_is_predicted_with_the_sensitive_features() -> None:

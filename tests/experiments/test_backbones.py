@@ -34,17 +34,15 @@ def test_a_step_of_training_through_the_layer_changes_what_is_trained_and_nothin
     size = SIZE.get(name, 64)
     model = FairModel(
         Classifier(features_of(name, "random", size), head_of(BACKBONES[name].width, 0.4)),
-        FairLayer(MeanParity(1e-4, over=("gender", "race"))),
+        FairLayer(MeanParity(1e-4)),
     )
     before = {key: parameter.detach().clone() for key, parameter in model.named_parameters()}
-    groups = {"gender": np.array([0, 0, 1, 1]), "race": np.array([0, 1, 0, 1])}
-    x, targets = pictures(4, size), torch.tensor([0.0, 1, 1, 1])
+    x, targets, groups = pictures(2, size), torch.tensor([0.0, 1.0]), {"gender": np.array([0, 1])}
     optimiser = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
     outputs = model(x, groups=groups)
     torch.nn.functional.binary_cross_entropy_with_logits(outputs, targets).backward()
     optimiser.step()
     assert model.layer.solution.satisfied
-    assert len(model.layer.solution.rows) == 6  # all pairs of four groups
     changed = {key for key, parameter in model.named_parameters() if not torch.equal(parameter, before[key])}
     frozen = {key for key, parameter in model.named_parameters() if not parameter.requires_grad}
     assert changed

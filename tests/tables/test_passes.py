@@ -99,6 +99,20 @@ def test_equal_means_are_reached_as_nearly_as_floats_allow(passes):
     assert np.abs(shifts.facts.gaps).max() < 1e-14
 
 
+def test_a_gap_that_only_exact_sums_tell_from_its_tolerance(passes):
+    z = np.arange(100) * 37 % 100 / 100
+    groups = {"g": np.array(list("ab" * 50))}
+    gap = (exact_dot(z[1::2]) - exact_dot(z[::2])) / 50
+    assert -1e-17 < gap - Fraction(0.01) < 0
+    for tolerance, kept in ((0.01, True), (0.01 - 4e-18, False)):
+        system = bind(ConstraintSet([MeanParity(tolerance)]), len(z), groups=groups)
+        assert (certify_passes(passes(z, system.cell), system).status is Status.OPTIMAL) is kept
+        if kept:
+            shifts = project_passes(passes(z, system.cell), system)
+            assert shifts.status is Status.OPTIMAL
+            assert not shifts.shift.any()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_same_to_the_bit_in_whatever_order_rows_come(seed, passes):
     z, groups = sample(5_000, 5)

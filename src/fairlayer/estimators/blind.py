@@ -1,8 +1,8 @@
 """Blind serving: predictions that look at no protected attribute, chosen so that the true groups agree all the same.
 
-The groups are known in `fit` only. There the rows are parted: on some the model is trained, and another one that says
-from X how likely a row belongs to each group; on the others the shifts are chosen with which these probabilities keep
-the gaps of the true groups within the tolerances (frozen/blind.py), and a statement on the population is made.
+The groups are known in `fit` only, which splits the rows. Some train the model, and a second one that predicts the
+probability of each group from X. The others choose the shifts with which these probabilities keep the gaps of the true
+groups within the tolerances (frozen/blind.py), and support a statement on the population.
 """
 
 from __future__ import annotations

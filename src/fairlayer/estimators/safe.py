@@ -1,6 +1,6 @@
 """Fitted estimators of other libraries as data, without pickle: skops, with every type that it may make named here.
 
-What cannot be written that way is refused when it is saved, not when somebody needs it.
+What cannot be written that way is refused when it is saved, not when it is loaded.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import numpy as np
 
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
-from fairlayer.solution import Status
 from fairlayer.tables.attribute import Attribute, read_cuts
 from fairlayer.tables.dataset import BlockQuery, DatasetTable, known_rows
 from fairlayer.tables.passes import Change, Shifts
@@ -19,39 +18,13 @@ from fairlayer.tables.scored import ScoredTable
 Protected = str | Sequence[str] | Mapping[str, Sequence[float]]
 
 
-@dataclass(eq=False, repr=False)
-class Projected:
+@dataclass(frozen=True, eq=False, repr=False)
+class Projected(Shifts):
     """A projected dataset, and what is known of it. Its rows are made when they are asked for."""
 
     dataset: Any  # with one column more
-    shifts: Shifts
     change: Change
     samples: int
-
-    @property
-    def status(self) -> Status:
-        """How far the promise holds."""
-        return self.shifts.facts.status
-
-    @property
-    def satisfied(self) -> bool:
-        """Whether every row that can be stated holds exactly."""
-        return self.status in (Status.OPTIMAL, Status.VACUOUS, Status.BOUNDED)
-
-    @property
-    def rows(self) -> tuple[str, ...]:
-        """Name of each row of the constraints."""
-        return self.shifts.facts.rows
-
-    @property
-    def gaps(self) -> np.ndarray:
-        """Value of each row: a difference of group means, for instance."""
-        return self.shifts.facts.gaps
-
-    @property
-    def vacuous(self) -> tuple[str, ...]:
-        """What could not be compared, because a group is absent."""
-        return self.shifts.facts.vacuous
 
     @property
     def changed(self) -> int:
@@ -90,37 +63,26 @@ def project(
     columns by their names. output: the column to add.
 
     The rows hold in exact arithmetic. The shifts depend neither on how the dataset is divided into blocks nor on the
-    order in which workers finish. Score and cell of every row, 13 bytes, are kept in Ray's object store meanwhile.
+    order in which workers finish. Score and cell of every row, 12 bytes, are kept in Ray's object store meanwhile.
     """
     table = DatasetTable(dataset)
     if output in table.columns:
         raise InputError(f"output: the dataset has a column {output!r} already: choose another name.")
-    cells = scored(table, score, protected, constraints, bounds, target)
-    bound = cells.bind(table.keep(cells.values, cells.code.parameters))
-    shifts = bound.solve(bounds)
-    sql, parameters = cells.moved(shifts, bound.cell_of_code)
-    # Missing scores and codes are looked for, as a bound would take the place of a missing output.
-    query = table.rows_query({**cells.values, output: sql}, parameters)
-    moved = table.with_columns(_moved, query=query, output=output)
-    return Projected(moved, shifts, bound.passes.change(shifts), int(bound.system.weight.sum()))
-
-
-def scored(
-    table: DatasetTable,
-    score: str,
-    protected: Protected,
-    constraints: Sequence[Constraint] | Constraint,
-    bounds: Any,
-    target: str | None,
-) -> ScoredTable:
-    """The scores of a dataset, and the cells of its rows."""
     cells = ScoredTable(table, score, read_protected(table, protected), constraints, target, bounds)
     if cells.rules.about_decisions:
         raise InputError(
             "constraints compare rates of decisions, which takes all scores in the memory of one machine: project a "
             "file of up to 50,000,000 rows with `fairlayer project`, or constrain means of scores."
         )
-    return cells
+    bound = cells.bind(table.keep(cells.values, cells.code.parameters))
+    shifts = bound.solve(bounds)
+    sql, parameters = cells.moved(shifts, bound.cell_of_code)
+    # Missing scores and codes are looked for, as a bound would take the place of a missing output.
+    query = table.rows_query({**cells.values, output: sql}, parameters)
+    moved = table.with_columns(_moved, query=query, output=output)
+    return Projected(
+        **vars(shifts), dataset=moved, change=bound.passes.change(shifts), samples=int(bound.passes.n.sum())
+    )
 
 
 def read_protected(table: DatasetTable, protected: Protected) -> list[Attribute]:

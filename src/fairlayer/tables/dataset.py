@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _MOST_PARTS = 200_000  # rows of answers that are kept before they are merged
 _ROW = "fairlayer: number of the row"  # in its block
+_OURS = FairlayerError.__module__
 _NO_ROWS = "The dataset has no rows: there is nothing to compare."
 
 
@@ -61,20 +62,9 @@ class DatasetTable(Table):
         """SQL expressions of every row, in the order of the block."""
         return self.query(f"SELECT {select_list({**values, _ROW: quote(_ROW)})} FROM data", parameters)
 
-    def totals(self, asked: Totals, parameters: Parameters | None = None) -> dict[str, np.ndarray]:
+    def totals(self, asked: Totals, parameters: Parameters | None = None, fetch: str = "fetchnumpy") -> Any:
         """Of the blocks, added up."""
-        return self._merged(self.query(asked.sql, parameters), asked.merging)
-
-    def distinct(self, values: Mapping[str, str], most: int | None) -> dict[str, list[Any]]:
-        """All of them in one pass."""
-        limit = None if most is None else most + 1
-        listed = [
-            f"(SELECT {j} AS which, entry FROM ({Totals(by={'entry': value}, most=limit).sql}))"
-            for j, value in enumerate(values.values())
-        ]
-        merging = Totals(by={"which": "which", "entry": "entry"}).merging
-        found = self._merged(self.query(" UNION ALL ".join(listed)), merging)
-        return {name: sorted(found["entry"][found["which"] == j].tolist())[:limit] for j, name in enumerate(values)}
+        return self._merged(self.query(asked.sql, parameters), asked.merging, fetch)
 
     def sample(
         self, values: Mapping[str, str], rows: int, of: int, seed: int, parameters: Parameters
@@ -85,12 +75,9 @@ class DatasetTable(Table):
             connection.register("parts", pa.concat_tables(self._asked(sample, **known)))
             return connection.execute("SELECT * FROM parts").fetchnumpy()
 
-    def keep(
-        self, values: Mapping[str, str], parameters: Parameters, seed: int = 0, share: float = 0.0
-    ) -> DatasetTable:
-        """In Ray's object store, with a column `part`: 1 for a share of the rows, drawn at random, 0 for the others."""
-        query = self.rows_query(values, parameters)
-        kept = self._mapped(keep, query=query, seed=seed, share=share)
+    def keep(self, values: Mapping[str, str], parameters: Parameters) -> DatasetTable:
+        """In Ray's object store."""
+        kept = self._mapped(known_rows, query=self.rows_query(values, parameters))
         kept.set_name("fairlayer scores")
         with own_errors():
             return DatasetTable(kept.materialize())
@@ -109,7 +96,7 @@ class DatasetTable(Table):
         with own_errors():
             yield from mapped.iter_batches(batch_size=None, batch_format="pyarrow")
 
-    def _merged(self, query: BlockQuery, merging: str) -> dict[str, np.ndarray]:
+    def _merged(self, query: BlockQuery, merging: str, fetch: str) -> Any:
         parts: list[pa.Table] = []
         with connect() as connection:
 
@@ -123,7 +110,7 @@ class DatasetTable(Table):
                     parts = [merge().to_arrow_table().cast(part.schema)]  # the types that the blocks answer in
             if not parts:
                 raise InputError(_NO_ROWS)
-            return merge().fetchnumpy()
+            return getattr(merge(), fetch)()
 
 
 class BlockQuery(NamedTuple):
@@ -155,12 +142,6 @@ def sample(block: pa.Table, query: BlockQuery, seed: int, share: float) -> pa.Ta
     """The values of the rows, or of a share of them that is drawn at random; the first is a number."""
     found = rows_of(block, query)
     return found if share >= 1.0 else found.filter(_drawn(found, seed) < share)
-
-
-def keep(block: pa.Table, query: BlockQuery, seed: int, share: float) -> pa.Table:
-    """Score and code of each row: all that later passes look at. They were there when the table was looked at first."""
-    found = known_rows(block, query)
-    return found.append_column("part", pa.array((_drawn(found, seed) < share).astype("uint8")))
 
 
 def known_rows(block: pa.Table, query: BlockQuery) -> pa.Table:
@@ -218,12 +199,9 @@ def own_errors() -> Iterator[None]:
         yield
     except Exception as error:
         met: Any = error
-        for _ in range(8):
-            if met is None:
-                break
-            if type(met).__module__ == FairlayerError.__module__ and isinstance(met, FairlayerError):
-                if met is error:
-                    break
-                raise met from None
+        # Ray's own copy of an error is of a class that it makes of ours.
+        while met is not None and not (isinstance(met, FairlayerError) and type(met).__module__ == _OURS):
             met = getattr(met, "cause", None) or met.__cause__
-        raise
+        if met is None or met is error:
+            raise
+        raise met from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from copy import copy
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,11 +18,12 @@ from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.system import System
 from fairlayer.errors import FairlayerError
-from fairlayer.solution import Facts
+from fairlayer.solution import Facts, Status
 from fairlayer.solve import infeasible, statistic_scale
 from fairlayer.solve.certify import shortfalls
 from fairlayer.solve.discrepancy import Squared
 from fairlayer.solve.driver import FINISHED, MEASURE, MISSED, OUTCOME, begin, proceed
+from fairlayer.solve.exact import exact_shortfalls
 from fairlayer.solve.feasibility import cell_extremes, least_excess
 from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, SHIFT, TRIAL, D, S, statistics
 from fairlayer.tables import moved_sql
@@ -51,13 +53,39 @@ class Passes(Protocol):
         """Sums at the shifts, (G,)."""
 
 
-class Shifts(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Shifts:
     """A projection as what it does to each cell: y = clip(z - shift[cell], lo, hi), in float64."""
 
     shift: np.ndarray  # (G,)
     lo: float
     hi: float
     facts: Facts
+
+    @property
+    def status(self) -> Status:
+        """How far the promise holds."""
+        return self.facts.status
+
+    @property
+    def satisfied(self) -> bool:
+        """Whether every row that can be stated holds exactly."""
+        return self.status in (Status.OPTIMAL, Status.VACUOUS, Status.BOUNDED)
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Name of each row of the constraints."""
+        return self.facts.rows
+
+    @property
+    def gaps(self) -> np.ndarray:
+        """Value of each row: a difference of group means, for instance."""
+        return self.facts.gaps
+
+    @property
+    def vacuous(self) -> tuple[str, ...]:
+        """What could not be compared, because a group is absent."""
+        return self.facts.vacuous
 
 
 def project_passes(passes: Passes, system: System, bounds: Any = None) -> Shifts:
@@ -87,17 +115,30 @@ def project_passes(passes: Passes, system: System, bounds: Any = None) -> Shifts
         if excess:
             raise infeasible(system.view, rows, excess, push)
         raise FairlayerError("The solver did not converge on this table; please report it with the table.")
-    facts = Facts(system.view, statistics(rows, of_cell[S]), solve.search.statistic[TRIAL], solve.family[MISSED])
+    missed = _settled(passes, system, (at, box.lowest, box.highest), solve.family[MISSED])
+    facts = Facts(system.view, statistics(rows, of_cell[S]), solve.search.statistic[TRIAL], missed)
     return Shifts(of_cell[SHIFT].copy(), box.lowest, box.highest, facts)
 
 
 def certify_passes(passes: Passes, system: System) -> Facts:
     """Measure the rows of outputs in exact arithmetic: what is true of them as they are."""
-    rows = system.rows
-    found = passes.sums(np.zeros(len(system.weight)), -math.inf, math.inf)
+    rows, at = system.rows, (np.zeros(len(system.weight)), -math.inf, math.inf)
+    found = passes.sums(*at)
     missed = np.zeros(len(rows.kind))
     shortfalls(rows, found.outputs, found.error, missed)
+    missed = _settled(passes, system, at, missed)
     return Facts(system.view, statistics(rows, found.outputs), np.zeros(len(rows.offset)), missed)
+
+
+def _settled(passes: Passes, system: System, at: tuple[np.ndarray, float, float], missed: np.ndarray) -> np.ndarray:
+    """By how much each family of rows is missed. Where rounded sums leave that in doubt, exact ones tell."""
+    if missed.max(initial=0.0) <= 0.0 or system.view.plan.any_residual or not isinstance(passes, TablePasses):
+        return missed
+    exact = passes.exact_parts(*at)
+    if exact is None:
+        return missed
+    values, cell = exact
+    return exact_shortfalls(values, system._replace(cell=cell, samples=passes.n, weights=_NONE), missed)
 
 
 class RangePasses(ABC):
@@ -130,14 +171,14 @@ class Change(NamedTuple):
 class TablePasses(RangePasses):
     """Passes over a column of a table that has a column `code` as well: every code that occurs is a cell at first.
 
-    where: SQL, for some rows. DuckDB adds up whole numbers of 2^-k, k as large as a sum of 120 bits allows. Of up to a
-    billion rows that is exact for outputs down to 2^-37 of the largest, and the same however the rows are divided.
+    DuckDB adds up whole numbers of 2^-k, k as large as a sum of 120 bits allows. Of up to a billion rows that is exact
+    for outputs down to 2^-37 of the largest, and the same however the rows are divided.
     """
 
-    def __init__(self, table: Table, column: str = "z", where: str = ""):
-        self.table, self.column, self.where = table, column, where
+    def __init__(self, table: Table, column: str = "z"):
+        self.table, self.column = table, column
         asked = {"n": "count(*)", "low": f"min({quote(column)})", "high": f"max({quote(column)})"}
-        found = table.totals(Totals(asked, {"code": quote("code")}, where=where))
+        found = table.totals(Totals(asked, {"code": quote("code")}))
         order = np.argsort(found["code"])
         self.code, self.cell = found["code"][order].astype(np.int64), np.arange(len(order))
         super().__init__(*(found[name][order].astype(np.float64) for name in asked))
@@ -163,7 +204,7 @@ class TablePasses(RangePasses):
         self, values: dict[str, str], shift: np.ndarray, most: float, also: dict[str, str] | None = None
     ) -> tuple[np.ndarray, ...]:
         """Sums of y by cell, bounds on what they are off by, and other totals. most: of |y|."""
-        scale = 2.0 ** min(_BITS - math.frexp(self.n.sum())[1] - math.frexp(most)[1], 1000)
+        scale = self._scale(most)
         asked = {"total": "sum(CAST(y * $scale AS HUGEINT))", **(also or {})}
         found = self._totals(asked, values, shift, scale=scale)
         total, *others = (np.zeros(len(shift)) for _ in asked)
@@ -171,6 +212,24 @@ class TablePasses(RangePasses):
             into[found["cell"]] = found[name]
         total /= scale
         return total, 2.0 * UNIT * np.abs(total) + self.n / scale, *others
+
+    def exact_parts(self, shift: np.ndarray, lo: float, hi: float) -> tuple[np.ndarray, np.ndarray] | None:
+        """Numbers and the cell of each, whose sums by cell are those of the outputs without any rounding.
+
+        None where the unit of the whole numbers is too coarse for some output.
+        """
+        scale = self._scale(float(self.magnitude(shift, lo, hi).max(initial=0.0)))
+        asked = {"total": "sum(CAST(y * $scale AS HUGEINT))", "coarse": "count_if(y * $scale <> round(y * $scale))"}
+        y = moved_sql.moved(quote(self.column), "shift", lo, hi)
+        parts = []
+        for cell, total, coarse in self._totals(asked, {"y": y}, shift, "fetchall", scale=scale):
+            if coarse:
+                return None
+            for _ in range(3):  # of 53 bits each
+                parts.append((float(total) / scale, cell))
+                total -= int(float(total))
+        values, cells = zip(*parts, strict=True)
+        return np.array(values), np.array(cells, dtype=np.int32)
 
     def change(self, shifts: Shifts) -> Change:
         """What moving the outputs does to them."""
@@ -182,12 +241,20 @@ class TablePasses(RangePasses):
         total, _, changed, largest = self.exact({"y": by}, shifts.shift, float(np.abs(ends).max(initial=0.0)), also)
         return Change(int(changed.sum()), float(largest.max(initial=0.0)), math.fsum(total))
 
+    def _scale(self, most: float) -> float:
+        """How many units 1 has, if outputs are at most so large."""
+        return 2.0 ** min(_BITS - math.frexp(self.n.sum())[1] - math.frexp(most)[1], 1000)
+
     def _totals(
-        self, totals: dict[str, str], values: dict[str, str], shift: np.ndarray, **parameters: Any
-    ) -> dict[str, np.ndarray]:
+        self,
+        totals: dict[str, str],
+        values: dict[str, str],
+        shift: np.ndarray,
+        fetch: str = "fetchnumpy",
+        **parameters: Any,
+    ) -> Any:
         """Totals by cell of values of every row, in which `shift` stands for that of its cell."""
         of_code = "(SELECT unnest($code) AS code, unnest($cell) AS cell, unnest($shift) AS shift) AS known"
-        where = f" WHERE {self.where}" if self.where else ""
-        rows = f"(SELECT cell, {select_list(values)} FROM data JOIN {of_code} ON known.code = {quote('code')}{where})"
+        rows = f"(SELECT cell, {select_list(values)} FROM data JOIN {of_code} ON known.code = {quote('code')})"
         lists = {"code": self.code.tolist(), "cell": self.cell.tolist(), "shift": shift[self.cell].tolist()}
-        return self.table.totals(Totals(totals, {"cell": "cell"}, rows), {**lists, **parameters})
+        return self.table.totals(Totals(totals, {"cell": "cell"}, rows), {**lists, **parameters}, fetch)

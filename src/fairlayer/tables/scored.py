@@ -23,7 +23,7 @@ ARGUMENTS = {"score": "score", "target": "target", "protected": "protected"}
 
 
 class Bound(NamedTuple):
-    """Constraints bound to the rows of a table, or to some of them, and who takes sums of their scores."""
+    """Constraints bound to the rows of a table, and who takes sums of their scores."""
 
     system: System
     cell_of_code: np.ndarray
@@ -80,12 +80,9 @@ class ScoredTable:
         more = {"t": number(str(self.target))} if self.takes_residuals else {}
         return {"z": number(self.score), "code": self.code.sql, **more}
 
-    def bind(self, kept: Table, where: str = "") -> Bound:
-        """Bind the constraints to `values` that were kept, by one sample for each code that occurs, of its weight.
-
-        where: SQL of the rows to take.
-        """
-        passes = TablePasses(kept, "z", where)
+    def bind(self, kept: Table) -> Bound:
+        """Bind the constraints to `values` that were kept, by one sample for each code that occurs, of its weight."""
+        passes = TablePasses(kept)
         codes = passes.code
         if not len(codes):
             raise InputError(f"{self.table.title} has no rows: there is nothing to compare.")
@@ -97,7 +94,7 @@ class ScoredTable:
             raise InputError(f"{self.table.title} has nothing to compare: every comparison has one group only.")
         cell, cells = np.asarray(system.cell), len(system.weight)
         if self.takes_residuals:
-            found = TablePasses(kept, "t", where).grouped(cell, cells).sums(np.zeros(cells), -np.inf, np.inf)
+            found = TablePasses(kept, "t").grouped(cell, cells).sums(np.zeros(cells), -np.inf, np.inf)
             stated = system.rows.between(*system.stated)
             rows = less_targets(stated, system.view.plan, found.outputs, found.error)
             system = system._replace(rows=rows, targets=None)

@@ -33,6 +33,11 @@ class Digit:
     meaning: list[Any]
     value: str  # SQL of what the digit is made of
 
+    def of(self, values: np.ndarray) -> np.ndarray:
+        """What values stand for: text as objects, numbers as they are."""
+        is_text = any(isinstance(one, str) for one in self.meaning)
+        return np.array(self.meaning, dtype=object if is_text else None)[values]
+
 
 class CellCode:
     """The code of a row, from the file's own columns. Its SQL takes `parameters`.
@@ -92,16 +97,10 @@ class CellCode:
 
     def meanings(self, codes: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray | None]:
         """Groups, features and targets that codes stand for, an entry for each code."""
-        values = dict(zip(map(id, self.digits), np.unravel_index(codes, self.shape), strict=True))
-
-        def meaning(digit: Digit) -> np.ndarray:
-            return _array([digit.meaning[value] for value in values[id(digit)].tolist()])
-
-        return (
-            {name: meaning(digit) for name, digit in self.groups.items()},
-            {name: meaning(digit) for name, digit in self.features.items()},
-            None if self.of_target is None else meaning(self.of_target),
-        )
+        values = iter(np.unravel_index(codes, self.shape))
+        groups = {name: digit.of(next(values)) for name, digit in self.groups.items()}
+        features = {name: digit.of(next(values)) for name, digit in self.features.items()}
+        return groups, features, None if self.of_target is None else self.of_target.of(next(values))
 
     def parameter(self, value: Any) -> str:
         """SQL that stands for a value."""
@@ -171,8 +170,3 @@ def refuse_missing(what: str, missing: int, n: int) -> None:
             f"{what} has {missing:,} of {n:,} entries that are missing or not finite numbers: leave these rows out, or "
             "fill them in."
         )
-
-
-def _array(values: list[Any]) -> np.ndarray:
-    """Text as objects, numbers as they are."""
-    return np.array(values, dtype=object if any(isinstance(value, str) for value in values) else None)

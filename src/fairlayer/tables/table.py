@@ -70,12 +70,8 @@ class Table(ABC):
     columns: dict[str, str]  # name -> DuckDB's type
 
     @abstractmethod
-    def totals(self, asked: Totals, parameters: Parameters | None = None) -> dict[str, np.ndarray]:
-        """The answer, a column each; missing entries are masked."""
-
-    @abstractmethod
-    def distinct(self, values: Mapping[str, str], most: int | None) -> dict[str, list[Any]]:
-        """The different values of each of several SQL expressions, sorted; one too many where more than `most`."""
+    def totals(self, asked: Totals, parameters: Parameters | None = None, fetch: str = "fetchnumpy") -> Any:
+        """The answer, a column each; missing entries are masked. fetch: `fetchall` for rows, of exact whole numbers."""
 
     @abstractmethod
     def sample(
@@ -91,6 +87,16 @@ class Table(ABC):
         """Totals of the whole table, None where one is missing."""
         found = self.totals(Totals(totals, where=where), parameters)
         return {name: values[:1].tolist()[0] for name, values in found.items()}
+
+    def distinct(self, values: Mapping[str, str], most: int | None) -> dict[str, list[Any]]:
+        """The different values of each of several SQL expressions, sorted; one too many where more than `most`."""
+        limit = None if most is None else most + 1
+        listed = [
+            f"(SELECT {j} AS which, entry FROM ({Totals(by={'entry': value}, most=limit).sql}))"
+            for j, value in enumerate(values.values())
+        ]
+        found = self.totals(Totals(by={"which": "which", "entry": "entry"}, rows=f"({' UNION ALL '.join(listed)})"))
+        return {name: sorted(found["entry"][found["which"] == j].tolist())[:limit] for j, name in enumerate(values)}
 
     def require(self, name: str, argument: str) -> str:
         """The name, where there is such a column."""
@@ -192,15 +198,9 @@ class LocalTable(Table):
         """Leave out the rows for which a condition does not hold."""
         self.relation = f"(SELECT * FROM {self.relation} WHERE {condition}) AS data"
 
-    def totals(self, asked: Totals, parameters: Parameters | None = None) -> dict[str, np.ndarray]:
+    def totals(self, asked: Totals, parameters: Parameters | None = None, fetch: str = "fetchnumpy") -> Any:
         """In one query."""
-        return self.query(asked.sql, parameters)
-
-    def distinct(self, values: Mapping[str, str], most: int | None) -> dict[str, list[Any]]:
-        """In a query each."""
-        limit = None if most is None else most + 1
-        asked = {name: Totals(by={"entry": value}, most=limit) for name, value in values.items()}
-        return {name: sorted(self.totals(one)["entry"].tolist()) for name, one in asked.items()}
+        return self.run(asked.sql, parameters, fetch)
 
     def sample(
         self, values: Mapping[str, str], rows: int, of: int, seed: int, parameters: Parameters

@@ -122,7 +122,7 @@ class PlainBatches(Sampler[Any]):
 
 
 class Loader:
-    """Batches of a table in memory, as a sampler says."""
+    """Batches of a table in memory, in the order of a sampler."""
 
     def __init__(self, table: Batch, batch_sampler: PlainBatches | StratifiedBatches):
         self.table, self.batch_sampler = table, batch_sampler
