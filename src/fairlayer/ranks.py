@@ -137,9 +137,7 @@ def _read(z: Tensor, request: Request, data: Data) -> _Share:
         ("infeasible", request.infeasible),
     )  # fmt: skip
     labels = tuple(column.labels for column in firm)
-    return _Share(
-        words, labels, settings, groupings, columns, box, per_sample, weights is not None, residuals, targets
-    )
+    return _Share(words, labels, settings, groupings, columns, box, per_sample, weights is not None, residuals, targets)
 
 
 def _told(ranks: Ranks, share: _Share, digests: list[int]) -> list[tuple[Any, Labels]]:
@@ -163,7 +161,11 @@ def _united(tables: list[Labels], share: _Share) -> Labels:
     """The labels of all ranks that have samples: in their own order where all have the same, otherwise sorted."""
     names = [key[-1] for key, column in share.columns.items() if isinstance(column, Column)]
     united: list[tuple[Label, ...] | None] = []
-    for name, *parts in zip(names, *tables, strict=True) if tables else [(name, own) for name, own in zip(names, share.labels, strict=True)]:
+    for name, *parts in (
+        zip(names, *tables, strict=True)
+        if tables
+        else [(name, own) for name, own in zip(names, share.labels, strict=True)]
+    ):
         different = list(dict.fromkeys(parts))
         if len(different) == 1:
             united.append(different[0])
@@ -228,7 +230,9 @@ def _project_all(
     read: dict[Key, Column | SoftGroup] = {}
     for key, column in share.columns.items():
         if isinstance(column, SoftGroup):
-            read[key] = SoftGroup(np.stack([next(columns).view(np.float64) for _ in column.labels], axis=1), column.labels)
+            read[key] = SoftGroup(
+                np.stack([next(columns).view(np.float64) for _ in column.labels], axis=1), column.labels
+            )
     known = iter(labels)
     for key, column in share.columns.items():
         if isinstance(column, Column):

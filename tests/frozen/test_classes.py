@@ -7,7 +7,6 @@ import torch
 from fairlayer import ConditionalParity, FairLayer, FairModel, InputError, MeanParity, SoftGroup, freeze, project
 
 
-
 def make(seed, n=40, d=4, sizes=(2, 3), spread=1.5):
     """Probabilities that differ between groups, the groups, a feature and a class of each sample."""
     rng = np.random.default_rng(seed)

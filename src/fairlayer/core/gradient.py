@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from fairlayer.binding.bounds import Box
 from fairlayer.binding.rows import EACH, Rows
 from fairlayer.core.own_discrepancy import OwnProjection
 from fairlayer.core.solver import Projected, as_bits, from_bits

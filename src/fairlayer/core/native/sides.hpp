@@ -12,7 +12,7 @@ namespace fairlayer {
 
 // Cholesky factor of a matrix in place, passing over zeros.
 class SparseFactor {
-   public:
+  public:
     // False where a pivot all but vanishes.
     bool factor(Numbers matrix, int n) {
         n_ = n;
@@ -57,7 +57,7 @@ class SparseFactor {
         }
     }
 
-   private:
+  private:
     double& at(int i, int k) { return L_[std::size_t(i) * n_ + k]; }
     double at(int i, int k) const { return L_[std::size_t(i) * n_ + k]; }
 
@@ -67,7 +67,7 @@ class SparseFactor {
 };
 
 class Sides {
-   public:
+  public:
     static constexpr int few = 24;  // statistics up to which the active-set method is quicker
 
     Sides(std::span<const Family> families, std::span<const bool> present, int K)
@@ -176,7 +176,7 @@ class Sides {
 
     std::vector<int> side;  // of each statistic: 1 held from above, -1 from below, 0 free
 
-   private:
+  private:
     static constexpr int most_guesses_ = 40, most_rounds_ = 8;
     static constexpr double more_ = 1e-8;
 
