@@ -97,7 +97,8 @@ def _read(z: Tensor, request: Request, data: Data) -> _Share:
     groupings, columns = read_columns(rules, n, data.groups, targets, data.features, request.levels)
     box = request.box(n, z.dtype)
     sides = (None, None) if request.bounds is None else request.bounds
-    per_sample = tuple(side is not None and np.ndim(side) > 0 for side in sides)
+    lo, hi = (side is not None and np.ndim(side) > 0 for side in sides)
+    per_sample = (lo, hi)
     residuals = any(constraint.quantity == "residual" for constraint in rules.constraints)
     floats = [*host.double().numpy().reshape(n, z.shape[1] if simplex else 1).T]
     floats += [] if weights is None else [weights]
@@ -222,8 +223,9 @@ def _project_all(
         sides.append(next(columns).view(np.float64).copy() if per else side)
         tensors.append(tensor)
         if tensor is not None and per:
-            tensors[-1] = torch.from_numpy(sides[-1].copy()).requires_grad_()
-            inputs.append((tensor, tensors[-1]))
+            whole_side = torch.from_numpy(sides[-1].copy()).requires_grad_()
+            tensors[-1] = whole_side
+            inputs.append((tensor, whole_side))
     lowest, highest = float(sides[0].min(initial=np.inf)), float(sides[1].max(initial=-np.inf))
     box = replace(share.box, lo=sides[0], hi=sides[1], lowest=lowest, highest=highest, lo_tensor=tensors[0],
                   hi_tensor=tensors[1])  # fmt: skip

@@ -111,11 +111,13 @@ class PullBack(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, linear: Linear, weights: np.ndarray) -> Tensor:
+        """The vector times the Jacobian."""
         ctx.linear, ctx.weights = linear, weights
         return linear.pull_back(gradient)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """The Jacobian times the vector."""
         # With weights J is not symmetric: J = W^-1 J' W.
         weight = torch.from_numpy(ctx.weights).to(gradient) if len(ctx.weights) else None
         given = gradient if weight is None else gradient * weight
