@@ -12,7 +12,7 @@ from fairlayer import Status
 from formulas import Problem, exact_violations, plain
 from oracle import project_reference
 
-RELATIVE = 1e-6  # how much further than the optimum an answer may be, besides the rounding of its outputs
+RELATIVE = 1e-6  # how much further than the optimum an answer may be, besides the rounding of its outputs; eps if more
 FINE = 1000.0  # tolerances below so many roundings of the largest number may be missed, and are then said to be
 
 
@@ -42,7 +42,8 @@ def assert_true_status(solution: Any, problem: Problem, *, optimum: float | None
         assert solution.optimality_gap > 0
         least = (least**2 + solution.optimality_gap) ** 0.5
     reached = distance(problem, y) - rounding_norm(problem, y, dtype)
-    assert reached <= (1 + RELATIVE) * least, f"{solution.status.name}, {reached / max(least, 1e-300) - 1:.2g} too far"
+    allowed = (1 + max(RELATIVE, torch.finfo(dtype).eps)) * least
+    assert reached <= allowed, f"{solution.status.name}, {reached / max(least, 1e-300) - 1:.2g} too far"
 
 
 def is_fine(problem: Problem, y: np.ndarray, dtype: torch.dtype) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +10,6 @@ import torch
 
 from conformance import BY_ROW, CASES, WEIGHTS, assert_close, assert_holds, make_problem, name_of, reference
 from discrepancies import BUILT_IN, KINDS, Odds, Scaled, kind_of, problem_for
-from entropy_oracle import project_entropic
 from fairlayer import FairLayer, InfeasibleError, InputError, MeanParity, ResidualMean, WeightedSquared, project
 from formulas import Problem, plain
 from oracle import matrix_form, project_reference
@@ -65,20 +63,6 @@ def test_scaled_and_weighted_squares_against_another_solver(case, bounds, weight
     for discrepancy, optimum in ((Scaled(), squared), (WeightedSquared(3.0), squared), (curved, bent)):
         value = project(torch.tensor(problem.z), **problem.arguments(), discrepancy=discrepancy).value
         assert_close(value, optimum, near)
-
-
-@pytest.mark.parametrize(
-    ("kind", "case", "bounds", "weights"), pairwise(["entropy", "kl", "logits"], [*CASES], BOUNDS, [*WEIGHTS])
-)
-def test_against_the_exponential_cone(kind, case, bounds, weights):
-    problem = problem_for(kind, case, bounds, weights, n=24)
-    value = plain(project(torch.tensor(problem.z), **problem.arguments(), discrepancy=kind).value)
-    if kind == "logits":  # relative entropy to the probabilities that they stand for
-        kind, problem = "entropy", replace(problem, z=plain(torch.sigmoid(torch.tensor(problem.z))))
-    optimum, w = project_entropic(problem, kind), problem.sample_weights()
-    cost, least = (w @ DISCREPANCIES[kind].value(y, problem.z) for y in (value, optimum))
-    assert cost <= least + 1e-7
-    assert np.abs(value - optimum).max() < 1e-4  # twice as many digits of the cost as of the output
 
 
 @pytest.mark.parametrize(

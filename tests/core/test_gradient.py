@@ -180,44 +180,6 @@ def test_the_relaxed_answer_has_a_gradient():
     assert (z.grad[groups == 0] != 0).any()
 
 
-class Entropy:
-    """A discrepancy that is not piecewise linear: generalised Kullback-Leibler divergence, y = z exp(-s)."""
-
-    name = "entropy"
-    piecewise_linear = False
-
-    def response(self, z, s, lo, hi):
-        return torch.clamp(z * torch.exp(-s), lo, hi)
-
-    def slope(self, z, s, lo, hi):
-        raw = z * torch.exp(-s)
-        return raw * ((raw >= lo) & (raw <= hi))
-
-    def sensitivity(self, z, s, lo, hi):
-        return self.slope(z, s, lo, hi) / z
-
-
-def test_another_discrepancy():
-    """Response and slope are all that is asked of one: optimal, feasible, differentiable; double backward refused."""
-    z = leaf(Z.exp())
-
-    def value(z):
-        return project(z, GROUPS, MeanParity(0.3), discrepancy=Entropy()).value
-
-    y = value(z).detach().numpy()
-    for column in GROUPS.values():
-        means = [y[column == label].mean() for label in np.unique(column)]
-        assert max(means) - min(means) <= 0.3
-    shift = np.log(z.detach().numpy() / y)  # constant on each cell, and a combination of the rows
-    for sex in (0, 1):
-        for race in range(3):
-            part = shift[(GROUPS["sex"] == sex) & (GROUPS["race"] == race)]
-            assert np.ptp(part) < 1e-10
-    assert gradcheck(value, z, **CHECK)
-    with pytest.raises(RuntimeError, match="Double backward through the 'entropy'"):
-        torch.autograd.grad(value(z).sum(), z, create_graph=True)
-
-
 EQUAL = torch.tensor([0.1, 0.5, 0.5, 0.1, 0.3, 0.3], dtype=torch.float64)  # with the same mean in both halves
 
 
