@@ -9,12 +9,17 @@ from pathlib import Path
 from experiments import NAMES, RESULTS
 from experiments.interrupts import interruptible, raise_if_interrupted
 
+PROFILES = (
+    "`paper`: as published; `large`: with the larger network (loan); `medium`: less of it (synthetic, fairface, "
+    "celeba); `quick`: only to see that it runs"
+)
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run an experiment, or write the table of claims anew."""
     parser = argparse.ArgumentParser(prog="python -m experiments", description="Run an experiment of the paper.")
     parser.add_argument("name", choices=[*NAMES, "claims"], help="claims: only write the table of claims anew")
-    parser.add_argument("--profile", default="paper")
+    parser.add_argument("--profile", default="paper", help=PROFILES)
     parser.add_argument("--resume", action="store_true", help="go on with what is there")
     parser.add_argument("--replace", action="store_true", help="begin anew where there is something")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")

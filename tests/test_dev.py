@@ -74,7 +74,7 @@ def test_the_demo_installs_the_command_line_and_the_tests_add_the_rest(checkout:
     assert "1.6 GB" in checkout.run("demo", "-o", "elsewhere")
     asked = checkout.asked()
     assert installed(asked) == ["torch", "scikit-build-core", ".[cli]"]
-    assert asked[-1] == "python -m fairlayer demo -o elsewhere"
+    assert asked[-1] == "python -m experiments.demo -o elsewhere"
     assert checkout.run("demo") == ""
     assert installed(checkout.asked()) == []
     assert "3.4 GB" in checkout.run("test", "tests/cli")
@@ -137,7 +137,7 @@ def test_an_environment_that_was_interrupted_is_made_again(checkout):
     python.write_text(OLD)  # it is there, but what it runs is not
     python.chmod(0o755)
     checkout.run("demo")
-    assert checkout.asked()[-1] == "python -m fairlayer demo"
+    assert checkout.asked()[-1] == "python -m experiments.demo"
 
 
 def test_without_a_compiler_the_core_is_built_by_zig(checkout: Checkout) -> None:

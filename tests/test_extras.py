@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairlayer import FairLayer, FairModel, MeanParity, Stream, audit, freeze, german_credit
+from fairlayer import FairLayer, FairModel, MeanParity, Stream, audit, freeze
 from fairlayer.errors import FairlayerError
 from fairlayer.extras import MissingExtraError, needs
 
@@ -92,7 +92,6 @@ def audited() -> None:
     [
         ("duckdb", "duckdb", lambda: audit(CLAIMS, "verdict", [MeanParity(0.5)], prediction="x")),
         ("jinja2", "jinja2", audited),
-        ("pandas", "pandas", german_credit.load),
         ("psycopg", "psycopg", lambda: Stream([MeanParity(0.5)], store="postgresql://localhost/x", name="x")),
         ("onnxscript", "onnx and onnxscript", frozen),
         ("ray.data", "ray and pyarrow", on_ray),

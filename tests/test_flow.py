@@ -23,7 +23,7 @@ FLOW = [
     ("projection", "graph"),
     ("layer", "model"),
     ("training", "stream", "frozen"),
-    ("warm", "estimators", "german_credit", "tables"),
+    ("warm", "estimators", "tables"),
     ("audit", "warehouse"),
     ("report", "ray"),
     ("fairlayer",),  # the public names

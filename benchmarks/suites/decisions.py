@@ -14,7 +14,10 @@ from typing import Any
 import numpy as np
 
 from fairlayer import RateParity, Stream
-from fairlayer.decisions.counts import Comparison, best_counts, cell_costs, split
+from fairlayer.constraints.constraint import as_written
+from fairlayer.decisions.counts import best_counts, split
+from fairlayer.decisions.rates import Comparison, Rows
+from fairlayer.decisions.units import Units
 from measure import OtherWork, busy
 from records import Target, figure, markdown_table, write_csv, write_settings
 from streams.scenarios import Scenario
@@ -125,16 +128,14 @@ def usual(z: np.ndarray, groups: np.ndarray, promise: dict[str, float], seed: in
 def optimum(z: np.ndarray, groups: np.ndarray, promise: dict[str, float]) -> tuple[np.ndarray, float]:
     """(n,) squared changes of the best decisions for one who knows the whole stream, and a bound on what they miss."""
     patterns, cell = np.unique(groups, axis=0, return_inverse=True)
-    allowed, ratio = promise.get("tolerance", promise.get("ratio")), "ratio" in promise
-    comparisons = [Comparison(column.copy(), allowed, ratio) for column in patterns.T]
+    limit, ratio = as_written(promise.get("tolerance", promise.get("ratio"))), "ratio" in promise
+    comparisons = [Comparison(column.copy(), limit, ratio) for column in patterns.T]
     (part,) = split(comparisons, len(patterns))
-    distance, yes, unit = (z - THRESHOLD) ** 2, z >= THRESHOLD, part.unit[cell.reshape(-1)]
-    costs = cell_costs(distance, yes, unit, part.member.shape[1])
-    best = best_counts(costs, part, comparisons)
-    decided, begin = np.zeros(len(z), dtype=bool), 0
-    for size, count in zip(costs.size.tolist(), best.yeses.tolist(), strict=True):
-        decided[costs.order[begin : begin + count]] = True
-        begin += size
+    distance, yes = (z - THRESHOLD) ** 2, z >= THRESHOLD
+    units = Units(distance + 1e-6 * np.ptp(z) ** 2, yes, part.pattern[cell.reshape(-1)], part.member)
+    best = best_counts(units, Rows(units, comparisons))
+    decided = yes.copy()
+    units.decide(decided, best.yeses)
     return np.where(decided != yes, distance, 0.0), 1.0 - best.least / best.cost
 
 
@@ -144,7 +145,7 @@ def check(emitted: np.ndarray, groups: np.ndarray, promise: dict[str, float]) ->
     _, cell = np.unique(groups, axis=0, return_inverse=True)
     first = np.zeros(len(yes), dtype=np.int64)  # marks the first of each cell
     first[np.unique(cell.reshape(-1), return_index=True)[1]] = 1
-    limit = Fraction(promise.get("tolerance", promise.get("ratio")))
+    limit = as_written(promise.get("tolerance", promise.get("ratio")))
     broken, exact = np.zeros(len(yes), dtype=bool), 0
     for column in groups.T:
         labels = np.unique(column)

@@ -61,7 +61,7 @@ def experiments() -> Section | None:
         parts = [part for profile in _profiles(folder) for part in _kept(profile, section)]
         if parts:
             name = folder.name.replace("_", " ").capitalize()
-            written = f"Written by `fairlayer reproduce {folder.name}`."
+            written = f"Written by `./dev paper {folder.name}`."
             text = "\n\n".join([f"# {name}", written, *_said(folder), *parts])
             section.pages.append(Page(f"results/{folder.name}.md", name, text + "\n"))
     if not section.pages:

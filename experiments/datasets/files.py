@@ -1,7 +1,7 @@
 """Where the files of a dataset are: a local folder, or the public source, checked either way.
 
 The folder is the one FAIRLAYER_DATA names, else a cache in the user's home. Each dataset has a subfolder of its own.
-German credit comes with the package.
+German credit comes with the repository.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
-from fairlayer import german_credit
+from experiments import german_credit
 from fairlayer.errors import FairlayerError
 
-SHIPPED = {("german", "german.data"): german_credit.PATH}  # what comes with the package
+SHIPPED = {("german", "german.data"): german_credit.PATH}  # what comes with the repository
 
 
 class DatasetError(FairlayerError):

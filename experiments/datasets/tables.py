@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from experiments import german_credit
 from experiments.datasets.dataset import Dataset
 from experiments.datasets.files import File, locate
-from fairlayer import german_credit
 from fairlayer.extras import needs
 
 UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"

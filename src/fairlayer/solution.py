@@ -47,7 +47,8 @@ class Status(enum.Enum):
     )
     BOUNDED = (
         "Every row holds exactly. Of the outputs that satisfy them this one is nearly the closest to the input: its "
-        "squared change exceeds the least possible by at most `optimality_gap`."
+        "squared change (of decisions, with the price of every turned one) exceeds the least possible by at most "
+        "`optimality_gap`."
     )
     RELAXED = (
         "The constraints contradict each other or the bounds: this output violates them least, by `excess`, and is the "
@@ -255,7 +256,10 @@ class Solution:
 
     @property
     def optimality_gap(self) -> float:
-        """By how much, at most, the sum of squared changes exceeds the least possible; 0 where it is the least."""
+        """By how much, at most, the sum of squared changes exceeds the least possible; 0 where it is the least.
+
+        Every turned decision adds 1e-6 times the squared range of the scores to that sum.
+        """
         return self.facts.optimality_gap
 
     @property

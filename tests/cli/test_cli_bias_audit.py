@@ -23,15 +23,3 @@ def test_the_tables_are_written(run, tmp_path) -> None:
     assert run(*asked, "-o", tmp_path / "table.html").exit_code == 0
     assert "selection rate" in run(*asked[:-4], "--rate", "0.9", *asked[-2:]).stdout
     assert "<table>" in (tmp_path / "table.html").read_text()
-
-
-def test_other_forms_are_refused(run, table, tmp_path) -> None:
-    asked = ["audit", table, "--prediction", "approved", "--protected", "sex", "--parity", "0.5"]
-    for more, words in (
-        (["--format", "pdf"], "none of report, ll144"),
-        (["--format", "ll144", "-o", tmp_path / "table.txt"], ".csv or .html"),
-        (["--format", "ll144", "--card", tmp_path / "card.md"], "--card goes with --format report"),
-    ):
-        result = run(*asked, *more)
-        assert result.exit_code == 2
-        assert words in " ".join(result.stderr.split())

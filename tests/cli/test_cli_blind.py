@@ -55,15 +55,3 @@ def test_other_modes_are_refused(run, fitted, tmp_path):
     assert result.exit_code == 2
     assert "looks at no protected attribute" in result.stderr
     assert not (tmp_path / "out.csv").exists()
-
-
-def test_what_cannot_be_served_blind_is_refused(run, tmp_path):
-    data = write(people(300), tmp_path / "people.csv")
-    asked = ["fit", data, *ASKED[:6], "--serving", "blind", "-o", tmp_path / "model"]
-    result = run(*asked, "--parity", "0.1", "--method", "penalty")
-    assert result.exit_code == 2
-    assert "--method penalty does not" in result.stderr
-    result = run(*asked, "--rate", "0.1", "--model", "logistic")
-    assert result.exit_code == 2
-    assert "constraints on the means of outputs" in result.stderr
-    assert not (tmp_path / "model").exists()

@@ -89,32 +89,6 @@ def test_fit_keeps_it_in_the_folder(run, table, tmp_path):
     assert "alike, sex & disabled" in result.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("MeanParity(", "cannot be read as a constraint"),
-        ("MaenParity(0.1)", "there are Affine,"),
-        ("__import__('os').getcwd()", "cannot be read as a constraint"),
-        ("MeanParity(-1)", "tolerance must be one finite number"),
-        ("MeanParity(0.1, under='sex')", "under"),
-        ("MeanParity(0.1, over='town')", "over names attribute 'town'"),
-        ("Affine([[1.0]])", "not groups"),
-        ("EqualizedOdds(0.1)", "--target COLUMN"),
-        ("ConditionalParity(0.1, regions={'agee': [(None, 30)]})", "Did you mean 'age'?"),
-        ("ConditionalParity(0.1, regions={'income': [(None, 30)]})", "column 'income' has"),
-    ],
-)
-def test_mistakes_are_one_line(run, tmp_path, words, message):
-    data = write(scores(100), tmp_path / "scores.csv")
-    asked = ["--score", "p", "--protected", "sex", "--constraint", words, "-o", tmp_path / "o.csv"]
-    result = run("project", data, *asked)
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert "--constraint" in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert not (tmp_path / "o.csv").exists()
-
-
 def test_a_constraint_of_ones_own(tmp_path):
     """Imported from the working folder, by every command, and from the model folder too."""
     (tmp_path / "own.py").write_text(OWN)
@@ -140,9 +114,3 @@ def test_a_constraint_of_ones_own(tmp_path):
     )
     assert fitted.returncode in (0, 1), fitted.stderr
     assert command("predict", "m", "scores.csv", "-o", "out.csv").returncode == 0
-
-
-def test_a_module_that_cannot_be_imported(run):
-    result = run("--import", "no_such_module", "demo")
-    assert result.exit_code == 2
-    assert "--import: no_such_module cannot be imported" in result.stderr

@@ -9,213 +9,183 @@ import numpy as np
 import pytest
 from people import people, write
 
-FIT = ["--target", "approved", "--protected", "sex", "--parity", "0.05"]
-
-
-def without(arguments, option):
-    position = arguments.index(option)
-    return arguments[:position] + arguments[position + 2 :]
-
-
-def replaced(arguments, option, value):
-    return [*without(arguments, option), option, value]
-
-
-AUDIT = ["--prediction", "amount", "--protected", "sex", "--parity", "1"]
-PROJECT = ["--score", "amount", "--protected", "sex", "--parity", "1"]
-CASES = {
-    "no constraint": (["fit", "DATA", *without(FIT, "--parity"), "-o", "OUT"], "add for instance --parity 0.05"),
-    "no target": (["fit", "DATA", *without(FIT, "--target"), "-o", "OUT"], "Missing option '--target'"),
-    "no protected": (["fit", "DATA", *without(FIT, "--protected"), "-o", "OUT"], "Missing option '--protected'"),
-    "no output": (["fit", "DATA", *FIT], "Missing option '--output'"),
-    "wrong option": (["fit", "DATA", *FIT, "--prity", "1", "-o", "OUT"], "--parity"),
-    "wrong command": (["fti"], "Did you mean 'fit'"),
-    "tolerance no number": (["fit", "DATA", *replaced(FIT, "--parity", "small"), "-o", "OUT"], "'small'"),
-    "tolerance below 0": (["fit", "DATA", *replaced(FIT, "--parity", "-1"), "-o", "OUT"], "--parity: the tolerance"),
-    "tolerance nan": (["fit", "DATA", *replaced(FIT, "--parity", "nan"), "-o", "OUT"], "--parity: the tolerance"),
-    "rate above 1": (
-        ["fit", "DATA", *without(FIT, "--parity"), "--rate", "2", "-o", "OUT"],
-        "Write 0.02 for 2 percent",
-    ),
-    "odds no number": (["fit", "DATA", *FIT, "--odds", "x", "-o", "OUT"], "--odds: the tolerance 'x'"),
-    "odds cuts": (["fit", "DATA", *FIT, "--odds", "0.1:a,b", "-o", "OUT"], "not cut points"),
-    "column of target": (["fit", "DATA", *replaced(FIT, "--target", "aproved"), "-o", "OUT"], "mean 'approved'?"),
-    "column of protected": (["fit", "DATA", *FIT, "--protected", "Sexe", "-o", "OUT"], "mean 'sex'?"),
-    "column unlike any": (["fit", "DATA", *FIT, "--protected", "zzz", "-o", "OUT"], "It has 'name', 'income'"),
-    "column to ignore": (["fit", "DATA", *FIT, "--ignore", "nam", "-o", "OUT"], "--ignore"),
-    "protected twice": (["fit", "DATA", *FIT, "--protected", "sex", "-o", "OUT"], "twice"),
-    "target protected": (["fit", "DATA", *FIT, "--protected", "approved", "-o", "OUT"], "cannot be both"),
-    "many groups": (["fit", "DATA", *FIT, "--protected", "age", "-o", "OUT"], "--protected age="),
-    "many names": (["fit", "DATA", *FIT, "--protected", "name", "-o", "OUT"], "--merge-rare"),
-    "cuts of text": (["fit", "DATA", *FIT, "--protected", "race=1,2", "-o", "OUT"], "must hold numbers"),
-    "cuts backwards": (["fit", "DATA", *FIT, "--protected", "age=50,30", "-o", "OUT"], "increase"),
-    "no such class": (["fit", "DATA", *FIT, "--positive", "maybe", "-o", "OUT"], "no value 'maybe'"),
-    "regression of text": (["fit", "DATA", *FIT, "--task", "regression", "-o", "OUT"], "does not hold numbers"),
-    "wrong task": (["fit", "DATA", *FIT, "--task", "ranking", "-o", "OUT"], "'ranking'"),
-    "bounds of classes": (["fit", "DATA", *FIT, "--bounds", "0", "2", "-o", "OUT"], "between 0 and 1"),
-    "bounds swapped": (["fit", "DATA", *FIT, "--bounds", "2", "1", "-o", "OUT"], "--bounds: LO must be below HI"),
-    "one bound": (["fit", "DATA", *FIT, "-o", "OUT", "--bounds", "2"], "--bounds"),
-    "share of test rows": (["fit", "DATA", *FIT, "--test", "1.5", "-o", "OUT"], "--test"),
-    "conditional bare": (["fit", "DATA", *FIT, "--conditional", "0.1", "-o", "OUT"], "names no column"),
-    "conditional column": (["fit", "DATA", *FIT, "--conditional", "0.1:agee", "-o", "OUT"], "mean 'age'?"),
-    "conditional numbers": (["fit", "DATA", *FIT, "--conditional", "0.1:age", "-o", "OUT"], "cut points, such as age="),
-    "conditional missing": (["fit", "DATA", *FIT, "--conditional", "0.1:income=20", "-o", "OUT"], "missing entries"),
-    "conditional value": (["fit", "DATA", *FIT, "--conditional", "0.1:job=cook|king", "-o", "OUT"], "'king'"),
-    "conditional overlap": (["fit", "DATA", *FIT, "--conditional", "0.1:job=cook,cook", "-o", "OUT"], "more than one"),
-    "layer with odds": (["fit", "DATA", *FIT, "--odds", "0.1", "--method", "layer", "-o", "OUT"], "--method layer"),
-    "odds of numbers": (
-        ["fit", "DATA", "--target", "amount", "--protected", "sex", "--odds", "5", "-o", "OUT"],
-        "such as --odds 5:",
-    ),
-    "no such file": (["fit", "FOLDER/peple.csv", *FIT, "-o", "OUT"], "people.csv?"),
-    "no such folder": (["fit", "FOLDER/none/people.csv", *FIT, "-o", "OUT"], "There is no folder"),
-    "a folder": (["fit", "FOLDER/some.csv", *FIT, "-o", "OUT"], "is a folder"),
-    "another format": (["fit", "FOLDER/people.xlsx", *FIT, "-o", "OUT"], ".csv or .parquet"),
-    "empty file": (["fit", "FOLDER/empty.csv", *FIT, "-o", "OUT"], "is empty"),
-    "header only": (["fit", "FOLDER/header.csv", *FIT, "-o", "OUT"], "no rows"),
-    "not parquet": (["fit", "FOLDER/wrong.parquet", *FIT, "-o", "OUT"], "cannot be read"),
-    "not text": (["fit", "FOLDER/latin.csv", *FIT, "-o", "OUT"], "UTF-8"),
-    "ragged rows": (["fit", "FOLDER/ragged.csv", *FIT, "-o", "OUT"], "Line: 52"),
-    "column twice": (["fit", "FOLDER/twice.csv", *FIT, "-o", "OUT"], "two columns 'sex'"),
-    "constant target": (["fit", "FOLDER/constant.csv", *FIT, "-o", "OUT"], "is constant, always 'yes'"),
-    "one group": (["fit", "FOLDER/group.csv", *FIT, "-o", "OUT"], "only one group, 'male'"),
-    "few rows": (["fit", "FOLDER/few.csv", *FIT, "-o", "OUT"], "at least 40"),
-    "target missing": (["fit", "FOLDER/notarget.csv", *FIT, "-o", "OUT"], "has no entries"),
-    "output a file": (["fit", "DATA", *FIT, "-o", "DATA"], "is a file"),
-    "output in use": (["fit", "DATA", *FIT, "-o", "FOLDER/some.csv"], "files that are not part of a model"),
-    "output nowhere": (["fit", "DATA", *FIT, "-o", "FOLDER/none/model"], "no folder"),
-    "audit no file": (["audit", "FOLDER/x.csv", *AUDIT], "does not exist"),
-    "audit column": (["audit", "DATA", *replaced(AUDIT, "--prediction", "amont")], "mean 'amount'?"),
-    "audit text": (["audit", "DATA", *replaced(AUDIT, "--prediction", "name")], "row 1 ('person 0')"),
-    "audit target": (["audit", "DATA", *AUDIT, "--odds", "1"], "--target COLUMN"),
-    "audit one group": (["audit", "FOLDER/group.csv", *AUDIT], "only one group"),
-    "audit no page": (["audit", "DATA", *AUDIT, "-o", "OUT.txt"], ".html"),
-    "audit confidence": (["audit", "DATA", *AUDIT, "--confidence", "2"], "confidence"),
-    "audit cuts in use": (
-        ["audit", "DATA", *AUDIT, "--protected", "age=30", "--conditional", "1:age=50"],
-        "leave out its cut points",
-    ),
-    "project onto itself": (["project", "DATA", *PROJECT, "-o", "DATA"], "the input itself"),
-    "rates and means": (
-        ["fit", "DATA", *FIT, "--rate", "0.1", "-o", "OUT"],
-        "--rate is about decisions and --parity about means",
-    ),
-    "rates and means of a table": (
-        ["project", "DATA", *PROJECT, "--rate-ratio", "0.8", "-o", "OUT.csv"],
-        "--rate-ratio is about decisions and --parity about means",
-    ),
-    "rates within every class": (
-        [
-            "fit",
-            "DATA",
-            *without(FIT, "--parity"),
-            "--rate",
-            "0.1",
-            "--given",
-            "each",
-            "--model",
-            "logistic",
-            "-o",
-            "OUT",
-        ],
-        "--given each: no model can keep rates within every class",
-    ),
-    "penalty of decisions": (
-        ["fit", "DATA", *without(FIT, "--parity"), "--rate", "0.1", "--method", "penalty", "-o", "OUT"],
-        "--method penalty is for means",
-    ),
-    "one wrong number": (
-        ["audit", "FOLDER/onewrong.csv", *replaced(AUDIT, "--prediction", "age")],
-        "column 'age' has 1 entry that is not a number, in row 1 ('old'): leave this row out",
-    ),
-    "project protected score": (
-        ["project", "DATA", *replaced(PROJECT, "--protected", "amount"), "-o", "OUT.csv"],
-        "--score: column 'amount' is protected too",
-    ),
-    "project format": (["project", "DATA", *PROJECT, "-o", "OUT.xlsx"], ".parquet"),
-    "project text": (["project", "DATA", *replaced(PROJECT, "--score", "job"), "-o", "OUT.csv"], "not numbers"),
-    "project one group": (["project", "FOLDER/group.csv", *PROJECT, "-o", "OUT.csv"], "only one group"),
-    "project kept raw": (["project", "DATA", *PROJECT, "-o", "OUT.csv", "--keep-raw", "age"], "already"),
-    "project conditional missing": (
-        ["project", "DATA", *PROJECT, "--conditional", "1:income=20", "-o", "OUT.csv"],
-        "--conditional: column 'income' has",
-    ),
-    "project odds of text": (
-        ["project", "DATA", *PROJECT, "--odds", "1:20", "--target", "job", "-o", "OUT.csv"],
-        "--target: column 'job' has 120 entries that are not numbers",
-    ),
-    "audit conditional missing": (["audit", "DATA", *AUDIT, "--conditional", "1:income=20"], "income"),
-    "project many groups": (
-        ["project", "FOLDER/crowd.csv", *replaced(PROJECT, "--protected", "name"), "-o", "OUT.csv"],
-        "more than 1000 groups",
-    ),
-    "project impossible": (
-        [
-            *("project", "FOLDER/apart.csv", "--score", "p", "--protected", "sex", "--residuals", "0.1"),
-            *("--target", "t", "--bounds", "0", "1", "-o", "OUT.csv"),
-        ],
+WORDS = {  # stand for several, to keep the cases short
+    "fit": "fit DATA -o OUT --target approved --protected sex",
+    "fit-amount": "fit DATA -o OUT --target amount --ignore approved --protected sex",
+    "audit": "audit DATA --prediction amount --protected sex --parity 1",
+    "project": "project DATA --score amount --protected sex --parity 1 -o OUT.csv",
+    "predict": "predict MODEL DATA -o OUT.csv",
+    "rates": "project DATA --score p --protected sex -o OUT.csv",
+    "STREAM": "--mode stream --state",
+}
+CASES = [
+    # options and commands
+    ("fti", "Did you mean 'fit'?"),
+    ("fit --parity 0.05 --prity 1", "No such option: --prity (Possible options: --parity"),
+    ("fit", "add for instance --parity 0.05"),
+    ("fit/ DATA -o OUT --protected sex --parity 1", "Missing option '--target'"),
+    ("fit/ DATA -o OUT --target approved --parity 1", "Missing option '--protected'"),
+    ("fit/ DATA --target approved --protected sex --parity 1", "Missing option '--output'"),
+    ("fit --parity 0.05 --task ranking", "'--task': 'ranking' is not one of 'classification'"),
+    ("fit --parity 0.05 --method penalty", "'penalty' is not one of 'layer', 'projection'"),
+    ("fit --parity 0.05 --bounds 2", "--bounds"),
+    ("audit --format pdf", "'pdf' is not one of 'report', 'll144'"),
+    ("predict --mode magic", "'magic'"),
+    ("--import no_such_module fit --parity 1", "--import: no_such_module cannot be imported"),
+    # tolerances and groups
+    ("fit --parity small", "--parity: the tolerance 'small' is not a number"),
+    ("fit --parity -1", "--parity: the tolerance must be a finite number"),
+    ("fit --parity nan", "--parity: the tolerance must be a finite number"),
+    ("fit --rate 2", "Write 0.02 for 2 percent"),
+    ("fit --odds x", "--odds: the tolerance 'x'"),
+    ("fit --odds 0.1:a,b", "not cut points"),
+    ("fit --protected race --parity sxe=0.1", "--parity: 'sxe' is not a protected attribute. Did you mean 'sex'?"),
+    ("fit --parity town=0.1", "'town' is not a protected attribute. Protected are 'sex'."),
+    ("fit --parity sex=0.1,0.2", "--parity: '0.2' does not say which groups it is for: write sex=0.2"),
+    ("fit --parity sex=0.1,sex=0.2", "two tolerances for 'sex'"),
+    ("fit --parity 0.1 --over sex+sex", "--over: 'sex+sex' names 'sex' twice"),
+    ("audit --over sex+town", "--over: 'town' is not a protected attribute"),
+    ("fit --parity 0.05 --conditional 0.1", "names no column"),
+    ("fit --parity 0.05 --conditional 0.1:agee", "mean 'age'?"),
+    ("fit --parity 0.05 --conditional 0.1:age", "cut points, such as age="),
+    ("fit --parity 0.05 --conditional 0.1:income=20", "missing entries"),
+    ("fit --parity 0.05 --conditional 0.1:job=cook|king", "'king'"),
+    ("fit --parity 0.05 --conditional 0.1:job=cook,cook", "more than one"),
+    ("audit --conditional 1:income=20", "income"),
+    ("project --conditional 1:income=20", "--conditional: column 'income' has"),
+    # constraints written as in Python
+    ("project --constraint MeanParity(", "--constraint: 'MeanParity(' cannot be read as a constraint"),
+    ("project --constraint MaenParity(0.1)", "there are Affine,"),
+    ("project --constraint __import__('os').getcwd()", "cannot be read as a constraint"),
+    ("project --constraint MeanParity(-1)", "tolerance must be one finite number"),
+    ("project --constraint MeanParity(0.1,under='sex')", "under"),
+    ("project --constraint MeanParity(0.1,over='town')", "over names attribute 'town'"),
+    ("project --constraint Affine([[1.0]])", "not groups"),
+    ("project --constraint EqualizedOdds(0.1)", "--constraint EqualizedOdds compares scores"),
+    ("project --constraint ConditionalParity(0.1,regions={'agee':[(None,30)]})", "Did you mean 'age'?"),
+    ("project --constraint ConditionalParity(0.1,regions={'income':[(None,30)]})", "--constraint: column 'income' has"),
+    # what cannot be kept together, or at all
+    ("fit --parity 0.05 --rate 0.1", "--rate is about decisions and --parity about means"),
+    ("project --rate-ratio 0.8", "--rate-ratio is about decisions and --parity about means"),
+    ("rates --parity 0.1 --threshold 0.3", "--threshold is for rates of decisions"),
+    ("rates --parity 0.1 --given yes", "--given is for rates of decisions"),
+    ("rates --score age --rate 0.1 --given yes", "--rate compares scores with the actual outcomes: add --target"),
+    ("rates --score age --rate-ratio 1.5", "--rate-ratio: ratio must be"),
+    ("rates --score age --ratio 0.9", "add --bounds 0 1"),
+    ("fit --rate 0.05 --given perhaps", "'perhaps' is not a class of the target"),
+    ("fit --rate 0.1 --given each --model logistic", "--rate compares rows with the same target"),
+    ("fit --odds 0.1", "--odds compares rows with the same target, for each of its values. Targets are unknown"),
+    ("fit-amount --odds 5:100", "no model can keep it: use --parity"),
+    ("fit-amount --rate 0.1", "add --threshold P"),
+    ("fit --parity 0.1 --model linear", "use one of boosting, network, logistic, or auto"),
+    ("fit-amount --parity 5 --model logistic", "use one of boosting, network, linear, or auto"),
+    ("fit --parity 0.1 --model auto --method projection", "--method projection is for --model network"),
+    ("fit --parity 0.1 --model boosting --max-minutes 1", "--max-minutes is for networks"),
+    ("fit --residuals 0.1 --confidence 0.95", "--residuals looks at their targets"),
+    ("fit --rate 0.1 --serving blind", "--serving blind keeps means of outputs, and --rate is not about them"),
+    ("fit-amount --parity 5 --serving blind", "--bounds LO HI"),
+    ("audit --odds 1", "--target COLUMN"),
+    ("project --residual-mean 1", "--residual-mean compares scores with the actual outcomes: add --target COLUMN."),
+    ("project --odds 1:20 --target job", "--target: column 'job' has 120 entries that are not numbers"),
+    (
+        "project/ FOLDER/apart.csv -o OUT.csv --score p --protected sex --residuals 0.1 --target t --bounds 0 1",
         "No scores satisfy these constraints together: equalized residuals, sex: female - male.",
     ),
-    "predict no model": (["predict", "FOLDER", "DATA", "-o", "OUT.csv"], "has no model.json"),
-    "columns alike": (["fit", "FOLDER/alike.csv", *FIT, "-o", "OUT"], "columns 'sex' and 'Sex'"),
-    "card over the report": (
-        ["audit", "DATA", *AUDIT, "-o", "OUT.html", "--card", "OUT.html"],
-        "is where the report goes",
+    # values of options
+    ("fit --parity 0.05 --bounds 0 2", "between 0 and 1"),
+    ("fit --parity 0.05 --bounds 2 1", "--bounds: LO must be below HI"),
+    ("fit --parity 0.05 --test 1.5", "--test"),
+    ("fit --parity 0.05 --max-minutes 0", "--max-minutes: the time must be above 0"),
+    ("fit --parity 0.05 --positive maybe", "no value 'maybe'"),
+    ("fit --parity 0.05 --task regression", "does not hold numbers"),
+    ("fit --parity 0.05 --facts FOLDER/none.json", "--facts: "),
+    ("fit --parity 0.05 --facts DATA", "is not JSON"),
+    ("fit --parity 0.05 --facts FOLDER/facts.json", "'shoe size'; a card has"),
+    ("audit --facts FOLDER/facts.json", "--card"),
+    ("audit --positive yes", "add --target"),
+    ("audit --positive maybe --target approved", "no value 'maybe'; it has 'no', 'yes'"),
+    ("audit --confidence 2", "confidence"),
+    ("audit --protected age=30 --conditional 1:age=50", "leave out its cut points"),
+    # columns
+    ("fit --target aproved --parity 1", "mean 'approved'?"),
+    ("fit --parity 0.05 --protected Sexe", "mean 'sex'?"),
+    ("fit --parity 0.05 --protected zzz", "It has 'name', 'income'"),
+    ("fit --parity 0.05 --ignore nam", "--ignore"),
+    ("fit --parity 0.05 --protected sex", "twice"),
+    ("fit --parity 0.05 --protected approved", "cannot be both"),
+    ("fit --parity 0.05 --protected age", "--protected age="),
+    ("fit --parity 0.05 --protected name", "--merge-rare"),
+    ("fit --parity 0.05 --protected race=1,2", "must hold numbers"),
+    ("fit --parity 0.05 --protected age=50,30", "increase"),
+    ("audit --prediction amont", "mean 'amount'?"),
+    ("audit/ DATA --protected sex --parity 1 --prediction name", "row 1 ('person 0')"),
+    ("audit/ DATA --protected sex --parity 1 --prediction amount --raw age,amount", "--raw names 2 columns"),
+    (
+        "audit/ FOLDER/onewrong.csv --protected sex --parity 1 --prediction age",
+        "column 'age' has 1 entry that is not a number, in row 1 ('old'): leave this row out",
     ),
-    "project nobody": (
-        ["project", "DATA", *replaced(PROJECT, "--protected", "age=200"), "-o", "OUT.csv"],
-        "nothing to compare",
+    ("project --protected amount", "--score: column 'amount' is protected too"),
+    ("project --score job", "not numbers"),
+    ("project --keep-raw age", "already"),
+    ("project/ DATA -o OUT.csv --score amount --parity 1 --protected age=200", "nothing to compare"),
+    ("project/ FOLDER/crowd.csv -o OUT.csv --score amount --parity 1 --protected name", "more than 1000 groups"),
+    # files
+    ("fit/ FOLDER/peple.csv FIT", "people.csv?"),
+    ("fit/ FOLDER/none/people.csv FIT", "There is no folder"),
+    ("fit/ FOLDER/some.csv FIT", "is a folder"),
+    ("fit/ FOLDER/people.xlsx FIT", ".csv or .parquet"),
+    ("fit/ FOLDER/empty.csv FIT", "is empty"),
+    ("fit/ FOLDER/header.csv FIT", "no rows"),
+    ("fit/ FOLDER/wrong.parquet FIT", "cannot be read"),
+    ("fit/ FOLDER/latin.csv FIT", "UTF-8"),
+    ("fit/ FOLDER/ragged.csv FIT", "Line: 52"),
+    ("fit/ FOLDER/twice.csv FIT", "two columns 'sex'"),
+    ("fit/ FOLDER/alike.csv FIT", "columns 'sex' and 'Sex'"),
+    ("fit/ FOLDER/constant.csv FIT", "is constant, always 'yes'"),
+    ("fit/ FOLDER/group.csv FIT", "only one group, 'male'"),
+    ("fit/ FOLDER/few.csv FIT", "at least 40"),
+    ("fit/ FOLDER/notarget.csv FIT", "has no entries"),
+    ("audit/ FOLDER/x.csv --prediction amount --protected sex --parity 1", "does not exist"),
+    ("audit/ FOLDER/group.csv --prediction amount --protected sex --parity 1", "only one group"),
+    ("project/ FOLDER/group.csv -o OUT.csv --score amount --protected sex --parity 1", "only one group"),
+    # places to write to
+    ("fit --parity 1 -o DATA", "is a file"),
+    ("fit --parity 1 -o FOLDER/some.csv", "files that are not part of a model"),
+    ("fit --parity 1 -o FOLDER/none/model", "no folder"),
+    ("audit -o OUT.txt", ".html"),
+    ("audit -o OUT.html --card OUT.html", "is where the report goes"),
+    ("audit --format ll144 -o OUT.txt", ".csv or .html"),
+    ("audit --format ll144 --card OUT.md", "--card goes with --format report"),
+    ("project -o DATA", "the input itself"),
+    ("project -o OUT.xlsx", ".parquet"),
+    ("predict -o OUT.xlsx", ".csv or .parquet"),
+    # predict
+    ("predict/ FOLDER DATA -o OUT.csv", "has no model.json"),
+    ("predict STREAM OUT.csv", "is the table itself"),
+    ("predict STREAM FOLDER", "is a folder"),
+    ("predict --mode stream", "--state decisions.db"),
+    ("predict --state x.db", "belong to --mode stream"),
+    ("predict --warm-start DATA", "belong to --mode stream"),
+    ("predict --mode blind", "fit one with --serving blind"),
+    ("predict/ MODEL FOLDER/noage.csv -o OUT.csv", "no column 'age'"),
+    ("predict/ MODEL FOLDER/nosex.csv -o OUT.csv", "no column 'sex'"),
+    ("predict/ MODEL FOLDER/oldage.csv -o OUT.csv", "'old' in row 1"),
+    ("predict/ MODEL FOLDER/again.csv -o OUT.csv", "--prefix"),
+    (
+        "predict/ MODEL FOLDER/martian.csv -o OUT.csv --mode frozen",
+        "race 'martian': the model was not trained with this group, so there is nothing to move it by",
     ),
-    "predict format": (["predict", "MODEL", "DATA", "-o", "OUT.xlsx"], ".csv or .parquet"),
-    "predict over the state": (
-        ["predict", "MODEL", "DATA", "-o", "OUT.csv", "--mode", "stream", "--state", "OUT.csv"],
-        "is the table itself",
-    ),
-    "predict mode": (["predict", "MODEL", "DATA", "-o", "OUT.csv", "--mode", "magic"], "'magic'"),
-    "predict no state": (["predict", "MODEL", "DATA", "-o", "OUT.csv", "--mode", "stream"], "--state decisions.db"),
-    "predict state alone": (["predict", "MODEL", "DATA", "-o", "OUT.csv", "--state", "x.db"], "--mode stream"),
-    "predict no feature": (["predict", "MODEL", "FOLDER/noage.csv", "-o", "OUT.csv"], "no column 'age'"),
-    "predict no group": (["predict", "MODEL", "FOLDER/nosex.csv", "-o", "OUT.csv"], "no column 'sex'"),
-    "predict bad number": (["predict", "MODEL", "FOLDER/oldage.csv", "-o", "OUT.csv"], "'old' in row 1"),
-    "predict again": (["predict", "MODEL", "FOLDER/again.csv", "-o", "OUT.csv"], "--prefix"),
-    "predict new group": (
-        ["predict", "MODEL", "FOLDER/martian.csv", "-o", "OUT.csv", "--mode", "frozen"],
-        "race 'martian': the model was not trained with this group",
-    ),
-    "predict new group in a batch": (
-        ["predict", "MODEL", "FOLDER/martian.csv", "-o", "OUT.csv", "--mode", "batch"],
+    (
+        "predict/ MODEL FOLDER/martian.csv -o OUT.csv --mode batch",
         "It knows 'black', 'other', 'white'. Correct the spelling, or add --new-groups",
     ),
-    "predict new group in a stream": (
-        ["predict", "MODEL", "FOLDER/martian.csv", "-o", "OUT.csv", "--mode", "stream", "--state", "OUT.db"],
-        "race 'martian': the model was not trained with this group",
-    ),
-    "predict one row": (
-        ["predict", "MODEL", "FOLDER/one.csv", "-o", "OUT.csv"],
+    ("predict/ MODEL FOLDER/martian.csv -o OUT.csv STREAM OUT.db", "race 'martian': the model was not trained"),
+    (
+        "predict/ MODEL FOLDER/one.csv -o OUT.csv",
         "one.csv has only one group of sex, 'female', so there is nothing to compare it with. Choose a mode: --mode "
         "frozen",
     ),
-    "max minutes": (
-        ["fit", "DATA", *FIT, "--max-minutes", "0", "-o", "OUT"],
-        "--max-minutes: the time must be above 0",
-    ),
-    "tolerance of nobody": (
-        ["fit", "DATA", *replaced(FIT, "--parity", "age=0.1"), "-o", "OUT"],
-        "--parity: 'age' is not a protected attribute",
-    ),
-    "over nobody": (["audit", "DATA", *AUDIT, "--over", "sex+town"], "--over: 'town' is not a protected attribute"),
-    "residual mean without targets": (
-        ["project", "DATA", *PROJECT, "--residual-mean", "1", "-o", "OUT.csv"],
-        "--residual-mean compares scores with the actual outcomes: add --target COLUMN.",
-    ),
-    "facts no file": (["fit", "DATA", *FIT, "--facts", "FOLDER/none.json", "-o", "OUT"], "--facts: "),
-    "facts no JSON": (["fit", "DATA", *FIT, "--facts", "DATA", "-o", "OUT"], "is not JSON"),
-    "facts unknown": (["fit", "DATA", *FIT, "--facts", "FOLDER/facts.json", "-o", "OUT"], "'shoe size'; a card has"),
-    "facts no card": (["audit", "DATA", *AUDIT, "--facts", "FOLDER/facts.json"], "--card"),
-    "experiment": (["reproduce", "everything"], "There is no experiment 'everything'"),
-    "suite": (["bench", "everything"], "There is no suite 'everything'"),
-    "demo output": (["demo", "-o", "DATA"], "is a file"),
-}
+]
 
 
 @pytest.fixture(scope="module")
@@ -247,24 +217,24 @@ def folder(tmp_path_factory):
     write(frame[frame["sex"] == "female"].iloc[:1], folder / "one.csv")
     (folder / "facts.json").write_text('{"shoe size": 43}')
     write(people(1200), folder / "crowd.csv")
-    apart = frame.assign(p=0.5, t=(frame["sex"] == "male") * 5.0)
-    write(apart, folder / "apart.csv")
+    write(frame.assign(p=0.5, t=(frame["sex"] == "male") * 5.0), folder / "apart.csv")
     return folder
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_one_line(run, folder, classifier, tmp_path, case):
-    arguments, sentence = CASES[case]
-    names = {"DATA": folder / "people.csv", "FOLDER": folder, "OUT": tmp_path / "out", "MODEL": classifier}
+def arguments(text, **names):
+    """A case as arguments: a word that is followed by a slash is itself, other words may stand for several."""
+    words = " ".join(WORDS.get(word, word.removesuffix("/")) for word in text.split(" "))
+    words = words.replace(" FIT", " -o OUT --target approved --protected sex --parity 0.05")
+    for word in words.split(" "):
+        name, mark, rest = word.partition("/") if "/" in word else word.partition(".")
+        yield f"{names[name]}{mark}{rest}" if name in names else word
 
-    def filled(argument):
-        for name, path in names.items():
-            if argument == name or argument.startswith((f"{name}/", f"{name}.")):
-                return str(path) + argument[len(name) :]
-        return argument
 
+@pytest.mark.parametrize(("text", "sentence"), CASES, ids=[text for text, _ in CASES])
+def test_one_line(run, folder, classifier, tmp_path, text, sentence):
+    places = {"DATA": folder / "people.csv", "FOLDER": folder, "OUT": tmp_path / "out", "MODEL": classifier}
     before = sorted(path.name for path in folder.iterdir())
-    result = run(*map(filled, arguments))
+    result = run(*arguments(text, **places))
     assert result.exit_code == 2, result.stdout + result.stderr
     lines = [line for line in result.stderr.splitlines() if line]
     assert len(lines) == 1, result.stderr
@@ -281,12 +251,13 @@ def test_permissions(run, folder, tmp_path, mode):
     locked = tmp_path / "locked"
     locked.mkdir()
     data = write(people(100), locked / "people.csv")
+    asked = ["--target", "approved", "--protected", "sex", "--parity", "0.05", "-o"]
     if mode == 0o000:
         os.chmod(data, mode)
-        result = run("fit", data, *FIT, "-o", tmp_path / "model")
+        result = run("fit", data, *asked, tmp_path / "model")
     else:
         locked.chmod(mode)
-        result = run("fit", folder / "people.csv", *FIT, "-o", locked / "model")
+        result = run("fit", folder / "people.csv", *asked, locked / "model")
         locked.chmod(0o755)
     assert result.exit_code == 2
     assert "no permission" in result.stderr

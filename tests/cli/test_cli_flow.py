@@ -160,11 +160,7 @@ def test_fit_from_parquet(run, tmp_path):
     assert result.exit_code == 0, result.stderr
 
 
-def test_odds_and_residuals(run, table, tmp_path):
-    asked = ["--protected", "sex", "--epochs", "3", "--ignore", "amount"]
-    result = run("fit", table, "--target", "approved", "--odds", "0.3", *asked, "-o", tmp_path / "odds")
-    assert result.exit_code in (0, 1), result.stderr
-    assert load(tmp_path / "odds").method == "lagrangian"
+def test_residuals(run, table, tmp_path):
     asked = ["--protected", "sex", "--epochs", "3", "--ignore", "approved"]
     result = run("fit", table, "--target", "amount", "--residuals", "25", *asked, "-o", tmp_path / "residuals")
     assert result.exit_code in (0, 1), result.stderr
@@ -179,17 +175,6 @@ def test_odds_and_residuals(run, table, tmp_path):
     result = run("predict", tmp_path / "residuals", tmp_path / "new.csv", "-o", tmp_path / "o.csv", "--mode", "batch")
     assert result.exit_code == 2
     assert "which are known only later: use --mode frozen" in result.stderr
-
-
-def test_compare_shows_every_method(run, table, tmp_path):
-    asked = ["--protected", "sex", "--parity", "0.05", "--epochs", "2", "--ignore", "amount", "--compare"]
-    result = run("fit", table, "--target", "approved", *asked, "-o", tmp_path / "model")
-    assert result.exit_code == 0, result.stderr
-    for name in ("unconstrained", "projection", "penalty", "Lagrangian", "layer"):
-        assert name in result.stdout
-    comparison = json.loads((tmp_path / "model" / "report.json").read_text())["comparison"]
-    assert len(comparison) == 5
-    assert {row["in these data"] for row in comparison} <= {"satisfied", "violated"}
 
 
 def test_rare_groups_can_be_joined(run, table, tmp_path):
@@ -256,7 +241,7 @@ def test_new_groups_are_accepted_where_they_are_asked_for(run, classifier, tmp_p
     assert not (tmp_path / "out.csv").exists()
     result = run(*asked, "--new-groups")
     assert result.exit_code == 0, result.stderr
-    assert "race: 'martian' is new to the model" in result.stderr
+    assert "race 'martian' is new to the model" in result.stderr
     p = pd.read_csv(tmp_path / "out.csv")["probability"].to_numpy()
     assert measure(p, ConstraintSet([MeanParity(0.05)]), {"race": new["race"].to_numpy()}).satisfied
 

@@ -69,12 +69,6 @@ def test_audit_counts_the_class_that_is_named(run, ja_nein, tmp_path):
     assert "by --positive" in run(*asked, "approved").stdout
 
 
-def test_what_positive_cannot_mean_is_refused(run, ja_nein, tmp_path):
-    asked = ["audit", ja_nein, "--prediction", "age", "--protected", "sex", "--parity", "1", "--positive"]
-    assert "add --target" in run(*asked, "ja").stderr
-    assert "no value 'yes'; it has 'ja', 'nicht gut'" in run(*asked, "yes", "--target", "approved").stderr
-
-
 def test_confidence_says_what_was_aimed_at(run, ja_nein, tmp_path):
     few = run("fit", ja_nein, *FIT, "--parity", "0.05", "--confidence", "0.95", "-o", tmp_path / "few")
     assert few.exit_code == 0, few.stderr
@@ -89,11 +83,3 @@ def test_confidence_says_what_was_aimed_at(run, ja_nein, tmp_path):
         assert "aim for" not in result.stdout + (tmp_path / model / "model-card.md").read_text()
     said = run("predict", tmp_path / "few", ja_nein, "-o", tmp_path / "out.csv").stdout
     assert "for 0.05. The population keeps the tolerance, at 95 % confidence." in said
-
-
-@pytest.mark.parametrize("asked", [["--odds", "0.1", "--model", "network"], ["--residuals", "0.1"]])
-def test_confidence_that_nothing_could_keep_is_refused(run, ja_nein, tmp_path, asked):
-    result = run("fit", ja_nein, *FIT, *asked, "--confidence", "0.95", "-o", tmp_path / "m")
-    assert result.exit_code == 2
-    assert "--confidence" in result.stderr
-    assert "Training" not in result.stderr

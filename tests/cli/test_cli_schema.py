@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 from people import people
 
+from fairlayer.cli.constraint_options import ConstraintOptions, intervals
 from fairlayer.cli.learning import Part, split
-from fairlayer.cli.options import Wanted, intervals, read_attributes, read_bounds
+from fairlayer.cli.options import read_attributes, read_bounds
 from fairlayer.errors import InputError
 from fairlayer.records import from_plain, to_plain
 from fairlayer.tables.attribute import Attribute, read_cuts
@@ -195,7 +196,7 @@ def test_attributes_can_be_listed():
 def constraints(**options):
     frame = people(50)
     attributes = [Attribute("sex"), Attribute("race"), Attribute("disabled")]
-    made = Wanted(**options).constraints(FrameColumns(source_of(frame), frame), attributes)
+    made = ConstraintOptions(**options).read(FrameColumns(source_of(frame), frame), attributes)
     return [(type(entry).__name__, entry.tolerance, entry.over) for entry in made]
 
 

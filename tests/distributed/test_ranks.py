@@ -26,7 +26,7 @@ from fairlayer import (
     code_groups,
     project,
 )
-from formulas import Problem, plain
+from formulas import Problem, exact_violations, plain
 from stored import stored_problem
 
 UNSUPPORTED = {"affine", "with a matrix"}
@@ -403,10 +403,12 @@ def test_what_a_single_process_finds_out_is_found_out_by_all(pool):
     assert relaxed[0]["status"] == "RELAXED"
     assert relaxed[0]["excess"] == pytest.approx(0.95)  # targets of 2 with outputs up to 1
     for batch, arguments in ((equal, listed[2]), (equal32, listed[3])):
-        assert {result["status"] for result in batch} == {"OPTIMAL"}
+        assert_same(batch)
         problem = Problem(arguments["z"].double().numpy(), arguments["constraints"], groups)
-        for result in batch:
-            assert_holds(problem, as_solution(result))
+        found = as_solution(batch[0])
+        worst = max(exact_violations(problem.rows, plain(found.value)))
+        assert found.satisfied == (worst <= 0)
+        assert worst <= 2 * torch.finfo(found.value.dtype).eps
 
 
 @pytest.mark.parametrize("n", [2000, 3000])

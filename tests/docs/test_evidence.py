@@ -53,7 +53,7 @@ def test_a_page_begins_with_what_is_to_be_known_of_its_results(results):
     (run / "methods.csv").write_text("method,accuracy\nlayer,0.5\n")
     (results / "celeba" / "README.md").write_text("Run elsewhere.\n")
     _, page = evidence.experiments().pages
-    assert "`fairlayer reproduce celeba`.\n\nRun elsewhere.\n\n## Profile: medium" in page.text
+    assert "`./dev paper celeba`.\n\nRun elsewhere.\n\n## Profile: medium" in page.text
 
 
 def test_long_tables_are_only_linked(results):

@@ -118,7 +118,7 @@ def test_celeba_in_its_original_layout(tmp_path: Path, monkeypatch: pytest.Monke
         datasets.celeba(target="Happy")
 
 
-def test_german_credit_comes_with_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_german_credit_comes_with_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAIRLAYER_DATA", str(tmp_path))
     data = datasets.german(fetch=False)
     assert len(data) == 1000

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from experiments import record, runner
-from fairlayer.cli.checkout import reproduce
+from experiments.__main__ import PROFILES
 from fairlayer.errors import FairlayerError, InputError
 
 ROOT = Path(__file__).parents[2]
@@ -204,10 +204,9 @@ def test_mistakes_are_named(toy, tmp_path):
 
 
 def test_the_command_says_which_experiments_have_which_profiles():
-    text = reproduce.__doc__
     for profile in ("large", "medium"):
         having = [name for name in runner.NAMES if profile in runner.experiment(name).profiles]
-        listed = re.search(rf"`{profile}`: [^()]*\(([^)]*)\)", text)[1]
+        listed = re.search(rf"`{profile}`: [^()]*\(([^)]*)\)", PROFILES)[1]
         assert re.findall(r"\w+", listed) == having
 
 
@@ -251,16 +250,14 @@ def test_processes_and_an_interrupt_do_not_change_results(tmp_path):
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks at /proc for when to interrupt")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("command", ["experiments", "fairlayer"])
-def test_an_interrupt_ends_with_what_to_do_however_early_it_comes(tmp_path, command, number):
+def test_an_interrupt_ends_with_what_to_do_however_early_it_comes(tmp_path, number):
     """It comes while modules are imported, which takes seconds, or a little later."""
-    start = ["-m", "experiments"] if command == "experiments" else ["-m", "fairlayer", "reproduce"]
-    arguments = [sys.executable, *start, "beyond", "--profile", "quick", "--jobs", "1", "--folder", str(tmp_path)]
+    asked = ["beyond", "--profile", "quick", "--jobs", "1", "--folder", str(tmp_path)]
+    arguments = [sys.executable, "-m", "experiments", *asked]
     # What a shell starts in the background ignores Ctrl-C, and so would what the tests start.
     heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
-    running = process.pid if command == "experiments" else _child(process.pid)
-    while process.poll() is None and "torch" not in Path(f"/proc/{running}/maps").read_text():
+    while process.poll() is None and "torch" not in Path(f"/proc/{process.pid}/maps").read_text():
         time.sleep(0.01)
     process.send_signal(number)
     said = process.communicate(timeout=60)[1]
@@ -268,17 +265,6 @@ def test_an_interrupt_ends_with_what_to_do_however_early_it_comes(tmp_path, comm
     assert process.returncode in (130, -signal.SIGINT)
     assert said.splitlines()[-1] == "Interrupted; --resume goes on from here."
     assert "Traceback" not in said
-
-
-def _child(parent):
-    """The process that `fairlayer reproduce` starts, once it is more than a copy of that."""
-    children = Path(f"/proc/{parent}/task/{parent}/children")
-    while True:
-        for child in children.read_text().split():
-            with contextlib.suppress(OSError):  # others come and go
-                if b"experiments" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
-                    return int(child)
-        time.sleep(0.01)
 
 
 def _without_times(entries):

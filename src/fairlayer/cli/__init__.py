@@ -1,18 +1,12 @@
-"""The command `fairlayer`: a module for each command or two, which import what is slow only when they run."""
+"""The command `fairlayer`: a module for each command, which imports what is slow only when it runs."""
 
 import sys
 
-INTERRUPTED = "fairlayer: interrupted; nothing was written."
-EXIT_CODE = 130  # of what was interrupted: 128 and the number of the signal, as shells say it
-
 
 def main() -> None:
-    """Run the command line; what `fairlayer` on a terminal calls."""
-    try:
-        from fairlayer.cli.interrupts import ending_in_one_line
-    except KeyboardInterrupt:  # before anybody watches for it
-        print(INTERRUPTED, file=sys.stderr)
-        sys.exit(EXIT_CODE)
+    """Run the command line; the entry point of `fairlayer`."""
+    from fairlayer.cli.interrupts import ending_in_one_line
+
     with ending_in_one_line():
         from fairlayer.extras import MissingExtraError, needs
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from fairlayer.cli import constraint_options as asking
 from fairlayer.cli import options
+from fairlayer.cli.options import option
 from fairlayer.cli.terminal import note, say
 from fairlayer.errors import InputError
 from fairlayer.tables.table_io import Source, TableFile, check_output, open_source, read_frame, replacing
@@ -19,21 +21,53 @@ if TYPE_CHECKING:
 
 
 def audit(
-    data: Path,
-    prediction: list[str],
-    protected: list[str],
-    wanted: options.Wanted,
-    target: str | None = None,
-    positive: str | None = None,
-    raw: list[str] | None = None,
-    weight: str | None = None,
-    output: Path | None = None,
-    card: Path | None = None,
-    facts: Path | None = None,
-    format: str = "report",  # noqa: A002
-    threshold: float | None = None,
-    confidence: float = 0.95,
-    seed: int = 0,
+    data: options.Data,
+    prediction: Annotated[
+        list[str],
+        option(
+            "COLUMN",
+            "The column of predictions: scores, or 0 and 1. Several columns, `a,b,c`, are the probabilities of as many "
+            "classes.",
+        ),
+    ],
+    protected: options.Protected,
+    parity: asking.Parity = None,
+    ratio: asking.Ratio = None,
+    rate: asking.Rate = None,
+    rate_ratio: asking.RateRatio = None,
+    given: asking.Given = None,
+    odds: asking.Odds = None,
+    residuals: asking.Residuals = None,
+    residual_mean: asking.ResidualMean = None,
+    conditional: asking.Conditional = None,
+    threshold: Annotated[
+        float | None, option("P", "Count predictions of P or more as yes. The default for probabilities is 0.5.")
+    ] = None,
+    constraint: asking.Constraint = None,
+    over: asking.Over = None,
+    target: options.Target = None,
+    positive: Annotated[
+        str | None, option("VALUE", "The class of the target that a prediction of 1 stands for, for error rates.")
+    ] = None,
+    raw: Annotated[
+        list[str] | None, option("COLUMN", "The predictions before they were made fair, to see what was changed.")
+    ] = None,
+    weight: Annotated[str | None, option("COLUMN", "The column that says how much each row counts.")] = None,
+    output: Annotated[
+        Path | None, option("FILE", "Where to write the report, as HTML. JSON is written beside it.", "--output", "-o")
+    ] = None,
+    card: Annotated[Path | None, option("FILE", "Where to write a model card in Markdown.")] = None,
+    facts: options.Facts = None,
+    format: Annotated[  # noqa: A002
+        Literal["report", "ll144"],
+        option(
+            None,
+            "What to write: `report`, or `ll144` for the tables of a bias audit as New York City's Local Law 144 "
+            "describes them, to the terminal and to the .csv or .html file of -o.",
+        ),
+    ] = "report",
+    confidence: Annotated[float, option("P", "The confidence of each interval by itself.")] = 0.95,
+    seed: Annotated[int, option("N", "Seed of the rows drawn from a large file for the trade-off.", least=0)] = 0,
 ) -> int:
     """Judge predictions, group by group.
 
@@ -41,29 +75,10 @@ def audit(
     exit code is about the rows of the file: 0 if they keep every constraint, 1 if not.
 
     `fairlayer audit out.csv --prediction probability --protected sex --parity 0.02 -o report.html`
-
-    DATA: A CSV or Parquet file of any size.
-    --prediction COLUMN: The column of predictions: scores, or 0 and 1. Several columns, separated by commas or by
-    an option each, are the probabilities of as many classes: each is judged, and so are the shares of the likeliest
-    class. A name that has commas in it is taken whole.
-    --positive VALUE: The class of the target that a prediction of 1 stands for, against all others. Without it, a
-    target other than 0 and 1 has no error rates.
-    --raw COLUMN: The column of predictions before they were made fair, to see who was changed; of several classes, as
-    many columns as there are predictions.
-    --weight COLUMN: The column that says how much each row counts.
-    --output, -o FILE: Where to write the report, a page of its own such as report.html; report.json is written beside
-    it.
-    --card FILE: Where to write a model card in Markdown.
-    --format FORM: What to write: report, or ll144 for the tables of a bias audit as New York City's Local Law 144
-    describes them, to the terminal and to a .csv or .html file named by -o.
-    --threshold P: Predictions of P or more are decisions 1. The default is 0.5; where targets or predictions are
-    amounts rather than probabilities, there are no decisions.
-    --confidence P: The confidence of every interval by itself.
-    --seed N >= 0: Seed of the rows that are drawn for the trade-off, where a file has very many.
     """
-    if format not in FORMS:
-        raise InputError(f"--format: {format!r} is none of {', '.join(FORMS)}.")
-    wanted.check_target(target, "predictions")
+    asked = asking.ConstraintOptions(
+        parity, ratio, rate, rate_ratio, given, odds, residuals, residual_mean, conditional, threshold, constraint, over
+    )  # fmt: skip
     _check_outputs(output, card, [path for path in (data, facts) if path is not None], format)
     if facts is not None and card is None:
         raise InputError("--facts is for the model card: add --card FILE.")
@@ -74,10 +89,10 @@ def audit(
     several = len(predictions) > 1
     if before and len(before) != len(predictions):
         raise InputError(f"--raw names {len(before)} columns, --prediction {len(predictions)}: name as many.")
-    asked = [*((name, "--prediction") for name in predictions), *((name, "--raw") for name in before)]
-    for name, option in [*asked, (target, "--target"), (weight, "--weight")]:
-        if name is not None:
-            source.check(name, option)
+    named = [*((name, "--prediction") for name in predictions), *((name, "--raw") for name in before)]
+    for column, name in [*named, (target, "--target"), (weight, "--weight")]:
+        if column is not None:
+            source.check(column, name)
 
     from fairlayer.audit import audit as run
     from fairlayer.cli.reporting import digest, in_words, read_facts, write_reports
@@ -86,7 +101,8 @@ def audit(
     told = read_facts(facts)
     with FileColumns(source) as columns:
         classes = None if positive is None else _two_classes(columns, target, positive, several)
-        constraints = wanted.constraints(columns, attributes, classes)
+        constraints = asked.read(columns, attributes, classes)
+        constraints.check_target(target, "predictions")
         columns.check_groups(attributes)
         for name in predictions:
             columns.check_number(name, "--prediction")
@@ -94,26 +110,26 @@ def audit(
     if several:
         if format == "ll144":
             raise InputError("--format ll144 is of one prediction: name one column with --prediction.")
-        result = _audit_classes(source, attributes, constraints, predictions, before, target, weight, how)
+        result = _audit_classes(source, attributes, list(constraints), predictions, before, target, weight, how)
     else:
         roles: dict[str, Any] = {"prediction": predictions[0], "target": target, "weight": weight}
         roles["raw"] = before[0] if before else None
         for attribute in attributes:
-            if attribute.cuts and attribute.column in [*roles.values(), *wanted.conditional_columns(source)]:
+            if attribute.cuts and attribute.column in [*roles.values(), *asked.columns(source)]:
                 raise InputError(
                     f"--protected: column {attribute.column!r} has another role too: leave out its cut points."
                 )
         if target is not None and positive is not None:
-            if target in [*(attribute.column for attribute in attributes), *wanted.conditional_columns(source)]:
+            if target in [*(attribute.column for attribute in attributes), *asked.columns(source)]:
                 raise InputError(f"--positive: column {target!r} has another role too: leave the option out.")
             source = source.counting(target, positive)
         with TableFile(source.cut_by(attributes)) as table:
-            result = run(table, [attribute.column for attribute in attributes], constraints, **roles, **how)
+            result = run(table, [attribute.column for attribute in attributes], list(constraints), **roles, **how)
         if target is not None and classes is not None:
             result = in_words(result, target, classes)
     result = replace(result, settings=replace(result.settings, source=data.name))
     if format == "ll144":
-        decides = threshold is not None or any(one.quantity == "decision" for one in constraints)
+        decides = threshold is not None or bool(constraints.about_decisions)
         _write_bias_audit(result, output, decides or None)
     else:
         say(str(result))
@@ -122,9 +138,6 @@ def audit(
             written = write_reports(result, page=output, card=card, facts=told, provenance=provenance)
             note(f"Wrote {', '.join(map(str, written))}.")
     return 0 if result.satisfied else 1
-
-
-FORMS = ("report", "ll144")
 
 
 def _two_classes(columns: FileColumns, target: str | None, positive: str, several: bool) -> dict[str, int]:

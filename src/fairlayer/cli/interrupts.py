@@ -1,8 +1,7 @@
 """Ctrl-C: whenever it comes, the command ends in one line, with exit code 130, and nothing was written.
 
-Python raises KeyboardInterrupt wherever it happens to be. An import or a destructor may catch it, or make another error
-of it, so it is also remembered: `check` raises it again, and `ending_in_one_line` knows an error that came of it. A
-compiled module that is being loaded may not survive it: there it is put off.
+Python raises KeyboardInterrupt wherever it happens to be. While a module is imported or an object is deleted, that may
+abort the process or be swallowed, so there it is put off.
 """
 
 from __future__ import annotations
@@ -14,14 +13,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.machinery import ExtensionFileLoader
 from types import FrameType
-from typing import Any
 
-from fairlayer.cli import EXIT_CODE, INTERRUPTED
-
-PAUSE = 0.02  # seconds until an interrupt that came at a bad moment is tried again
-_LOADING = {ExtensionFileLoader.create_module.__code__, ExtensionFileLoader.exec_module.__code__}
+INTERRUPTED = "fairlayer: interrupted; nothing was written."
+EXIT_CODE = 130  # 128 and the number of the signal, as shells have it
+PAUSE = 0.02  # seconds until an interrupt that was put off is tried again
 
 _watching = False
 _came = False
@@ -29,22 +25,20 @@ _came = False
 
 @contextmanager
 def ending_in_one_line() -> Iterator[None]:
-    """Watch for Ctrl-C while a command runs, unless whoever started it wants it to be ignored."""
+    """Watch for Ctrl-C while a command runs, unless the process was started to ignore it."""
     global _watching
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         yield
         return
-    signal.signal(signal.SIGINT, _interrupt)
-    sys.unraisablehook = _say_unless_interrupted
     _watching = True
+    signal.signal(signal.SIGINT, _interrupt)
     try:
         yield
     except BaseException:
         if not _came:
             raise
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
         print(INTERRUPTED, file=sys.stderr, flush=True)
-        os._exit(EXIT_CODE)  # at once: while Python winds down, one more interrupt would kill it
+        os._exit(EXIT_CODE)  # at once: while Python shuts down, another interrupt would print a traceback
 
 
 def check() -> None:
@@ -54,7 +48,7 @@ def check() -> None:
 
 
 def finish() -> None:
-    """Say that from here on results take their place, which is quick and must not be torn: Ctrl-C comes too late."""
+    """Ignore Ctrl-C from here on: results take their place, which is quick and must not be torn."""
     if _watching:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     check()
@@ -62,37 +56,21 @@ def finish() -> None:
 
 def _interrupt(_: int, frame: FrameType | None) -> None:
     global _came
-    if _came and _is_ending(sys.exception()):
-        return
-    _came = True
-    if _is_loading(frame):
+    if _is_fragile(frame):
         again = threading.Timer(PAUSE, _thread.interrupt_main)
         again.daemon = True
         again.start()
-    else:
-        raise KeyboardInterrupt
+        return
+    _came = True
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what tidies up must not be broken off by another one
+    raise KeyboardInterrupt
 
 
-def _is_loading(frame: FrameType | None) -> bool:
-    """Whether a compiled module is being loaded: its code may abort the process at an error from Python.
-
-    torch has parts of its own that its modules load by a call, as `torch.distributed` does.
-    """
-    if frame is not None and frame.f_code.co_name == "<module>" and frame.f_globals["__name__"].startswith("torch"):
-        return True
-    while frame is not None and frame.f_code not in _LOADING:
+def _is_fragile(frame: FrameType | None) -> bool:
+    """Whether a module is being imported, or an object deleted."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.startswith("<frozen importlib") or code.co_name == "__del__":
+            return True
         frame = frame.f_back
-    return frame is not None
-
-
-def _is_ending(error: BaseException | None) -> bool:
-    """Whether an earlier interrupt is on its way out: what tidies up after it must not be broken off."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__context__
-    return error is not None
-
-
-def _say_unless_interrupted(problem: Any) -> None:
-    """Report what a destructor could not raise, but not an interrupt: that is remembered."""
-    if not issubclass(problem.exc_type, KeyboardInterrupt):
-        sys.__unraisablehook__(problem)
+    return False

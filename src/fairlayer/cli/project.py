@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from fairlayer.cli import constraint_options as asking
 from fairlayer.cli import options
+from fairlayer.cli.options import option
 from fairlayer.cli.terminal import note, say, show_gaps, steps
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
 from fairlayer.tables.table_io import (
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from fairlayer.binding.block_sums import BlockSums
     from fairlayer.binding.system import System
     from fairlayer.cli.moves import Moves
-    from fairlayer.constraints import Constraint
     from fairlayer.solution import Facts
     from fairlayer.solve.files import Change
     from fairlayer.tables.columns import FileColumns
@@ -40,40 +41,47 @@ VECTORS = 256  # of 2,048 rows, read at a time
 
 
 def project(
-    data: Path,
-    score: str,
-    protected: list[str],
-    output: Path,
-    wanted: options.Wanted,
-    target: str | None = None,
-    bounds: tuple[float, float] | None = None,
-    keep_raw: str | None = None,
+    data: options.Data,
+    score: Annotated[str, option("COLUMN", "The column of scores to make fair.", "--score", "--prediction")],
+    protected: options.Protected,
+    output: Annotated[Path, option("FILE", "Where to write the table, as CSV or Parquet.", "--output", "-o")],
+    parity: asking.Parity = None,
+    ratio: asking.Ratio = None,
+    rate: asking.Rate = None,
+    rate_ratio: asking.RateRatio = None,
+    given: asking.Given = None,
+    odds: asking.Odds = None,
+    residuals: asking.Residuals = None,
+    residual_mean: asking.ResidualMean = None,
+    conditional: asking.Conditional = None,
+    threshold: asking.Threshold = None,
+    constraint: asking.Constraint = None,
+    over: asking.Over = None,
+    target: options.Target = None,
+    bounds: options.Bounds = None,
+    keep_raw: Annotated[str | None, option("NAME", "Keep the original scores in a column of this name.")] = None,
 ) -> int:
     """Move scores as little as possible so that the constraints hold over the whole table, in exact arithmetic.
 
-    All other columns and the order of the rows are kept. The table is read in passes, a part at a time, so it may be
-    larger than memory; scores and groups are kept on disk beside the output meanwhile, 12 bytes per row. With --rate
-    and --rate-ratio the scores, but not the table, have to fit in memory. What was written is read again and checked.
-    From CSV to Parquet, columns of numbers and dates get their types.
+    All other columns and the order of the rows are kept. The table may be larger than memory: it is read in passes, and
+    scores and groups are kept on disk beside the output meanwhile, 12 bytes per row. With --rate and --rate-ratio the
+    scores, but not the table, have to fit in memory. The written file is read again and checked. From CSV to Parquet,
+    columns of numbers and dates get their types.
 
     `fairlayer project scores.parquet --score p --protected sex --parity 0.02 --bounds 0 1 -o fair.parquet`
-
-    DATA: A CSV or Parquet file of any size.
-    --score, --prediction COLUMN: The column of scores to make fair.
-    --output, -o FILE: Where to write the table, as CSV or Parquet.
-    --keep-raw NAME: Keep the scores as they were in a column of this name.
     """
+    asked = asking.ConstraintOptions(
+        parity, ratio, rate, rate_ratio, given, odds, residuals, residual_mean, conditional, threshold, constraint, over
+    )  # fmt: skip
     box = options.read_bounds(bounds)
-    wanted.check_threshold()
-    wanted.check_kinds()
-    wanted.check_target(target, "scores")
+    asked.check_threshold()
     check_format(output, "-o")
     check_output(output, data)
     source = open_source(data, as_text=is_csv(output))  # types are not for CSV, but they are for Parquet
     attributes = options.read_attributes(protected, source)
-    for name, option in ((score, "--score"), (target, "--target")):
-        if name is not None:
-            source.check(name, option)
+    for column, name in ((score, "--score"), (target, "--target")):
+        if column is not None:
+            source.check(column, name)
     if score in [attribute.column for attribute in attributes]:
         raise InputError(f"--score: column {score!r} is protected too: the scores that are moved cannot be groups.")
     if keep_raw is not None and keep_raw.lower() in map(str.lower, source.columns):
@@ -84,13 +92,15 @@ def project(
     from fairlayer.tables.scored_rows import ScoredRows
 
     with FileColumns(source) as columns:
-        wanted.conditional_columns(source)
-        constraints = wanted.constraints(columns, attributes)
+        asked.columns(source)
+        constraints = asked.read(columns, attributes)
+        constraints.check_kinds()
+        constraints.check_target(target, "scores")
         columns.check_number(score, "--score")
         columns.check_groups(attributes)
-        _check_numbers(columns, constraints, target, wanted)
-        cells = ScoredRows(columns, score, attributes, constraints, target)
-    make = ByDecisions if any(one.quantity == "decision" for one in constraints) else ByShifts
+        _check_numbers(columns, constraints, target)
+        cells = ScoredRows(columns, score, attributes, list(constraints), target)
+    make = ByDecisions if constraints.about_decisions else ByShifts
     with steps(4, "Reading") as progress:
         with tempfile.TemporaryDirectory(prefix=".fairlayer-", dir=output.absolute().parent) as folder:
             kept = _Kept(Path(folder))
@@ -100,7 +110,7 @@ def project(
                 raise InputError(
                     f"{data} has nothing to compare: for every comparison asked for, all rows are in one group."
                 )
-            moves = make(system, constraints, box)
+            moves = make(system, list(constraints), box)
             found, change = kept.solve(moves, cells, scored, progress)
         progress("Writing")
         with replacing(output) as temporary:
@@ -114,9 +124,7 @@ def project(
     return 0 if facts.missed.max(initial=0.0) <= 0.0 else 1
 
 
-def _check_numbers(
-    columns: FileColumns, constraints: Sequence[Constraint], target: str | None, wanted: options.Wanted
-) -> None:
+def _check_numbers(columns: FileColumns, constraints: asking.Constraints, target: str | None) -> None:
     """Refuse columns that a constraint takes for numbers and that lack some."""
     for constraint in constraints:
         if constraint.quantity == "residual":
@@ -127,7 +135,7 @@ def _check_numbers(
             if condition.source == "target":
                 columns.check_number(str(target), "--target")
             else:
-                columns.check_number(str(condition.name), wanted.option_of(condition))
+                columns.check_number(str(condition.name), constraints.option_of(condition))
 
 
 class _Kept:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlayer.cli.commands import Command, Group, described
-from fairlayer.cli.terminal import note, say, show_table
+from fairlayer.cli.options import option
+from fairlayer.cli.terminal import Command, Group, note, say, show_table
 from fairlayer.errors import InputError, StoreError
 from fairlayer.extras import needs
 from fairlayer.plural import plural
@@ -25,9 +25,13 @@ TITLES = {"number": "entry", "samples": "decisions_so_far"}  # of what an entry 
 
 commands = typer.Typer(
     cls=Group,
-    help="Look at streams of decisions: what was promised, what was decided, and whether the record is whole. The "
+    help="Inspect streams of decisions: what was promised, what was decided, and whether the record is whole. The "
     "store is only read; it holds the settings of its streams.",
 )
+Store = Annotated[
+    str, typer.Argument(metavar="STORE", help="The SQLite file or postgresql:// URL that keeps the stream.")
+]
+Name = Annotated[str | None, option("NAME", "The name of the stream. It is not needed if the store holds only one.")]
 
 
 @commands.callback(invoke_without_command=True)
@@ -38,8 +42,7 @@ def _help(context: typer.Context) -> None:
 
 
 @commands.command("list", cls=Command)
-@described
-def list_streams(store: str) -> int:
+def list_streams(store: Store) -> int:
     """List the streams of a store.
 
     `fairlayer stream list decisions.db`
@@ -55,8 +58,7 @@ def list_streams(store: str) -> int:
 
 
 @commands.command("show", cls=Command)
-@described
-def show(store: str, name: str | None = None) -> int:
+def show(store: Store, name: Name = None) -> int:
     """Show the settings of a stream, its groups and its latest entries.
 
     `fairlayer stream show decisions.db --name loans`
@@ -81,17 +83,18 @@ def show(store: str, name: str | None = None) -> int:
 
 
 @commands.command("verify", cls=Command)
-@described
-def verify(store: str, name: str | None = None, hash: str | None = None) -> int:  # noqa: A002
+def verify(
+    store: Store,
+    name: Annotated[str | None, option("NAME", "The name of the stream. By default, all are verified.")] = None,
+    hash: Annotated[  # noqa: A002
+        str | None, option("HASH", "The head of the log on an earlier certificate, which must still be in the log.")
+    ] = None,
+) -> int:
     """Compute every ledger again from its log, and find any change.
 
     The exit code is 0 if nothing was changed, 1 if something was.
 
     `fairlayer stream verify decisions.db`
-
-    --name NAME: The name of the stream; without it, every one is verified.
-    --hash HASH: The head of the log that an earlier certificate shows. While it is still in the log, the log has not
-    been rewritten since.
     """
     names = [name] if name is not None else _names(store)
     if hash is not None and len(names) != 1:
@@ -106,17 +109,20 @@ def verify(store: str, name: str | None = None, hash: str | None = None) -> int:
 
 
 @commands.command("certificate", cls=Command)
-@described
-def certificate(store: str, name: str | None = None, output: Path | None = None) -> int:
-    """Certify what is true of a stream now, for those who answer for it.
+def certificate(
+    store: Store,
+    name: Name = None,
+    output: Annotated[
+        Path | None,
+        option("FILE", "Also write it as .html, with .json beside it, or as .json or .txt alone.", "--output", "-o"),
+    ] = None,
+) -> int:
+    """Certify what is true of a stream now.
 
     The record is verified first. The page shows gaps, groups and changes over time, computed again from the log. The
     exit code is 0 if the promise is kept and the record is whole, 1 if not.
 
     `fairlayer stream certificate decisions.db --name loans -o certificate.html`
-
-    --output, -o FILE: Where to write it besides: a page such as certificate.html, with certificate.json beside it, or
-    certificate.json or certificate.txt alone.
     """
     if output is not None:
         _check_ending(output, ".html", ".htm", ".json", ".txt")
@@ -134,14 +140,19 @@ def certificate(store: str, name: str | None = None, output: Path | None = None)
 
 
 @commands.command("export", cls=Command)
-@described
-def export(store: str, output: Path, name: str | None = None) -> int:
+def export(
+    store: Store,
+    output: Annotated[
+        Path,
+        option(
+            "FILE", "The .csv or .parquet file, a row per entry, or .jsonl file, entries as stored.", "--output", "-o"
+        ),
+    ],
+    name: Name = None,
+) -> int:
     """Write the log of a stream to a file, for other programs.
 
     `fairlayer stream export decisions.db -o log.csv`
-
-    --output, -o FILE: Where to write it. A CSV or Parquet file has one row per entry: time, decisions, status, gaps,
-    changes and the mean of every group. A .jsonl file has the entries as they are stored, with their hashes.
     """
     _check_ending(output, ".csv", ".tsv", ".parquet", ".jsonl")
     check_output(output, Path(store))

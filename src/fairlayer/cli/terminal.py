@@ -1,4 +1,4 @@
-"""What a command shows: progress and notes on the error stream, results on the output."""
+"""What a command shows: help, progress and notes on the error stream, results on the output."""
 
 from __future__ import annotations
 
@@ -11,8 +11,29 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from typer.core import TyperCommand, TyperGroup
 
 MOST_SHOWN = 30  # gaps
+
+
+class _PlainFlags:
+    """In help, an option that takes no value shows no word for one."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Arguments and options."""
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return parameters
+
+
+class Command(_PlainFlags, TyperCommand):
+    """A command."""
+
+
+class Group(_PlainFlags, TyperGroup):
+    """Commands under one name."""
 
 
 def note(text: str) -> None:
@@ -39,7 +60,8 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[Any]], title: str 
 def show_gaps(names: Sequence[str], gaps: Sequence[float], tolerances: Sequence[float]) -> None:
     """Gaps beside their tolerances, at most `MOST_SHOWN`; those that exceed theirs most, or come nearest, first."""
     rows = sorted(zip(names, gaps, tolerances, strict=True), key=lambda row: row[2] - abs(row[1]))
-    show_table(["constraint", "gap", "tolerance"], rows[:MOST_SHOWN])
+    if rows:
+        show_table(["constraint", "gap", "tolerance"], rows[:MOST_SHOWN])
 
 
 def _cell(value: Any) -> str:

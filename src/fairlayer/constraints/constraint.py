@@ -16,6 +16,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -155,6 +156,11 @@ def read_tolerance(value: Any) -> Any:
     if not ok:
         raise InputError(f"tolerance must be one finite number, at least 0; got {value!r}.")
     return value if isinstance(value, torch.Tensor) else float(value)
+
+
+def as_written(number: float) -> Fraction:
+    """The decimal that a tolerance or a ratio was written as: 0.8 is four fifths, not the nearest binary fraction."""
+    return Fraction(repr(float(number)))
 
 
 def read_constraint(data: Any) -> Constraint:

@@ -1,7 +1,7 @@
-"""The best numbers of yeses, for any list of comparisons: cells that are compared with each other, part by part.
+"""The best numbers of yeses for a list of comparisons, part by part.
 
-Comparisons that share no cell are problems of their own. Where one comparison has cells to itself, `sweep` solves it
-exactly; where several overlap, `overlapping` does, or says how far from the optimum its answer can be.
+Comparisons that share no cell are problems of their own. One comparison alone is solved by the sweep, exactly; several
+that overlap, or samples of different weight, by branch and bound.
 """
 
 from __future__ import annotations
@@ -12,31 +12,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlayer.decisions.cost import Best, Costs
-from fairlayer.decisions.overlapping import overlapping_counts
-from fairlayer.decisions.sweep import sweep
+from fairlayer.core._native import sweep
+from fairlayer.decisions.branching import Best, branch
+from fairlayer.decisions.rates import Comparison, Rows
+from fairlayer.decisions.units import Units
 
-
-class Comparison(NamedTuple):
-    """Groups of cells whose rates of yes are compared: every two of them."""
-
-    member: np.ndarray  # (cells,) the group of each cell, -1 for none
-    allowed: float | Fraction  # the largest difference of two rates; of a ratio, the least ratio
-    ratio: bool = False
+_BISECTIONS = 40
+_FINE = Fraction(1, 10**6)  # to which the least excess of overlapping comparisons is found
 
 
 class Part(NamedTuple):
-    """Comparisons that depend on each other, over units: the cells that all of them treat alike."""
+    """Comparisons that depend on each other, and the patterns of cells that all of them treat alike."""
 
     comparisons: tuple[int, ...]  # their positions in the list
-    unit: np.ndarray  # (cells,) -1 for cells that none of them looks at
-    member: np.ndarray  # (comparisons, units)
+    pattern: np.ndarray  # (cells,) -1 for cells that none of them looks at
+    member: np.ndarray  # (comparisons, patterns)
 
 
 def split(comparisons: Sequence[Comparison], cells: int) -> list[Part]:
     """The parts of a problem that can be solved one by one."""
     left, parts = list(range(len(comparisons))), []
-    table = np.array([c.member for c in comparisons], dtype=np.int64).reshape(len(comparisons), cells)
+    table = np.array([one.member for one in comparisons], dtype=np.int64).reshape(len(comparisons), cells)
     while left:
         linked = [left.pop(0)]
         seen = table[linked[0]] >= 0
@@ -45,33 +41,60 @@ def split(comparisons: Sequence[Comparison], cells: int) -> list[Part]:
             left = [f for f in left if f not in more]
             seen = seen | (table[more] >= 0).any(axis=0)
         linked.sort()
-        patterns, unit = np.unique(table[linked][:, seen], axis=1, return_inverse=True)
+        member, pattern = np.unique(table[linked][:, seen], axis=1, return_inverse=True)
         of_cell = np.full(cells, -1, dtype=np.int64)
-        of_cell[seen] = unit.reshape(-1)
-        parts.append(Part(tuple(linked), of_cell, patterns))
+        of_cell[seen] = pattern.reshape(-1)
+        parts.append(Part(tuple(linked), of_cell, member))
     return parts
 
 
-def best_counts(costs: Costs, part: Part, comparisons: Sequence[Comparison]) -> Best:
-    """The best numbers of yeses of a part. costs: the tables of its units."""
-    stated = [comparisons[position] for position in part.comparisons]
-    if len(stated) == 1:
-        # A unit of a single comparison is a group of it.
-        return sweep(costs, stated[0].allowed, stated[0].ratio)
-    return overlapping_counts(costs, part.member, [one.allowed for one in stated], [one.ratio for one in stated])
+def best_counts(units: Units, rows: Rows, known: np.ndarray | None = None, quick: bool = False) -> Best:
+    """The cheapest numbers of yeses. known: some that keep the rows; quick: good ones will do."""
+    if rows.hold(units.now):
+        return Best(units.now, 0.0, 0.0)
+    if len(rows.comparisons) > 1 or (units.weight != 1.0).any():
+        return branch(units, rows, known, quick)
+    (one,) = rows.comparisons
+    most = int(units.size.sum()) ** 2
+    limit = 1 - _floor(1 - one.limit, most) if one.ratio else _floor(min(one.limit, Fraction(1)), most)
+    share = limit.numerator, limit.denominator
+    # A pattern of a single comparison is a group of it.
+    count = sweep(units.table_start, units.cost, units.now, units.low, units.high, *share, one.ratio)
+    if not len(count):
+        return Best(None, np.inf, np.inf)
+    return Best(count, units.cost_of(count), units.cost_of(count))
 
 
-def thresholds(scores: np.ndarray, costs: Costs, count: np.ndarray) -> np.ndarray:
-    """(units,) from which score on a unit says yes: half way between its last yes and its first no, in raw scores.
+def least_excess(units: Units, rows: Rows) -> tuple[np.ndarray, Fraction, bool]:
+    """Numbers of yeses that need the least wider limits, by how much, and whether no less is proved to do."""
+    best, proved = units.now, True
+    low, high = Fraction(0), rows.excess(units.now)
+    for _ in range(_BISECTIONS):
+        if high - low <= _FINE:
+            break
+        for aim in (high - _FINE, (low + high) / 2):
+            found = best_counts(units, rows.wider(aim), quick=True)
+            if found.yeses is None:
+                proved = proved and found.least == np.inf
+                low = aim
+                break
+            best, high = found.yeses, rows.excess(found.yeses)
+    return best, high, proved
 
-    scores: of the samples that the tables were made of. Infinite where a unit says no, or yes, to all.
+
+def _floor(value: Fraction, denominator: int) -> Fraction:
+    """The greatest fraction not above a value between 0 and 1, of denominators up to a number.
+
+    Whole numbers up to that number, times the one or the other, are the same when rounded down. Found among the
+    convergents of the value and those between them (Stern and Brocot).
     """
-    begin = np.concatenate([[0], np.cumsum(costs.size)])
-    found = np.empty(len(count))
-    for u, j in enumerate(count.tolist()):
-        own = scores[costs.order[begin[u] : begin[u + 1]]]
-        if j == 0 or j == len(own):
-            found[u] = -np.inf if j else np.inf
-        else:
-            found[u] = own[:j].min() + 0.5 * (own[j:].max() - own[:j].min())
-    return found
+    if value.denominator <= denominator:
+        return value
+    nearest = value.limit_denominator(denominator)
+    if nearest <= value:
+        return nearest
+    # The neighbour of the nearest fraction p / q on its lower side: p x - q y = 1 with the largest x that is allowed.
+    p, q = nearest.numerator, nearest.denominator
+    x = pow(p, -1, q)
+    x += (denominator - x) // q * q
+    return Fraction((p * x - 1) // q, x)

@@ -6,7 +6,7 @@ of the scores is projected onto those that leave the held differences of these r
 
     dy = dz - A' (A A')^+ A dz,    A the gradients of the held rows.
 
-So everybody's score is followed, but for the direction along which the rates would drift apart.
+Gradients follow every score, except along the direction in which the rates would drift apart.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fairlayer.arrays import as_numpy
+from fairlayer.binding.system import System
 from fairlayer.errors import InputError
 
 
@@ -46,3 +48,29 @@ def follow(
         step = step - pull @ (A @ step)
     step = step.to(z.dtype)
     return value.detach() + (step - step.detach())
+
+
+def binding_rows(system: System, yes: np.ndarray, decided: np.ndarray, rates: np.ndarray) -> list[np.ndarray]:
+    """The comparisons that moved somebody: of each family, groups at its upper end against those at the lower.
+
+    yes, decided: (n,) decisions before and after; rates: (K,) after. Returns (n,) each, what every sample counts
+    towards coefficient * rate(upper) - rate(lower).
+    """
+    plan, cell, held = system.view.plan, as_numpy(system.cell), []
+    weight = system.weights if len(system.weights) else np.ones(len(cell))
+    for family, begin in zip(plan.families, plan.begin.tolist(), strict=False):
+        group = family.member[cell]
+        size = np.bincount(group[group >= 0], weight[group >= 0], len(family.groups))
+        there = np.flatnonzero(size > 0)
+        up, down = (
+            np.unique(group[(group >= 0) & (decided != yes) & (decided == to)]).tolist() for to in (True, False)
+        )
+        if len(there) < 2 or not (up or down):
+            continue
+        of = rates[begin : begin + len(family.groups)]
+        upper = down or [int(there[of[there].argmax()])]
+        lower = [g for g in up if g not in upper] or [int(there[of[there].argmin()])]
+        pairs = [(upper[0], g) for g in lower] + [(g, lower[0]) for g in upper[1:]]
+        share = {g: weight * (group == g) / size[g] for pair in pairs for g in pair}
+        held += [family.coefficient * share[a] - share[b] for a, b in pairs if a != b]
+    return held

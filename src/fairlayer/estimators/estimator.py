@@ -318,14 +318,21 @@ class FairEstimator(BaseEstimator, ABC):
 
     # Predicting
 
-    def outputs(self, X: Any, *, sensitive_features: Any = None) -> Outputs:
-        """What the model itself says and what is made of it, in one pass: probabilities for a classifier."""
+    def outputs(
+        self, X: Any, *, sensitive_features: Any = None, serving: Literal["batch", "frozen"] | None = None
+    ) -> Outputs:
+        """The model's own outputs and what is made of them, in one pass: probabilities for a classifier.
+
+        serving: for these rows, in place of the model's own; "blind" is settled in `fit`.
+        """
         check_is_fitted(self, "layer_")
         blind = self._is_blind()  # whoever passes the groups all the same has them looked at by nobody
         X, groups = self._read(X, None if blind else sensitive_features)
         projection = projection_of(self.layer_)
         # Who names columns means them as if they were passed; found by chance, they promise nothing for the batch.
-        serving = "frozen" if groups is None and self.sensitive_columns is None else self.serving
+        serving = serving or self.serving
+        if groups is None and self.sensitive_columns is None:
+            serving = "frozen"
         if projection is not None and groups is None:
             groups = self.group_model_(X) if blind else self._groups_in(X)
         raw = self._scores(X)

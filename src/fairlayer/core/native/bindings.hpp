@@ -5,6 +5,8 @@
 
 namespace fairlayer {
 
+void bind_dual_simplex(nanobind::module_& m);
 void bind_running_sums(nanobind::module_& m);
+void bind_sweep(nanobind::module_& m);
 
 }  // namespace fairlayer
