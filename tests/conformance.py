@@ -214,7 +214,7 @@ def solve(problem: Problem, dtype: torch.dtype = torch.float64, **options: Any) 
 
 
 def permuted(problem: Problem, order: np.ndarray) -> Problem:
-    """The same problem with its samples in another order."""
+    """The problem with its samples in another order."""
 
     def reorder(values: Any) -> Any:
         if isinstance(values, dict):

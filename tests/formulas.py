@@ -45,7 +45,7 @@ class Problem:
         self.rows = [row for constraint in self.constraints for row in read_rows(constraint, self)]
 
     def arguments(self) -> dict[str, Any]:
-        """Keyword arguments of `project` and, but for the last two, of a layer's call."""
+        """Keyword arguments of `project`; all except the last two are also those of a layer's call."""
         return {
             "groups": self.groups,
             "targets": self.targets,
@@ -91,7 +91,7 @@ class Statistic:
         return total / exact_dot(*here) if self.normalised else total
 
     def coefficients(self, n: int) -> tuple[np.ndarray, float]:
-        """The same as a vector and a constant: c @ y - constant, in float64."""
+        """The statistic as a vector and a constant: c @ y - constant, in float64."""
         c = np.zeros(n)
         c[self.support] = np.prod([factor[self.support] for factor in self.factors], axis=0)
         if self.normalised:

@@ -9,7 +9,7 @@ import torch
 
 from duality import distance, least_distance, rounding_norm
 from fairlayer import Status
-from formulas import Problem, exact_violations, plain
+from formulas import Problem, Row, exact_violations, plain
 from oracle import project_reference
 
 RELATIVE = 1e-6  # how much further than the optimum an answer may be, besides the rounding of its outputs; eps if more
@@ -49,8 +49,13 @@ def assert_true_status(solution: Any, problem: Problem, *, optimum: float | None
 def is_fine(problem: Problem, y: np.ndarray, dtype: torch.dtype) -> bool:
     """Whether some tolerance is finer than a thousand roundings of the numbers whose means are compared."""
     largest = max(np.abs(values).max(initial=0.0) for values in (y, *_targets(problem)))
-    width = min((row.upper - row.lower) / 2 if np.isfinite(row.lower) else row.upper for row in problem.rows)
-    return width < FINE * torch.finfo(dtype).eps * largest
+
+    def room(row: Row) -> float:
+        if np.isfinite(row.lower) and np.isfinite(row.upper):
+            return (row.upper - row.lower) / 2
+        return np.inf if row.minus is None else (1.0 - row.factor) * largest  # a side of a matrix; a ratio
+
+    return min(map(room, problem.rows)) < FINE * torch.finfo(dtype).eps * largest
 
 
 def _targets(problem: Problem) -> list[np.ndarray]:

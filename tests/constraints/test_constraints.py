@@ -187,19 +187,6 @@ def test_affine_rows():
     assert np.abs(solution.gaps - values).max() < 1e-12
 
 
-def test_a_batch_of_affine_problems():
-    """Each problem is solved as if alone, with a matrix of its own or one for all."""
-    A, z = RNG.normal(size=(4, 2, 6)), torch.tensor(RNG.normal(size=(4, 6)))
-    upper = torch.tensor(RNG.normal(size=(4, 2)))
-    together = project(z, None, Affine(A, upper=upper), bounds=(-1.0, 1.0))
-    for b in range(4):
-        alone = project(z[b], None, Affine(A[b], upper=upper[b]), bounds=(-1.0, 1.0))
-        assert torch.equal(together.value[b], alone.value)
-        assert torch.equal(together.gaps[b], alone.gaps)
-    shared = project(z, None, Affine(A[0], upper=upper[0])).value
-    assert torch.equal(shared[3], project(z[3], None, Affine(A[0], upper=upper[0])).value)
-
-
 def test_affine_with_weights():
     """Weights price the changes; the matrix applies to the outputs as they are."""
     A = np.ones((1, 3))

@@ -247,20 +247,35 @@ def test_a_graph_is_freed_with_its_output():
         gc.enable()
 
 
-def test_outputs_that_were_overwritten_are_refused():
-    """Whether a sample rests on a bound is read off z again in the backward pass."""
-    raw = torch.rand(40, dtype=torch.float64, requires_grad=True)
-    z = raw * 2.0
-    y = project(z, torch.arange(40) % 2, [MeanParity(0.01)], (0.0, 1.0)).value
-    z.mul_(0.5)
-    with pytest.raises(RuntimeError, match="in-place operation"):
-        y.sum().backward()
+@pytest.mark.parametrize("kind", ["groups", "matrix", "batch"])
+def test_outputs_that_were_overwritten(kind):
+    """In place, before the backward pass: the gradient is that of the call, or is refused."""
+    constraint = MeanParity(0.05) if kind == "groups" else Affine(np.ones((1, N)), -0.5, 0.5)
+    gradients = []
+    for overwritten in (False, True):
+        raw = leaf(torch.stack([Z, -Z]) if kind == "batch" else Z)
+        z = raw * 2.0
+        y = project(z, TABLE if kind == "groups" else None, constraint, (0.0, 1.0)).value
+        if overwritten:
+            z.mul_(0.5)
+        try:
+            (y * y).sum().backward()
+            gradients.append(raw.grad)
+        except RuntimeError as error:
+            refusal = str(error)
+    assert len(gradients) == 2 or "in-place operation" in refusal
+    assert torch.equal(gradients[0], gradients[-1])
 
 
-def test_inference_tensors_are_not_kept_for_backward():
-    """Their versions are not counted: whether they were overwritten could not be told."""
+def test_inference_tensors():
+    """Whether they were overwritten cannot be told: gradients of what else wants one are right, or refused."""
     with torch.inference_mode():
-        z = torch.rand(6, dtype=torch.float64)
-    tolerance = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
-    with pytest.raises(RuntimeError, match="inference tensor"):
-        project(z, torch.tensor([0, 0, 0, 1, 1, 1]), [MeanParity(tolerance)])
+        z = Z * 1.0
+    tolerance, usual = leaf(0.1), leaf(0.1)
+    project(Z, TABLE, MeanParity(usual)).value.square().sum().backward()
+    try:
+        project(z, TABLE, MeanParity(tolerance)).value.square().sum().backward()
+        refusal = ""
+    except RuntimeError as error:
+        refusal = str(error)
+    assert "inference tensor" in refusal or torch.equal(tolerance.grad, usual.grad)

@@ -123,7 +123,7 @@ def double_backward(group: Any, own: dict[str, Any]) -> str:
 
 
 def die(group: Any, own: dict[str, Any]) -> Any:
-    """Project two batches, but for one rank that ends without a word, or hangs, as it comes to a certain exchange."""
+    """Project two batches; a rank with a fate dies or hangs as it comes to its first exchange of a stage."""
     arguments = dict(own)
     fate, stage, seconds = arguments.pop("fate", None), arguments.pop("stage"), arguments.pop("seconds")
     upstream, raw = arguments.pop("upstream"), arguments.pop("z")

@@ -74,7 +74,7 @@ class Pool:
         return results
 
     def attempt(self, job: str, arguments: list[Any]) -> list[Any]:
-        """The same, with Failures among the results."""
+        """The results of a job, with Failures among them."""
         self.start(job, arguments)
         return [self.answer(rank) for rank in range(len(arguments))]
 

@@ -123,7 +123,7 @@ def as_solution(result: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype)[6:])
 @pytest.mark.parametrize(("bounds", "weights"), OPTIONS)
 def test_every_constraint_and_any_split(pool, dtype, bounds, weights):
-    """Rows hold in rational arithmetic; a single process by itself finds the same but for the rounding of its sums."""
+    """Rows hold in rational arithmetic; a single process by itself agrees up to the rounding of its sums."""
     rng = np.random.default_rng(1)
     problems = [make_problem(case, bounds, weights, dtype) for case in SPREAD]
     listed = [arguments_of(problem, dtype, rng) for problem in problems]
@@ -334,7 +334,7 @@ def test_more_combinations_than_are_numbered_directly(pool):
     torch.testing.assert_close(batch[0]["value"], alone.value, rtol=1e-11, atol=1e-11)
 
 
-def test_a_batch_that_nobody_has(pool):
+def test_an_empty_batch(pool):
     arguments = {"z": torch.zeros(0), "groups": np.zeros(0, dtype=int), "constraints": [MeanParity(0.1)]}
     soft = {"groups": {"a": SoftGroup(np.zeros((0, 2)))}, "bounds": (np.zeros(0), 1.0)}
     for one in (arguments, arguments | {"constraints": [RateParity(0.1)]}, arguments | soft):

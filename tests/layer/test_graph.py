@@ -43,7 +43,7 @@ def rows(value, count: int):
 
 
 def compare(layer: FairLayer, backend: str, *batch, atol: float = 0.0) -> None:
-    """The same outputs and gradients with a graph as without, for two sizes of batch."""
+    """Outputs and gradients do not depend on the graph, for two sizes of batch."""
     plain, model = Network(layer), Network(copy.deepcopy(layer))
     compiled = torch.compile(model, fullgraph=True, backend=backend)
     for count in (N, N - 11):

@@ -156,20 +156,6 @@ def test_targets_in_half_precision():
     assert_holds(Problem(plain(y), [ResidualMean(0.05)], GROUPS, targets=plain(targets)), layer.solution)
 
 
-def test_under_compile():
-    """With a break in the graph where the layer stands: the same numbers, forward and backward."""
-    plain_model, model = network(bounds=(0.0, 1.0)), network(bounds=(0.0, 1.0))
-    compiled = torch.compile(model, backend="eager")
-    for batch in (slice(None), slice(0, 40)):
-        expected = plain_model(X[batch], GROUPS[batch])
-        y = compiled(X[batch], GROUPS[batch])
-        assert torch.allclose(y, expected)
-        expected.square().sum().backward()
-        y.square().sum().backward()
-    for mine, theirs in zip(model.parameters(), plain_model.parameters(), strict=True):
-        assert torch.allclose(mine.grad, theirs.grad)
-
-
 def test_moving_and_casting_the_module():
     model = network().double()
     y = model(X.double(), GROUPS)

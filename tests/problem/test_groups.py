@@ -207,7 +207,7 @@ def test_bad_soft_groups(probabilities, labels):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_soft_groups_of_any_precision(dtype):
-    """A softmax adds up to 1 but for the rounding of its dtype."""
+    """A softmax adds up to 1 within the rounding of its dtype."""
     probabilities = torch.softmax(torch.randn(1000, 5, generator=torch.manual_seed(0)), dim=1).to(dtype)
     assert len(SoftGroup(probabilities)) == 1000
     if dtype != torch.bfloat16:
