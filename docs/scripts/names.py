@@ -12,8 +12,8 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 ALONGSIDE = {
     "fairlayer": [
         "fairlayer.frozen.frozen.Frozen",
-        "fairlayer.frozen.confidence.Certificate",
-        "fairlayer.frozen.confidence.GapBound",
+        "fairlayer.frozen.certificate.Certificate",
+        "fairlayer.frozen.certificate.GapBound",
     ],
     "fairlayer.sklearn": [
         "fairlayer.estimators.estimator.FairEstimator",

@@ -16,12 +16,13 @@ from fairlayer.cli.app import app
 
 @pytest.fixture(scope="session")
 def run():
-    """Run a command; the result has exit_code, stdout and stderr."""
+    """Run a command; the result has exit_code, stdout and stderr. code: what the first must be."""
 
-    def invoke(*arguments):
+    def invoke(*arguments, code=None):
         result = CliRunner().invoke(app, [str(argument) for argument in arguments])
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
+        assert code in (None, result.exit_code), result.stdout + result.stderr
         return result
 
     return invoke
@@ -38,6 +39,5 @@ def classifier(run, tmp_path_factory):
     """A model folder for `approved`."""
     folder = tmp_path_factory.mktemp("classifier")
     data = write(people(), folder / "people.csv")
-    result = run("fit", data, "--target", "approved", "--ignore", "amount", *FIT, "-o", folder / "model")
-    assert result.exit_code == 0, result.stderr
+    run("fit", data, "--target", "approved", "--ignore", "amount", *FIT, "-o", folder / "model", code=0)
     return folder / "model"

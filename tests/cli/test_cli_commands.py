@@ -29,8 +29,7 @@ def test_the_commands():
 def test_every_option_is_a_sentence_in_help(run, name):
     command = COMMANDS[name[0]] if len(name) == 1 else STREAM[name[1]]
     assert command.help
-    result = run(*name, "--help")
-    assert result.exit_code == 0
+    result = run(*name, "--help", code=0)
     assert "Usage" in result.stdout
     assert "bool" not in result.stdout  # flags take no value
     for parameter in command.params:
@@ -41,8 +40,7 @@ def test_every_option_is_a_sentence_in_help(run, name):
 
 def test_help_and_version(run):
     assert run("--version").stdout.startswith("fairlayer 0")
-    result = run("--help")
-    assert result.exit_code == 0
+    result = run("--help", code=0)
     assert all(name in result.stdout for name in NAMES)
     assert "Exit codes" in result.stdout
     assert "bool" not in result.stdout
@@ -50,8 +48,7 @@ def test_help_and_version(run):
 
 @pytest.mark.parametrize("words", [[], ["stream"]])
 def test_no_command_shows_help(run, words):
-    result = run(*words)
-    assert result.exit_code == 2
+    result = run(*words, code=2)
     assert "Usage" in result.stdout
 
 
@@ -114,7 +111,7 @@ def test_a_file_is_read_by_its_name_and_no_other(run, tmp_path):
         rows = [f"{sex},{shift + k}" for k in range(6) for sex in ("f", "m")]
         (place / name).write_text("sex,p\n" + "\n".join(rows) + "\n")
     asked = ["--score", "p", "--protected", "sex", "--parity", "0.1"]
-    assert run("project", place / "a*b.csv", *asked, "-o", place / "fair.csv").exit_code == 0
+    run("project", place / "a*b.csv", *asked, "-o", place / "fair.csv", code=0)
     fair = pd.read_csv(place / "fair.csv")
     assert len(fair) == 12
     assert set(fair["sex"]) == {"f", "m"}
@@ -126,6 +123,5 @@ def test_a_fault_of_the_program_is_no_verdict(run, monkeypatch, tmp_path):
         raise RuntimeError("boom")
 
     monkeypatch.setattr("fairlayer.cli.audit.open_source", broken)
-    result = run("audit", tmp_path / "x.csv", "--prediction", "p", "--protected", "sex", "--parity", "0.1")
-    assert result.exit_code == 2
+    result = run("audit", tmp_path / "x.csv", "--prediction", "p", "--protected", "sex", "--parity", "0.1", code=2)
     assert "please report it" in result.stderr

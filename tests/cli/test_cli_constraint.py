@@ -60,8 +60,7 @@ def test_project_onto_what_is_written(run, tmp_path, words, target, constraints)
     data, out = write(frame, tmp_path / "scores.csv"), tmp_path / "o.csv"
     asked = [part for text in words for part in ("--constraint", text)]
     asked += [] if target is None else ["--target", target]
-    result = run("project", data, "--score", "p", "--protected", "sex,race", *asked, "-o", out)
-    assert result.exit_code == 0, result.stderr
+    run("project", data, "--score", "p", "--protected", "sex,race", *asked, "-o", out, code=0)
     groups = {name: frame[name].to_numpy() for name in ("sex", "race")}
     targets = None if target is None else frame[target].to_numpy()
     expected = project(frame["p"].to_numpy(copy=True), groups, constraints, targets=targets)
@@ -80,12 +79,10 @@ def test_over_is_for_what_names_no_groups(run, tmp_path):
 def test_fit_keeps_it_in_the_folder(run, table, tmp_path):
     words = 'MeanParity(0.1, over=["sex", ("sex", "disabled")], name="alike")'
     options = [*FIT[:-4], "--epochs", "2", "--constraint", words]
-    result = run("fit", table, "--target", "approved", "--ignore", "amount", *options, "-o", tmp_path / "model")
-    assert result.exit_code == 0, result.stderr
+    run("fit", table, "--target", "approved", "--ignore", "amount", *options, "-o", tmp_path / "model", code=0)
     (kept,) = read(tmp_path / "model")["constraints"]
     assert kept == MeanParity(0.1, over=["sex", ("sex", "disabled")], name="alike").to_data()
-    result = run("predict", tmp_path / "model", table, "-o", tmp_path / "out.csv")
-    assert result.exit_code == 0, result.stderr
+    result = run("predict", tmp_path / "model", table, "-o", tmp_path / "out.csv", code=0)
     assert "alike, sex & disabled" in result.stdout
 
 

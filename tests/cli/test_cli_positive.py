@@ -61,7 +61,7 @@ def test_audit_counts_the_class_that_is_named(run, ja_nein, tmp_path):
         words, numbers = run(*asked, "approved", "--positive", "ja"), run(*asked, "truth")
         assert words.exit_code == numbers.exit_code == 0, words.stderr
         assert "Decision counted as positive: approved = ja." in words.stdout
-        assert "TPR" in words.stdout
+        assert "true positive" in words.stdout
         assert "within target ja" in words.stdout
         assert "within target nicht gut" in words.stdout
         same = [line for line in words.stdout.splitlines() if line.startswith(("everybody", "sex:"))]
@@ -70,8 +70,7 @@ def test_audit_counts_the_class_that_is_named(run, ja_nein, tmp_path):
 
 
 def test_confidence_says_what_was_aimed_at(run, ja_nein, tmp_path):
-    few = run("fit", ja_nein, *FIT, "--parity", "0.05", "--confidence", "0.95", "-o", tmp_path / "few")
-    assert few.exit_code == 0, few.stderr
+    few = run("fit", ja_nein, *FIT, "--parity", "0.05", "--confidence", "0.95", "-o", tmp_path / "few", code=0)
     enough = run("fit", ja_nein, *FIT, "--parity", "0.13", "--confidence", "0.95", "-o", tmp_path / "enough")
     for model, result, words in (
         ("few", few, "Aimed at the tolerances as stated. At 95 % confidence, too few samples to settle: mean parity"),

@@ -205,7 +205,7 @@ def test_what_fit_refuses() -> None:
         FairClassifier(estimator=trees, serving="blind").fit(X, y, sensitive_features=sex, sample_weight=y + 1.0)
     with pytest.raises(InputError, match="each with 20 rows"):
         FairClassifier(estimator=trees, serving="blind").fit(X[:60], y[:60], sensitive_features=groups["sex"][:60])
-    with pytest.raises(InputError, match=r"about \d+ samples like these"):
+    with pytest.raises(InputError, match=r"about \d+ samples are needed"):
         FairClassifier([MeanParity(0.05)], estimator=trees, serving="blind", confidence=0.95, random_state=0).fit(
             X, y, sensitive_features=sex
         )

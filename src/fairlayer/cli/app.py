@@ -16,7 +16,7 @@ from fairlayer.cli.fit import fit
 from fairlayer.cli.predict import predict
 from fairlayer.cli.project import project
 from fairlayer.cli.stream import commands as stream
-from fairlayer.cli.terminal import Command, Group
+from fairlayer.cli.terminal import Command, Group, help_without_command
 from fairlayer.errors import FairlayerError, InputError
 
 
@@ -108,9 +108,7 @@ def _common(
 ) -> None:
     for module in modules or ():
         _import(module)
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-        raise typer.Exit(2)
+    help_without_command(context)
 
 
 for command in (fit, predict, audit, project):

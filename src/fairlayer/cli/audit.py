@@ -18,17 +18,12 @@ if TYPE_CHECKING:
     from fairlayer.audit import Audit
     from fairlayer.tables.attribute import Attribute
 
+Form = Literal["report", "ll144"]
+
 
 def audit(
     data: options.Data,
-    prediction: Annotated[
-        list[str],
-        option(
-            "COLUMN",
-            "The column of predictions: scores, or 0 and 1. Several columns, `a,b,c`, are the probabilities of as many "
-            "classes.",
-        ),
-    ],
+    prediction: Annotated[list[str], option("COLUMN", "The predictions, or one column of them for each class.")],
     protected: options.Protected,
     parity: asking.Parity = None,
     ratio: asking.Ratio = None,
@@ -39,41 +34,29 @@ def audit(
     residuals: asking.Residuals = None,
     residual_mean: asking.ResidualMean = None,
     conditional: asking.Conditional = None,
-    threshold: Annotated[
-        float | None, option("P", "Count predictions of P or more as yes. The default for probabilities is 0.5.")
-    ] = None,
+    threshold: Annotated[float | None, option("P", "A prediction of P or more is a yes; 0.5 by default.")] = None,
     constraint: asking.Constraint = None,
     over: asking.Over = None,
     target: options.Target = None,
-    positive: Annotated[
-        str | None, option("VALUE", "The class of the target that a prediction of 1 stands for, for error rates.")
-    ] = None,
-    raw: Annotated[
-        list[str] | None, option("COLUMN", "The predictions before they were made fair, to see what was changed.")
-    ] = None,
+    positive: Annotated[str | None, option("VALUE", "The class of the target that predictions are about.")] = None,
+    raw: Annotated[list[str] | None, option("COLUMN", "The predictions before they were made fair.")] = None,
     weight: Annotated[str | None, option("COLUMN", "The column that says how much each row counts.")] = None,
-    output: Annotated[
-        Path | None, option("FILE", "Where to write the report, as HTML. JSON is written beside it.", "--output", "-o")
-    ] = None,
-    card: Annotated[Path | None, option("FILE", "Where to write a model card in Markdown.")] = None,
+    output: Annotated[Path | None, option("FILE", "Write the report here, as a page.", "--output", "-o")] = None,
+    card: Annotated[Path | None, option("FILE", "Write a model card here, in Markdown.")] = None,
     facts: options.Facts = None,
-    format: Annotated[  # noqa: A002
-        Literal["report", "ll144"],
-        option(
-            None,
-            "What to write: `report`, or `ll144` for the tables of a bias audit as New York City's Local Law 144 "
-            "describes them, to the terminal and to the .csv or .html file of -o.",
-        ),
-    ] = "report",
-    confidence: Annotated[
-        float, option("P", "The confidence of all intervals of gaps together; others hold one by one.")
-    ] = 0.95,
-    seed: Annotated[int, option("N", "Seed of the rows drawn from a large file for the trade-off.", least=0)] = 0,
+    format: Annotated[Form, option(None, "Write a report, or the tables of a bias audit.")] = "report",  # noqa: A002
+    confidence: Annotated[float, option("P", "The confidence of all intervals of gaps together.")] = 0.95,
+    seed: Annotated[int, option("N", "Draw rows of a large file, for the trade-off, from this seed.", least=0)] = 0,
 ) -> int:
     """Judge predictions, group by group.
 
     Every gap comes with an interval and a verdict about the population; a group of a few rows never reads as fair. The
     exit code is about the rows of the file: 0 if they keep every constraint, 1 if not.
+
+    Predictions are scores, or 0 and 1. Several columns, `p_low,p_mid,p_high`, are the probabilities of as many classes.
+    Amounts have no decisions without --threshold, and a target other than 0 and 1 no error rates without --positive.
+    The report is HTML, with JSON beside it. `--format ll144` writes the tables of a bias audit as New York City's Local
+    Law 144 describes them, to the terminal and to a .csv or .html file.
 
     `fairlayer audit out.csv --prediction probability --protected sex --parity 0.02 -o report.html`
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fairlayer.cli.options import is_number, option, split_column, split_list
@@ -26,72 +27,45 @@ MOST_VALUES = 20  # of a column whose values are regions of their own
 Grouping = str | tuple[str, ...]  # an attribute, or several whose intersections are compared
 
 
-PANEL = "Constraints, at least one"
-Parity = Annotated[
-    str | None,
-    option("TOL", "Group means of the output differ by at most TOL: `0.02`, or `sex=0.02,race=0.05`.", panel=PANEL),
-]
-Ratio = Annotated[
-    str | None, option("R", "The mean output of every group is at least R times that of any other.", panel=PANEL)
-]
-Rate = Annotated[
-    str | None,
-    option("TOL", "Rates of yes decisions, outputs of --threshold or more, differ by at most TOL.", panel=PANEL),
-]
-RateRatio = Annotated[
-    str | None,
-    option(
-        "R", "Every rate of yes decisions is at least R times any other: `0.8` is the four-fifths rule.", panel=PANEL
-    ),
-]
-Given = Annotated[
-    str | None,
-    option("CLASS", "Compare rates among rows with this target: `1`, say, or `each` for every class.", panel=PANEL),
-]
+_option = partial(option, panel="Constraints, at least one")
+Parity = Annotated[str | None, _option("TOL", "Group means differ by at most TOL: `0.02`, or `sex=0.02,race=0.05`.")]
+Ratio = Annotated[str | None, _option("R", "The mean output of every group is at least R times that of any other.")]
+Rate = Annotated[str | None, _option("TOL", "Rates of yes decisions differ by at most TOL; see --threshold.")]
+RateRatio = Annotated[str | None, _option("R", "Every rate of yes is at least R times any other; `0.8`: four fifths.")]
+Given = Annotated[str | None, _option("CLASS", "Compare rates among rows with this target; `each` for every class.")]
 Odds = Annotated[
     str | None,
-    option(
+    _option(
         "TOL[:CUTS]",
         "Group means differ by at most TOL among rows with the same target. For a target of numbers, give cut points: "
         "`0.05:20,40`.",
-        panel=PANEL,
     ),
 ]
-Residuals = Annotated[
-    str | None, option("TOL", "Group means of output minus target differ by at most TOL.", panel=PANEL)
-]
-ResidualMean = Annotated[
-    str | None, option("TOL", "In every group, the mean of output minus target is between -TOL and TOL.", panel=PANEL)
-]
+Residuals = Annotated[str | None, _option("TOL", "Group means of output minus target differ by at most TOL.")]
+ResidualMean = Annotated[str | None, _option("TOL", "Every group mean of output minus target is in -TOL to TOL.")]
 Conditional = Annotated[
     list[str] | None,
-    option(
+    _option(
         "TOL:COLUMN[=CUTS]",
         "Group means differ by at most TOL within parts of a column: `0.05:age=30,50` for numbers, `0.05:town` or "
         "`0.05:town=A|B,C` for text. The option may be given more than once.",
-        panel=PANEL,
     ),
 ]
-Threshold = Annotated[
-    float | None,
-    option("P", "An output of P or more is a yes, for --rate and --rate-ratio; 0.5 by default.", panel=PANEL),
-]
+Threshold = Annotated[float | None, _option("P", "An output of P or more is a yes, for rates; 0.5 by default.")]
 Constraint = Annotated[
     list[str] | None,
-    option(
+    _option(
         "CONSTRAINT",
         "Any constraint, written as in Python: `'MeanParity(0.02, over=\"sex\")'`. The option may be given more than "
         "once. `fairlayer --import MODULE` loads constraints of your own.",
-        panel=PANEL,
     ),
 ]
 Over = Annotated[
     list[str] | None,
-    option(
+    _option(
         "GROUPS",
         "Compare these groups where a tolerance names none: `race+sex` for intersections, `race+sex,age` for those and "
         "for age. By default, every protected attribute is compared by itself.",
-        panel=PANEL,
     ),
 ]
 

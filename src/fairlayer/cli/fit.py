@@ -6,6 +6,7 @@ import datetime
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -34,8 +35,13 @@ UNKNOWN = {  # what constraints that need targets cannot see in new rows, and wh
     "residual": "Residuals are known only once targets are. New predictions are moved by the shift",
     "decision": "Who is compared is known only once targets are. New rows are decided by the thresholds",
 }
-COLUMNS = "Columns, where they are not read as you mean them"
-TRAINING = "Training"
+
+Task = Literal["classification", "regression"]
+Model = Literal["auto", "boosting", "network", "linear", "logistic"]
+Method = Literal["layer", "projection"]
+Serving = Literal["batch", "blind"]
+_column = partial(option, panel="Columns, where they are not read as you mean them")
+_training = partial(option, panel="Training")
 
 
 def fit(
@@ -57,86 +63,34 @@ def fit(
     over: asking.Over = None,
     bounds: options.Bounds = None,
     facts: options.Facts = None,
-    task: Annotated[
-        Literal["classification", "regression"] | None,
-        option(None, "Treat the target as classes or as numbers.", panel=COLUMNS),
-    ] = None,
-    positive: Annotated[
-        str | None,
-        option(
-            "VALUE",
-            "Predict this class against all others. By default, several classes are all predicted.",
-            panel=COLUMNS,
-        ),
-    ] = None,
-    ignore: Annotated[
-        list[str] | None,
-        option("COLUMN", "Leave a column out of the features, or several: `name,id`.", panel=COLUMNS),
-    ] = None,
-    hide_protected: Annotated[
-        bool, option(None, "Leave protected columns out of the features.", "--hide-protected", panel=COLUMNS)
-    ] = False,
-    merge_rare: Annotated[
-        int, option("ROWS", "Merge groups with fewer rows than this into one, 'other'.", panel=COLUMNS, least=0)
-    ] = 0,
-    model: Annotated[
-        Literal["auto", "boosting", "network", "linear", "logistic"],
-        option(
-            None,
-            "The kind of model: `boosting` for gradient boosted trees, `network`, `linear` for numbers, `logistic` for "
-            "classes. `auto` tries all that apply and keeps the best under the constraints on rows kept back for it.",
-            panel=TRAINING,
-        ),
-    ] = "network",
-    method: Annotated[
-        Literal["layer", "projection"] | None,
-        option(
-            None,
-            "How the network becomes fair: `layer`, the default, trains it through the projection; `projection` "
-            "projects its outputs after training, as is done for all other models.",
-            panel=TRAINING,
-        ),
-    ] = None,
-    serving: Annotated[
-        Literal["batch", "blind"],
-        option(
-            None,
-            "What predictions look at. `batch`: the groups of the rows. `blind`: the features alone. Rows are then "
-            "moved by what a second model tells of their groups, and a statement about the population is printed.",
-            panel=TRAINING,
-        ),
-    ] = "batch",
+    task: Annotated[Task | None, _column(None, "Treat the target as classes or as numbers.")] = None,
+    positive: Annotated[str | None, _column("VALUE", "Predict this class against all others.")] = None,
+    ignore: Annotated[list[str] | None, _column("COLUMN", "Leave columns out of the features: `name,id`.")] = None,
+    hide_protected: Annotated[bool, _column(None, "Leave protected columns out as well.", "--hide-protected")] = False,
+    merge_rare: Annotated[int, _column("ROWS", "Merge groups of fewer rows into one, 'other'.", least=0)] = 0,
+    model: Annotated[Model, _training(None, "The kind of model. `auto` tries all and keeps the best.")] = "network",
+    method: Annotated[Method | None, _training(None, "Train the network through the layer, or project it.")] = None,
+    serving: Annotated[Serving, _training(None, "Predict with the groups of rows, or blind, without.")] = "batch",
     confidence: Annotated[
-        float | None,
-        option(
-            "P",
-            "Tighten the tolerances so that the population that the rows are drawn from keeps the stated ones at this "
-            "confidence, such as 0.95. The output states the tightened ones, or how many rows are needed.",
-            panel=TRAINING,
-        ),
+        float | None, _training("P", "Have the population keep the tolerances too.")
     ] = None,
-    test: Annotated[
-        float, option("SHARE", "Keep this share of the rows from training, for the report.", panel=TRAINING)
-    ] = 0.2,
-    epochs: Annotated[
-        int, option("N", "Pass over the data at most this often, less if nothing improves.", panel=TRAINING, least=1)
-    ] = 200,
-    max_minutes: Annotated[
-        float | None,
-        option(
-            "MINUTES", "Stop training after the pass in which this time runs out. The report says so.", panel=TRAINING
-        ),
-    ] = None,
-    seed: Annotated[
-        int, option("N", "Seed of split, network and batches. It determines the model.", panel=TRAINING, least=0)
-    ] = 0,
+    test: Annotated[float, _training("SHARE", "Keep this share of the rows for the report.")] = 0.2,
+    epochs: Annotated[int, _training("N", "Pass over the data at most this often.", least=1)] = 200,
+    max_minutes: Annotated[float | None, _training("MINUTES", "Stop training when this time has run out.")] = None,
+    seed: Annotated[int, _training("N", "Draw rows and network from this seed.", least=0)] = 0,
 ) -> int:
     """Train a fair model on a table.
 
     The command works out whether the target holds classes or numbers and what each column holds, and prints what it
-    found. The model is judged on rows that it has not seen. The folder holds `model.safetensors` and `model.json` (and
-    `estimator.skops` if the model is not a network, `groups.skops` if it is served blind), `report.html`, `report.json`
-    and `model-card.md`. Ctrl-C ends the command and leaves the folder as it was.
+    found. The model is judged on rows that it has not seen. The folder holds the model, a report and a model card.
+    Ctrl-C ends the command and leaves the folder as it was.
+
+    A target of three or more classes gets a probability for each, unless --positive names one. Networks are trained
+    through the fairness layer, or projected after training, as boosted trees, linear models (of numbers) and logistic
+    models (of classes) always are. Training ends once it no longer improves. With --confidence, tolerances are
+    tightened so that the population that the rows are drawn from keeps the stated ones, at 0.95 for instance, or the
+    output says how many rows that needs. Served blind, rows are moved by what a second model tells of their groups, and
+    a statement about the population is printed.
 
     `fairlayer fit people.csv --target income --protected sex,race --parity 0.02 -o model/`
     """
@@ -181,19 +135,10 @@ def fit(
     if classify and box not in (None, (0.0, 1.0)):
         raise InputError("--bounds: probabilities lie between 0 and 1: leave the option out for classes.")
     _check_serving(constraints, serving, confidence, bounded=classify or box is not None)
-    learner = Learner(
-        list(constraints),
-        classify,
-        schema.classes,
-        bounds=box,
-        method=method or "layer",
-        serving=serving,
-        confidence=confidence,
-        seed=seed,
-        epochs=epochs,
-        max_minutes=max_minutes,
-        verbose=sys.stderr.isatty(),
-    )
+    settings = {"serving": serving, "confidence": confidence}
+    network = {"method": method or "layer", "max_epochs": epochs, "max_minutes": max_minutes}
+    network["verbose"] = sys.stderr.isatty()
+    learner = Learner(list(constraints), classify, schema.classes, box, seed, settings, network)
     train, held = split(table.rows, test, seed)
     if not len(held):
         raise InputError(f"--test: {test:g} of {n} rows leaves none for the report: raise it.")
@@ -207,7 +152,7 @@ def fit(
         show_table(list(choice.rows[0]), tried, "On the rows kept to choose a model")
         notes.append(choice.text)
         note(choice.text)
-    way = WAYS[learner.method if kind == "network" else "projection"]
+    way = WAYS["layer" if kind == "network" and method != "projection" else "projection"]
     note(f"Training: {TITLES[kind]}; {way} ...")
     fitted = learner.fit(kind, train)
     interrupts.check()
@@ -412,10 +357,10 @@ def _audit(fitted: Any, learner: Learner, held: Rows, schema: Schema, notes: lis
     more = []
     if fitted.stopped_ == "time":
         more.append(
-            f"Training was stopped on purpose, by --max-minutes {learner.max_minutes:g}, before it had ended by "
+            f"Training was stopped on purpose, by --max-minutes {fitted.max_minutes:g}, before it had ended by "
             "itself: with more time the model may get better."
         )
-    if learner.serving == "blind":
+    if fitted.serving == "blind":
         more.append(f"Served blind, so that the promise is about the population. {fitted.frozen_.certificate}")
     for text in more:
         note(text)

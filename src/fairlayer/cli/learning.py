@@ -15,7 +15,7 @@ from fairlayer.constraints import GroupConstraint
 from fairlayer.estimators import models
 from fairlayer.estimators.estimator import FairEstimator, Outputs
 from fairlayer.estimators.serving import NEW_LABELS
-from fairlayer.gaps import Gaps, measure
+from fairlayer.gaps import measure
 from fairlayer.sklearn import FairClassifier, FairRegressor
 from fairlayer.tables.schema import Rows
 
@@ -51,27 +51,16 @@ class Learner:
 
     constraints: Sequence[GroupConstraint]
     classify: bool
-    classes: tuple[str, ...] = ()
-    bounds: Any = None
-    method: str = "layer"  # of the network
-    serving: str = "batch"
-    confidence: float | None = None
-    seed: int = 0
-    epochs: int = 200
-    max_minutes: float | None = None
-    verbose: bool = False
+    classes: tuple[str, ...]
+    bounds: Any
+    seed: int
+    settings: dict[str, Any]  # of every estimator
+    network: dict[str, Any]  # of the network alone
 
     def fit(self, kind: str, part: Rows) -> FairEstimator:
         """A fitted model of a kind, one of `estimators.models`."""
-        settings: dict[str, Any] = {
-            "estimator": models.make_estimator(kind, part.X, self.classify, self.seed),
-            "serving": self.serving,
-            "confidence": self.confidence,
-            "random_state": self.seed,
-        }
-        if kind == "network":
-            settings |= {"method": self.method, "max_epochs": self.epochs, "max_minutes": self.max_minutes}
-            settings |= {"verbose": self.verbose}
+        settings = {**self.settings, **(self.network if kind == "network" else {}), "random_state": self.seed}
+        settings["estimator"] = models.make_estimator(kind, part.X, self.classify, self.seed)
         if self.classify:
             classifier = FairClassifier(list(self.constraints), **settings)
             return classifier.fit(part.X, part.y.astype(np.int64), sensitive_features=part.groups)
@@ -83,14 +72,10 @@ class Learner:
         """An output of this or more is a yes."""
         return next((float(c.threshold) for c in self.constraints if c.quantity == "decision"), 0.5)  # type: ignore[attr-defined]
 
-    def measure(self, predicted: np.ndarray, part: Rows) -> Gaps:
-        """The gaps of the constraints, in exact arithmetic."""
-        named = [f"class {name}" for name in self.classes]
-        return measure(predicted, ConstraintSet(list(self.constraints)), part.groups, part.y, part.X, columns=named)
-
     def score(self, predicted: np.ndarray, part: Rows) -> dict[str, Any]:
         """How accurate and how fair outputs are."""
-        gaps = self.measure(predicted, part)
+        rules, named = ConstraintSet(list(self.constraints)), [f"class {name}" for name in self.classes]
+        gaps = measure(predicted, rules, part.groups, part.y, part.X, columns=named)
         actual = np.eye(len(self.classes))[part.y.astype(int)] if self.classes else part.y
         error = float(np.sqrt(np.mean((predicted - actual) ** 2)))
         scores = {"rmse": error, "gap": gaps.largest, "in these data": "satisfied" if gaps.satisfied else "violated"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -25,54 +26,33 @@ if TYPE_CHECKING:
     Write = Callable[[np.ndarray, np.ndarray], None]  # takes raw and fair outputs
 
 Mode = Literal["batch", "stream", "frozen", "blind"]
-STREAM = "With --mode stream"
+_stream = partial(option, panel="With --mode stream")
 
 
 def predict(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `fairlayer fit` wrote.")],
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file with new rows, one or many.")],
     output: Annotated[Path, option("FILE", "Where to write the rows with their predictions.", "--output", "-o")],
-    mode: Annotated[
-        Mode | None,
-        option(
-            None,
-            "How predictions are made fair. `batch`, the default: the rows of the file keep the constraints together, "
-            "exactly. `stream`: they do so together with the rows of all earlier calls. `frozen`: each row is moved by "
-            "the shift that training found for its groups, whatever else is in the file, and the gap that remains is "
-            "printed; the only mode for constraints on residuals. `blind`: no protected attribute is used; the only "
-            "mode of models fitted with --serving blind.",
-        ),
-    ] = None,
-    new_groups: Annotated[
-        bool, option(None, "Accept groups that the model was not trained with, and compare them too.", "--new-groups")
-    ] = False,
+    mode: Annotated[Mode | None, option(None, "How predictions are made fair; `batch` by default.")] = None,
+    new_groups: Annotated[bool, option(None, "Accept groups that training did not have.", "--new-groups")] = False,
     prefix: Annotated[str, option("TEXT", "Put this before the names of the new columns.")] = "",
-    state: Annotated[
-        str | None, option("FILE", "The SQLite file or postgresql:// URL that keeps the decisions.", panel=STREAM)
-    ] = None,
-    stream: Annotated[str, option("NAME", "The name of the stream within --state.", panel=STREAM)] = "default",
-    batch_size: Annotated[
-        int, option("ROWS", "Decide this many rows at a time; 0 for all at once.", panel=STREAM, least=0)
-    ] = 0,
-    batch_id: Annotated[
-        str | None,
-        option(
-            "TEXT",
-            "A name for these rows: sent again under it, they get the same answers and count once.",
-            panel=STREAM,
-        ),
-    ] = None,
-    warm_start: Annotated[
-        Path | None,
-        option("FILE", "Past rows, from which a new stream learns how groups differ. They do not count.", panel=STREAM),
-    ] = None,
+    state: Annotated[str | None, _stream("FILE", "The SQLite file or postgresql:// URL of the stream.")] = None,
+    stream: Annotated[str, _stream("NAME", "The name of the stream within --state.")] = "default",
+    batch_size: Annotated[int, _stream("ROWS", "Decide so many rows at a time; 0 for all.", least=0)] = 0,
+    batch_id: Annotated[str | None, _stream("TEXT", "Sent again under this name, rows count once.")] = None,
+    warm_start: Annotated[Path | None, _stream("FILE", "Let a new stream learn from these past rows.")] = None,
 ) -> int:
     """Predict new rows with a model folder.
 
     Writes the rows as they are, with the new columns `prediction`, `probability` (for classes; for three or more, one
-    each, such as `probability_high`) and `raw`, the output before it was made fair. An interrupted stream continues
-    where it stopped. The exit code is about what the mode promises: frozen mode promises nothing for a single file, so
-    there it is 0.
+    each, such as `probability_high`) and `raw`, the output before it was made fair.
+
+    Mode `batch`: the rows of the file keep the constraints together, exactly. `stream`: they do so together with the
+    rows of all earlier calls; an interrupted stream continues where it stopped, and rows sent again under a --batch-id
+    get the same answers. `frozen`: each row is moved by the shift that training found for its groups, whatever else is
+    in the file; nothing is promised for a single file, and the gap that remains is printed. It is the only mode for
+    constraints on residuals. `blind`: no protected attribute is used; the only mode of models fitted with --serving
+    blind. The exit code is about what the mode promises.
 
     `fairlayer predict model/ new.csv -o out.csv --mode stream --state decisions.db`
     """

@@ -80,7 +80,8 @@ def project(
             "lower end of at least 0; or compare differences, with --parity."
         )
     columns = {"target": target, "keep_raw": keep_raw}
-    with steps(4, "Reading") as progress:
+    with steps() as progress:
+        progress("Reading")
         try:
             found = project_file(
                 source, score, attributes, list(constraints), output, bounds=box, progress=progress, **columns

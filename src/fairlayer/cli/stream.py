@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairlayer.cli.options import option
-from fairlayer.cli.terminal import Command, Group, note, say, show_table
+from fairlayer.cli.terminal import Command, Group, help_without_command, note, say, show_table
 from fairlayer.errors import InputError, StoreError
 from fairlayer.extras import needs
 from fairlayer.plural import plural
@@ -28,17 +28,10 @@ commands = typer.Typer(
     help="Inspect streams of decisions: what was promised, what was decided, and whether the record is whole. The "
     "store is only read; it holds the settings of its streams.",
 )
-Store = Annotated[
-    str, typer.Argument(metavar="STORE", help="The SQLite file or postgresql:// URL that keeps the stream.")
-]
-Name = Annotated[str | None, option("NAME", "The name of the stream. It is not needed if the store holds only one.")]
+Store = Annotated[str, typer.Argument(metavar="STORE", help="A SQLite file or postgresql:// URL.")]
+Name = Annotated[str | None, option("NAME", "The name of the stream, if the store holds several.")]
 
-
-@commands.callback(invoke_without_command=True)
-def _help(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-        raise typer.Exit(2)
+commands.callback(invoke_without_command=True)(help_without_command)
 
 
 @commands.command("list", cls=Command)
@@ -47,8 +40,10 @@ def list_streams(store: Store) -> int:
 
     `fairlayer stream list decisions.db`
     """
+    from fairlayer.stream import stream_names
+
     rows = []
-    for name in _names(store):
+    for name in stream_names(store):
         with _opened(store, name) as stream:
             certificate = stream.certificate()
             promised = ", ".join(f"{report.constraint} {report.tolerance:g}" for report in certificate.constraints)
@@ -86,17 +81,18 @@ def show(store: Store, name: Name = None) -> int:
 def verify(
     store: Store,
     name: Annotated[str | None, option("NAME", "The name of the stream. By default, all are verified.")] = None,
-    hash: Annotated[  # noqa: A002
-        str | None, option("HASH", "The head of the log on an earlier certificate, which must still be in the log.")
-    ] = None,
+    hash: Annotated[str | None, option("HASH", "A head of the log that must still be in it.")] = None,  # noqa: A002
 ) -> int:
     """Compute every ledger again from its log, and find any change.
 
-    The exit code is 0 if nothing was changed, 1 if something was.
+    The exit code is 0 if nothing was changed, 1 if something was. An earlier certificate shows the head that the log
+    had then: while it is still in the log, the log has not been rewritten since.
 
     `fairlayer stream verify decisions.db`
     """
-    names = [name] if name is not None else _names(store)
+    from fairlayer.stream import stream_names
+
+    names = [name] if name is not None else stream_names(store)
     if hash is not None and len(names) != 1:
         raise InputError(f"--hash is of one stream: add --name, one of {', '.join(names)}.")
     code = 0
@@ -112,15 +108,12 @@ def verify(
 def certificate(
     store: Store,
     name: Name = None,
-    output: Annotated[
-        Path | None,
-        option("FILE", "Also write it as .html, with .json beside it, or as .json or .txt alone.", "--output", "-o"),
-    ] = None,
+    output: Annotated[Path | None, option("FILE", "Also write it to .html, .json or .txt.", "--output", "-o")] = None,
 ) -> int:
     """Certify what is true of a stream now.
 
-    The record is verified first. The page shows gaps, groups and changes over time, computed again from the log. The
-    exit code is 0 if the promise is kept and the record is whole, 1 if not.
+    The record is verified first. The page shows gaps, groups and changes over time, computed again from the log, with
+    JSON beside it. The exit code is 0 if the promise is kept and the record is whole, 1 if not.
 
     `fairlayer stream certificate decisions.db --name loans -o certificate.html`
     """
@@ -142,15 +135,13 @@ def certificate(
 @commands.command("export", cls=Command)
 def export(
     store: Store,
-    output: Annotated[
-        Path,
-        option(
-            "FILE", "The .csv or .parquet file, a row per entry, or .jsonl file, entries as stored.", "--output", "-o"
-        ),
-    ],
+    output: Annotated[Path, option("FILE", "The .csv, .parquet or .jsonl file to write.", "--output", "-o")],
     name: Name = None,
 ) -> int:
     """Write the log of a stream to a file, for other programs.
+
+    CSV and Parquet have one row per entry: time, decisions, status, gaps, changes and the mean of every group. JSON
+    lines have the entries as they are stored, with their hashes.
 
     `fairlayer stream export decisions.db -o log.csv`
     """
@@ -167,18 +158,12 @@ def export(
     return 0
 
 
-def _names(store: str) -> list[str]:
-    from fairlayer.stream import stream_names
-
-    return stream_names(store)
-
-
 def _opened(store: str, name: str | None) -> closing[Stream]:
     """The stream of that name, or the only one there is, to be read."""
-    from fairlayer.stream import Stream
+    from fairlayer.stream import Stream, stream_names
 
     if name is None:
-        names = _names(store)
+        names = stream_names(store)
         if len(names) != 1:
             listed = f"several streams: add --name, one of {', '.join(names)}." if names else "no streams."
             raise StoreError(f"the store holds {listed}")

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import typer
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from typer.core import TyperCommand, TyperGroup
 
@@ -34,6 +34,13 @@ class Command(_PlainFlags, TyperCommand):
 
 class Group(_PlainFlags, TyperGroup):
     """Commands under one name."""
+
+
+def help_without_command(context: typer.Context) -> None:
+    """Show help where no command is named."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(2)
 
 
 def note(text: str) -> None:
@@ -77,23 +84,17 @@ def _cell(value: Any) -> str:
 
 
 @contextmanager
-def steps(total: int, name: str) -> Iterator[Callable[..., None]]:
-    """Show a bar of so many steps while the block runs; nothing remains of it, and nothing shows in a pipe.
+def steps() -> Iterator[Callable[..., None]]:
+    """Show which step is under way while the block runs; nothing remains of it, and nothing shows in a pipe.
 
-    It is told of each step when it begins, with its name, and of how it goes: `detail`.
+    The block names each step when it begins, and says how it goes: `detail`.
     """
-    console = Console(stderr=True)
-    columns = (
-        SpinnerColumn(),
-        BarColumn(bar_width=20),
-        TextColumn("{task.description}"),
-        TextColumn("[dim]{task.fields[detail]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(name, total=total, detail="")
+    with Console(stderr=True).status("Starting") as status:
+        step = ""
 
         def tell(name: str | None = None, detail: str = "") -> None:
-            progress.update(task, description=name, advance=int(name is not None), detail=detail)
+            nonlocal step
+            step = name or step
+            status.update(f"{step} [dim]{detail}")
 
         yield tell

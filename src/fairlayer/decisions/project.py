@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -137,7 +136,8 @@ def _solve(turns: Turns, system: System, relax: bool, quick: bool) -> _Answer:
     several = [f for f, one in enumerate(stated) if len(np.unique(one.member[one.member >= 0])) > 1]
     weights = system.weights if len(system.weights) else np.ones(1)
     differ = weights if weights.min() < weights.max() else None
-    cell, excess = as_numpy(system.cell).astype(np.int64), Fraction(0)
+    cell, excess, proved = as_numpy(system.cell).astype(np.int64), Fraction(0), True
+    smallest: dict[int, Comparison] = {}
     problems: list[tuple[Part, Units, Rows, Best]] = []
     for part in split([stated[f] for f in several], len(system.weight)):
         families = [several[position] for position in part.comparisons]
@@ -145,11 +145,13 @@ def _solve(turns: Turns, system: System, relax: bool, quick: bool) -> _Answer:
         rows = Rows(units, [stated[f] for f in families])
         best = best_counts(units, rows, quick=quick)
         if best.yeses is None:
-            known, wider, proved = least_excess(units, rows)
-            if not relax:
-                raise _infeasible(system, families, rows, wider, proved and best.least == np.inf)
+            known, wider, least = least_excess(units, rows)
+            smallest |= {f: stated[f].wider(wider) for f in families}
+            proved = proved and least and best.least == np.inf
             best, excess = best._replace(yeses=known), max(excess, wider)
         problems.append((part, units, rows, best))
+    if smallest and not relax:
+        raise _infeasible(system, smallest, excess, proved)
     decided, parts, gap = turns.yes.copy(), [], 0.0
     for part, units, rows, best in problems:
         if excess:  # which all comparisons may make use of
@@ -163,13 +165,10 @@ def _solve(turns: Turns, system: System, relax: bool, quick: bool) -> _Answer:
     return _Answer(decided, parts, bound, rounded_up(excess))
 
 
-def _infeasible(system: System, families: Sequence[int], rows: Rows, excess: Fraction, proved: bool) -> InfeasibleError:
-    """The error that names the rows, and tolerances that can be kept."""
-    view, smallest = system.view, {}
-    for f, one in zip(families, rows.comparisons, strict=True):
-        limit = one.wider(excess).limit
-        smallest[f] = 1.0 - rounded_down(limit) if one.ratio else rounded_up(limit)
-    listed = [j for j, f in enumerate(view.family.tolist()) if f in smallest]
-    relative = all(one.ratio for one in rows.comparisons)
-    names, limits = [view.names[j] for j in listed], [smallest[int(view.family[j])] for j in listed]
-    return InfeasibleError(names, rounded_up(excess), limits, relative, proved)
+def _infeasible(system: System, smallest: dict[int, Comparison], excess: Fraction, proved: bool) -> InfeasibleError:
+    """The error that names the rows of families that cannot be kept, and limits that can."""
+    view = system.view
+    limits = {f: 1.0 - rounded_down(c.limit) if c.ratio else rounded_up(c.limit) for f, c in smallest.items()}
+    listed = [(name, limits[f]) for name, f in zip(view.names, view.family.tolist(), strict=True) if f in limits]
+    names, least = zip(*listed, strict=True)
+    return InfeasibleError(names, rounded_up(excess), least, all(c.ratio for c in smallest.values()), proved)

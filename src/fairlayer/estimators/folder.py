@@ -29,7 +29,7 @@ from fairlayer.estimators.network import NetworkScores, network
 from fairlayer.estimators.safe import pack, unpack
 from fairlayer.estimators.wrapped import EstimatorScores
 from fairlayer.extras import MissingExtraError, needs
-from fairlayer.frozen.confidence import Certificate
+from fairlayer.frozen.certificate import Certificate
 from fairlayer.frozen.freeze import unfitted
 from fairlayer.model import FairModel
 from fairlayer.sklearn import FairClassifier, FairRegressor

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from fairlayer.errors import InputError
-from fairlayer.frozen.confidence import Compared, relative_gap
+from fairlayer.frozen.certificate import Compared
 
 MOST_ROWS = 1000  # comparisons of two groups, which the quadratic programs list one by one
 CRUMB = 1e-5  # of the spread of the outputs: how much closer than the tolerance is aimed at, and missed at most
@@ -42,7 +42,7 @@ class TrueGaps:
     rows: Compared
 
     def __post_init__(self) -> None:
-        _, plus, minus, relative, _ = self.rows
+        plus, minus, relative = self.rows.plus, self.rows.minus, self.rows.relative
         m = len(plus)
         if m > MOST_ROWS:
             raise InputError(
@@ -50,7 +50,7 @@ class TrueGaps:
                 f"{MOST_ROWS}: merge rare groups, or compare fewer."
             )
         self.spread = float(self.z.std()) or 1.0
-        self.allowed = np.array(self.rows.tolerances)  # (m,)
+        self.allowed = self.rows.tolerances  # (m,)
         total = self.member.sum(axis=0)
         self.share = (self.member / np.where(total > 0, total, 1.0)).T  # (K, n): means are share @ y
         # Gaps are allowed where matrix @ means <= room; row_of: which row each of these limits belongs to.
@@ -85,10 +85,7 @@ class TrueGaps:
     def worst(self, nu: np.ndarray) -> tuple[int, float]:
         """The row that exceeds its tolerance most, and its gap."""
         row = int(self.row_of[int(self.gaps(nu).argmax())])
-        _, plus, minus, relative, _ = self.rows
-        means = self.means(self.outputs(nu))
-        first, second = float(means[plus[row]]), float(means[minus[row]]) if minus[row] >= 0 else 0.0
-        return row, relative_gap(first, second) if relative[row] else abs(first - second)
+        return row, abs(float(self.rows.gaps(self.means(self.outputs(nu)))[row]))
 
     def change(self, nu: np.ndarray) -> float:
         """Mean squared change; 1 is that of one output for everybody, the mean."""

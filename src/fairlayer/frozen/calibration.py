@@ -1,4 +1,7 @@
-"""A calibration sample, as it is read; and how it is parted, so that a statement is independent of the fit."""
+"""A calibration sample: how it is read, parted, and what it says of a fit.
+
+What is fitted, shifts or thresholds, is a `Fit`; part of the sample fits it, the rest makes the statement.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from fairlayer.arrays import as_numpy
 from fairlayer.binding.groups import Column, SoftGroup, read_groups
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.frames import frame_columns
+from fairlayer.frozen.certificate import Certificate, Compared, GapBound, moments_of
+from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
 
 
@@ -38,12 +43,36 @@ class Calibration(NamedTuple):
         )
 
 
-class Split(NamedTuple):
-    """A calibration sample in two: rows to fit with, and rows for a statement with this confidence."""
+class Fit:
+    """What a sample makes of constraints, and what the constraints compare of it. A subclass does the fitting."""
 
-    fit_on: np.ndarray
-    certify_on: np.ndarray
-    confidence: float
+    what: str  # is fitted
+    rates: bool = False  # whether decisions are counted, rather than outputs averaged
+
+    frozen: Frozen
+    rows: np.ndarray  # that can be used
+    compared: Compared
+    member: np.ndarray  # (n, K) how much each sample belongs to each statistic that is compared
+    low: np.ndarray  # (K,) the range of what is averaged
+    high: np.ndarray  # (K,)
+
+    def fit(self, rows: np.ndarray, share: float) -> None:
+        """Fit with some samples, for `share` of every tolerance."""
+        raise NotImplementedError
+
+    def values(self, rows: np.ndarray) -> list[np.ndarray]:
+        """What the fit makes of some samples: of each output column (n, K) what is averaged, or (n, 1) if all alike."""
+        raise NotImplementedError
+
+    def state(self, fit_on: np.ndarray, certify_on: np.ndarray, share: float, confidence: float) -> Certificate:
+        """What the other samples say of the population, the fit being for `share` of the tolerances."""
+        columns, member = self.values(certify_on), self.member[certify_on]
+        bounds: tuple[GapBound, ...] = ()
+        level = 1.0 - (1.0 - confidence) / len(columns)  # so that those of all columns hold together
+        for j, values in enumerate(columns):
+            moments = moments_of(values, member, self.low, self.high)
+            bounds += self.compared.bounds(moments, self.rates, level, f", class {j}" if len(columns) > 1 else "")
+        return Certificate(confidence, len(fit_on), len(certify_on), bounds, share)
 
 
 def read_calibration(

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 
 from fairlayer.errors import InputError
 from fairlayer.frozen.blind import OutOfReachError
-from fairlayer.frozen.calibration import Split, read_calibration
-from fairlayer.frozen.confidence import Certificate
-from fairlayer.frozen.decisions import FrozenDecisions, ThresholdSample, check_decisions
+from fairlayer.frozen.calibration import Fit, read_calibration
+from fairlayer.frozen.certificate import Certificate
 from fairlayer.frozen.frozen import Frozen, FrozenClasses
-from fairlayer.frozen.shifts import ShiftSample, output_range
+from fairlayer.frozen.shifts import ShiftFit, output_range
+from fairlayer.frozen.thresholds import FrozenDecisions, ThresholdFit, check_decisions
 from fairlayer.layer import FairLayer
 from fairlayer.model import FairModel
 
@@ -84,9 +84,9 @@ def freeze(
             "out, or constrain the means of the scores."
         )
     frozen = unfitted(layer, given.labels, backbone, classes=given.z.shape[-1])
-    if layer.rules.about_decisions:
-        return _calibrated(ThresholdSample(frozen, given), confidence, tighten, certify, seed)
-    return _calibrated(ShiftSample(frozen, layer, given, proxies, targets_within), confidence, tighten, certify, seed)
+    if isinstance(frozen, FrozenDecisions):
+        return _calibrated(ThresholdFit(frozen, given), confidence, tighten, certify, seed)
+    return _calibrated(ShiftFit(frozen, layer, given, proxies, targets_within), confidence, tighten, certify, seed)
 
 
 def unfitted(layer: FairLayer, labels: Any, backbone: nn.Module | None = None, classes: int = 2) -> Frozen:
@@ -96,36 +96,35 @@ def unfitted(layer: FairLayer, labels: Any, backbone: nn.Module | None = None, c
     return (FrozenDecisions if layer.rules.about_decisions else Frozen)(layer, labels, backbone)
 
 
-def _calibrated(
-    sample: ShiftSample | ThresholdSample, confidence: float | None, tighten: bool, certify: float, seed: int
-) -> Frozen:
-    """What a sample says, fitted and certified; arguments as of `freeze`."""
-    frozen, n = sample.frozen, len(sample.rows)
+def _calibrated(fit: Fit, confidence: float | None, tighten: bool, certify: float, seed: int) -> Frozen:
+    """Fit, and certify; arguments as of `freeze`."""
+    frozen, n = fit.frozen, len(fit.rows)
     if confidence is None:
-        sample.fit(sample.rows, 1.0)
+        fit.fit(fit.rows, 1.0)
         return frozen.eval()
-    order, kept = np.random.default_rng(seed).permutation(sample.rows), round(certify * n)
-    split = Split(np.sort(order[kept:]), np.sort(order[:kept]), confidence)
-    if not len(split.fit_on) or not len(split.certify_on):
+    order, kept = np.random.default_rng(seed).permutation(fit.rows), round(certify * n)
+    fit_on, certify_on = np.sort(order[kept:]), np.sort(order[:kept])
+    if not len(fit_on) or not len(certify_on):
         raise InputError(f"certify={certify} of {n} samples leaves none to fit, or none to certify with.")
     if not tighten:
-        sample.fit(split.fit_on, 1.0)
-        frozen.certificate = sample.state(split, 1.0)
+        fit.fit(fit_on, 1.0)
+        frozen.certificate = fit.state(fit_on, certify_on, 1.0, confidence)
         return frozen.eval()
     # Tests in an order fixed beforehand, from the strictest on, each at the full level, up to the first that fails:
     # the chance that any of them passes wrongly is that of the first that should have failed.
     best: tuple[Tensor, Certificate] | None = None
     for step in range(TIGHTENING_STEPS + 1):
+        share = step / TIGHTENING_STEPS
         try:
-            sample.fit(split.fit_on, step / TIGHTENING_STEPS)
+            fit.fit(fit_on, share)
         except OutOfReachError:  # which the samples to certify with have no part in: the next is the first to test
             if step == TIGHTENING_STEPS:
                 raise
             continue
-        certificate = sample.state(split, step / TIGHTENING_STEPS)
+        certificate = fit.state(fit_on, certify_on, share, confidence)
         if not certificate.satisfied:
             if best is None:
-                raise InputError(sample.advice(split, certificate))
+                raise InputError(certificate.too_small(fit.what))
             break
         best = frozen.shifts.clone(), certificate
     assert best is not None

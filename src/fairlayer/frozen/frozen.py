@@ -27,7 +27,7 @@ from fairlayer.constraints.regions import Condition, Region, inside, region_text
 from fairlayer.errors import InputError
 from fairlayer.extras import needs
 from fairlayer.frames import is_frame
-from fairlayer.frozen.confidence import Certificate
+from fairlayer.frozen.certificate import Certificate
 from fairlayer.layer import FairLayer
 from fairlayer.plural import plural
 from fairlayer.solve.discrepancy import find_discrepancy, inner_limits
@@ -111,8 +111,7 @@ class Frozen(nn.Module):
     def _refuse_unknown(self, codes: Tensor, member: Tensor) -> Tensor:
         """(n, 1) zeros; an error where a sample's groups are not known.
 
-        An exported program cannot raise by itself, but looking up place 1 in a table of one entry makes its runtime do
-        so: an unknown code never passes for a shift of 0.
+        An exported program cannot raise, but looking up place 1 in a table of one entry makes its runtime do so.
         """
         sizes = torch.tensor([len(known) for known in self.labels.values()], device=codes.device)
         labels = codes[..., : len(sizes)]
@@ -126,8 +125,16 @@ class Frozen(nn.Module):
 
     def membership(self, groups: Tensor) -> Tensor:
         """(n, number of shifts): whether, or with what probability, each sample belongs to each group."""
-        members, conditions = self._split(groups)
-        parts = []
+        sizes, parts = [len(known) for known in self.labels.values()], []
+        if groups.is_floating_point():
+            *columns, conditions = groups.double().split([*sizes, len(self.conditions)], dim=-1)
+        else:
+            labels, conditions = groups[..., : len(sizes)], groups[..., len(sizes) :].double()
+            columns = [
+                (labels[..., j : j + 1] == torch.arange(size, device=groups.device)).double()
+                for j, size in enumerate(sizes)
+            ]
+        members = dict(zip(self.labels, columns, strict=True))
         for family in self.families:
             part, *others = (members[name] for name in family.attributes)
             for other in others:
@@ -137,25 +144,11 @@ class Frozen(nn.Module):
             parts.append(part)
         return torch.cat(parts, dim=-1)
 
-    def _split(self, groups: Tensor) -> tuple[dict[Name, Tensor], Tensor]:
-        """Memberships of each attribute's labels, and of the conditions."""
-        if groups.is_floating_point():
-            sizes = [len(known) for known in self.labels.values()]
-            *members, conditions = groups.double().split([*sizes, len(self.conditions)], dim=-1)
-            return dict(zip(self.labels, members, strict=True)), conditions
-        belongs = {
-            name: (groups[..., j : j + 1] == torch.arange(len(known), device=groups.device)).double()
-            for j, (name, known) in enumerate(self.labels.items())
-        }
-        return belongs, groups[..., len(belongs) :].double()
-
     def encode(self, groups: Any, features: Any = None, unseen: Literal["raise", "unshifted"] = "raise") -> Tensor:
         """Turn labels, in any form that `project` takes, into what the module takes.
 
-        A label that the calibration sample did not have has no shift of its own: it is refused, or with
-        unseen="unshifted" left where it is as far as that attribute goes. Combinations of known labels need not have
-        occurred where each attribute is constrained by itself: their shifts add up. Where the intersection is what is
-        constrained they must have occurred.
+        A label that the calibration sample did not have is refused, or with unseen="unshifted" not shifted. Where an
+        intersection is constrained, its combinations of labels must have occurred as well.
         """
         if unseen not in ("raise", "unshifted"):
             raise InputError(f"unseen must be 'raise' or 'unshifted'; got {unseen!r}.")
@@ -167,19 +160,19 @@ class Frozen(nn.Module):
             return torch.from_numpy(np.concatenate([*parts, self._inside(features, n)], axis=1))
         codes = np.stack([self._codes(name, attributes[name], unseen) for name in self.labels], axis=1)
         table = torch.from_numpy(np.concatenate([codes, self._inside(features, n).astype(np.int64)], axis=1))
-        if unseen == "raise" and not bool(self.seen.all()):
-            self._refuse_unseen(table)
-        return table
-
-    def _refuse_unseen(self, codes: Tensor) -> None:
-        """Refuse combinations that a constraint compares by themselves and that have no shift."""
-        met = (self.membership(codes).sum(dim=0) > 0) & ~self.seen
-        if bool(met.any()):
-            missing = [name for name, found in zip(self.group_names(), met.tolist(), strict=True) if found]
+        if missing := self.unseen(table):
             raise InputError(
                 f"groups has samples of {missing[:5]}, of which the shifts were fitted without a sample. Freeze again "
                 "with such samples, or pass unseen='unshifted' to leave them as they are."
             )
+        return table
+
+    def unseen(self, groups: Tensor) -> list[str]:
+        """Combinations among encoded groups that a constraint compares by themselves and that have no shift."""
+        if bool(self.seen.all()):
+            return []
+        met = (self.membership(groups).sum(dim=0) > 0) & ~self.seen
+        return [name for name, found in zip(self.group_names(), met.tolist(), strict=True) if found]
 
     def _codes(self, name: Name, labels: Any, unseen: str) -> np.ndarray:
         known = {label: code for code, label in enumerate(self.labels[name])}

@@ -1,8 +1,7 @@
 """Frozen thresholds: rate parity solved once on a calibration sample, and served one sample at a time.
 
 The nearest batch whose rates are nearly equal has a threshold in every cell: raw scores from it on say yes. Kept, these
-make a decision a function of one sample, and the promise one about the population: a rate is a share of independent
-yeses and noes, so its interval is the exact binomial one.
+make a decision a function of one sample, and the promise one about the population.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from fairlayer.arrays import as_numpy
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import SoftGroup
-from fairlayer.binding.system import System, bind
+from fairlayer.binding.system import bind
 from fairlayer.decisions.project import fit_thresholds, read_threshold
 from fairlayer.decisions.scores import threshold_in
 from fairlayer.errors import InputError
-from fairlayer.frozen.calibration import Calibration, Split
-from fairlayer.frozen.confidence import Certificate, Compared, Mean, binomial_interval, too_few
+from fairlayer.frozen.calibration import Calibration, Fit
+from fairlayer.frozen.certificate import Compared
 from fairlayer.frozen.frozen import Family, Frozen
 from fairlayer.layer import FairLayer
 
@@ -59,9 +58,10 @@ class FrozenDecisions(Frozen):
     def respond(self, z: Tensor, shift: Tensor) -> Tensor:
         """Scores from raw ones, whose thresholds are moved by shifts in float64."""
         inside = torch.clamp(z, *self._limits(z.dtype))
-        at, below = (self.at, self.below) if z.dtype == torch.float64 else (self.at_single, self.below_single)
-        yes, no = torch.maximum(inside, at.to(z.dtype)), torch.minimum(inside, below.to(z.dtype))
-        return torch.where(z.double() >= shift + self.threshold, yes, no)
+        ends = (self.at, self.below) if z.dtype == torch.float64 else (self.at_single, self.below_single)
+        at, below = (end.to(z.dtype) for end in ends)
+        yes, no = torch.maximum(inside, at), torch.minimum(inside, below)
+        return torch.where(z.double() >= shift + at.double(), yes, no)
 
 
 def check_decisions(rules: ConstraintSet) -> Any:
@@ -76,19 +76,20 @@ def check_decisions(rules: ConstraintSet) -> Any:
     return asked[0]
 
 
-class ThresholdSample:
-    """A calibration sample, and who of it is compared."""
+class ThresholdFit(Fit):
+    """Thresholds of the cells of a calibration sample."""
 
-    def __init__(self, frozen: Frozen, given: Calibration):
-        assert isinstance(frozen, FrozenDecisions)
-        self.frozen = frozen
+    what = "thresholds"
+    rates = True
+
+    def __init__(self, frozen: FrozenDecisions, given: Calibration):
+        self.frozen: FrozenDecisions = frozen
         self.given = given
         for name, column in given.columns.items():
             if isinstance(column, SoftGroup):
                 raise InputError(
                     f"groups[{name!r}] holds probabilities: decisions are counted by group, so pass labels."
                 )
-        self.codes = frozen.encode(given.columns)
         self.rows = np.arange(len(given.z))
         self.stated: list[Any] = frozen.constraints
         target = check_decisions(ConstraintSet(self.stated))
@@ -101,59 +102,37 @@ class ThresholdSample:
             if not len(self.rows):
                 raise InputError(f"targets never are {target!r}, the class within which rates are to be compared.")
             self.stated = [replace(constraint, given=None) for constraint in self.stated]
-
-    def _bind(self, rules: ConstraintSet, rows: np.ndarray) -> System:
-        some = self.given.rows(rows)
-        weights = None if some.weights is None else some.weights.astype(np.float64)
-        return bind(rules, len(rows), groups=some.columns, weights=weights, levels=self.frozen.labels)
+        rules = ConstraintSet(self.stated)
+        system = bind(rules, len(given.z), groups=given.columns, levels=frozen.labels)
+        plan, K = system.view.plan, len(system.view.plan.residual)
+        self.compared = Compared.of(plan.view(np.ones(K, dtype=bool)), rules)
+        self.place = frozen.membership(frozen.encode(given.columns)).argmax(dim=1)  # (n,) the cell of each sample
+        self.member = plan.membership[as_numpy(system.cell)]
+        self.low, self.high = np.zeros(K), np.ones(K)
 
     def fit(self, rows: np.ndarray, share: float) -> None:
         """The thresholds of the nearest batch of some samples, with `share` of every tolerance.
 
         But no less than what whole numbers of yeses can meet: exactly equal rates may be all 0 or all 1.
         """
-        z = self.given.z[torch.from_numpy(rows)]
-        plain = self._bind(ConstraintSet(self.stated), rows)
-        size = plain.view.plan.totals(plain.samples.astype(np.float64))
+        z, size = self.given.z[torch.from_numpy(rows)], self.member[rows].sum(axis=0)
         finest = 2.0 / float(size[size > 0].min())
         rate = max(float((z.double() >= self.frozen.threshold).double().mean()), 0.01)
         least = [finest / rate if c.comparison == "ratio" else finest for c in self.stated]
         aims = [min(max(share * c.allowed, one), c.allowed) for c, one in zip(self.stated, least, strict=True)]
         rules = ConstraintSet([c.allowing(aim) for c, aim in zip(self.stated, aims, strict=True)])
-        system = self._bind(rules, rows)
+        some = self.given.rows(rows)
+        weights = None if some.weights is None else some.weights.astype(np.float64)
+        system = bind(rules, len(rows), groups=some.columns, weights=weights, levels=self.frozen.labels)
         box = read_bounds(self.frozen.bounds, len(rows), np.float64)
-        of_cell = fit_thresholds(z, system, rules, box)
-        cell = torch.from_numpy(as_numpy(system.cell).astype(np.int64))
-        place = self.frozen.membership(self.codes[torch.from_numpy(rows)]).argmax(dim=1)
-        moved = np.clip(of_cell - self.frozen.threshold, -_FAR, _FAR)
-        self.frozen.shifts.zero_()[place] = torch.from_numpy(moved)[cell]
+        moved = np.clip(fit_thresholds(z, system, rules, box) - self.frozen.threshold, -_FAR, _FAR)
+        place = self.place[torch.from_numpy(rows)]
+        self.frozen.shifts.zero_()[place] = torch.from_numpy(moved[as_numpy(system.cell)])
         self.frozen.seen.zero_()[place] = True
 
-    def state(self, split: Split, share: float) -> Certificate:
-        """What can be said of the population from samples that had no part in the fit."""
-        rules, rows = ConstraintSet(self.stated), split.certify_on
-        plan = self._bind(rules, rows).view.plan
-        view = plan.view(np.ones(len(plan.residual), dtype=bool))  # groups without a sample have an interval, too
+    def values(self, rows: np.ndarray) -> list[np.ndarray]:
+        """Decisions, 0 or 1; samples of cells that the fit did not have are decided as they are."""
         places = torch.from_numpy(rows)
-        known = self.frozen.membership(self.codes[places])[:, ~self.frozen.seen].sum(dim=1) == 0
-        scores = self.frozen(self.given.z[places[known]], self.codes[places[known]]).double().numpy()
-        yes = scores >= threshold_in(self.frozen.threshold, self.given.z.dtype)[0]
-        system = self._bind(rules, rows[known.numpy()])
-        cell, size = as_numpy(system.cell), len(system.weight)
-        members = system.view.plan.totals(np.bincount(cell, minlength=size).astype(np.float64))
-        said = system.view.plan.totals(np.bincount(cell[yes], minlength=size).astype(np.float64))
-        delta = (1.0 - split.confidence) / max(1, len(plan.labels))
-        found = dict(zip(system.view.plan.labels, zip(members, said, strict=True), strict=True))
-        means = []
-        for label in plan.labels:
-            n, k = (int(number) for number in found.get(label, (0, 0)))
-            low, high = binomial_interval(k, n, delta) if n else (0.0, 1.0)
-            means.append(Mean(label, n, k / n if n else math.nan, low, high))
-        bounds = Compared.of(view, rules).bounds(dict(enumerate(means)))
-        return Certificate(split.confidence, len(split.fit_on), len(rows), bounds, tuple(means), share)
-
-    def advice(self, split: Split, certificate: Certificate) -> str:
-        """What to do where even thresholds for equal rates cannot be certified."""
-        worst = max(certificate.rows, key=lambda row: row.bound - row.tolerance)
-        growth = (worst.bound / worst.tolerance) ** 2 if worst.tolerance else math.inf
-        return too_few(certificate, "thresholds fitted for equal rates", growth)
+        z, shift = self.given.z[places], self.frozen.shifts[self.place[places]]
+        decided = self.frozen.respond(z, shift) >= threshold_in(self.frozen.threshold, z.dtype)[0]
+        return [decided.double().numpy()[:, None]]

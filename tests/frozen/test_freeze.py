@@ -1,7 +1,6 @@
 """The frozen layer is the projection it was made from, sample by sample; and its certificate keeps its promise."""
 
 import json
-import math
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +24,6 @@ from fairlayer import (
     freeze,
     project,
 )
-from fairlayer.frozen.confidence import half_width, interval, ratio_interval
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.model import FairModel
 
@@ -261,35 +259,6 @@ def test_what_cannot_be_frozen_or_stated_says_so() -> None:
         freeze(torch.nn.Linear(1, 1), z, groups)
 
 
-def test_interval_widths_are_those_of_the_theorems() -> None:
-    n, variance, delta = 500, 0.04, 0.01
-    log = math.log(2 / (delta / 2))
-    assert half_width(n, variance, delta, True) == pytest.approx(
-        math.sqrt(2 * variance * log / n) + 7 * log / (3 * (n - 1))
-    )
-    assert half_width(n, variance, delta, False) == pytest.approx(math.sqrt(math.log(2 / delta) / (2 * n)))
-    assert half_width(1, 0.0, delta, True) == math.inf
-    low, high = interval(np.array([3.0, 3.0, 5.0, 5.0] * 100), 2.0, 6.0, 0.05, bernstein=False)
-    assert (low + high) / 2 == pytest.approx(4.0)
-    assert high - low == pytest.approx(2 * 4.0 * math.sqrt(math.log(40) / 800))
-    assert interval(np.array([0.4]), 0.0, 1.0, 0.05, bernstein=True) == (0.0, 1.0)
-
-
-@pytest.mark.parametrize("bernstein", [True, False])
-def test_intervals_cover_the_mean(bernstein: bool) -> None:
-    random = np.random.default_rng(0)
-    delta, missed, missed_soft = 0.3, 0, 0
-    for _ in range(400):
-        y = random.beta(0.5, 2.0, 200)  # mean 0.2, skewed
-        low, high = interval(y, 0.0, 1.0, delta, bernstein)
-        missed += not low <= 0.2 <= high
-        p = random.uniform(size=200)  # membership independent of y: the soft mean is the mean
-        low, high = ratio_interval(y, p, 0.0, 1.0, delta, bernstein)
-        missed_soft += not low <= 0.2 <= high
-    assert missed <= delta * 400
-    assert missed_soft <= delta * 400
-
-
 def true_gaps(frozen: Frozen, z: np.ndarray, groups: dict[str, np.ndarray]) -> float:
     y = frozen.predict(z, groups)
     spread = [[y[labels == label].mean() for label in np.unique(labels)] for labels in groups.values()]
@@ -299,7 +268,7 @@ def true_gaps(frozen: Frozen, z: np.ndarray, groups: dict[str, np.ndarray]) -> f
 @pytest.mark.parametrize("tighten", [False, True])
 def test_the_statement_holds_over_resamplings(tighten: bool) -> None:
     z, groups = people(8_000)
-    layer = FairLayer([MeanParity(0.3 if tighten else 0.02)], (0.0, 1.0))
+    layer = FairLayer([MeanParity(0.14 if tighten else 0.02)], (0.0, 1.0))
     random = np.random.default_rng(5)
     wrong, bounds, shifts = 0, [], set()
     for seed in range(40):
@@ -311,13 +280,13 @@ def test_the_statement_holds_over_resamplings(tighten: bool) -> None:
         shifts.add(tuple(frozen.shifts.tolist()))
     assert wrong <= 2  # 5 % of 40
     assert len(shifts) > 15  # a tightened fit may end where the constraint no longer binds
-    assert max(bounds) <= 0.3
-    assert np.mean(bounds) > 0.1
+    assert max(bounds) <= 0.14
+    assert np.mean(bounds) > 0.06
 
 
 def test_tightening_keeps_the_tolerance_or_names_the_sample_size() -> None:
-    z, groups = people(4000)
-    with pytest.raises(InputError, match=r"about (\d+) samples like these 4000 are needed") as caught:
+    z, groups = people(600)
+    with pytest.raises(InputError, match=r"sample of 600 is too small.*about (\d+) samples are needed") as caught:
         freeze(FairLayer([MeanParity(0.1)], (0.0, 1.0)), z, groups, tighten=True)
     needed = int(str(caught.value).split("about ")[1].split()[0])
     more_z, more_groups = people(needed, seed=3)
@@ -348,7 +317,7 @@ def test_certificates_of_residuals_and_conditions() -> None:
         "conditional parity, sex within age in [-inf, 40): female - male",
         "conditional parity, sex within age in [40, inf): female - male",
     ]
-    assert "With confidence 0.95, every one of 2 gaps" in str(frozen.certificate)
+    assert "With 95 % confidence, all 2 gaps are at most" in str(frozen.certificate)
 
 
 def test_columns_without_names_are_those_of_the_calibration_sample():
