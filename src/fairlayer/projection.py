@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.arrays import as_numpy
+from fairlayer.arrays import as_numpy, check_dense, on_host
 from fairlayer.binding.bounds import Box, read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.process_group import Group, find_ranks
@@ -97,7 +97,7 @@ def answer(z: Any, request: Request, data: Data, confidence: float | None = None
     if confidence is not None:
         return _settled(z, request, data, confidence)
     if isinstance(z, Tensor):
-        return _project(z, request, data)
+        return _project(z, request, data) if z.is_cpu else _project_on_host(z, request, data)
     array = as_numpy(z, "z")
     if array.dtype not in (np.float16, np.float32, np.float64):
         raise InputError(f"z must hold floats; got an array of {array.dtype}.")
@@ -119,6 +119,14 @@ def _settled(z: Any, request: Request, data: Data, confidence: float) -> Solutio
     n = z.numel() if isinstance(z, Tensor) else np.size(z)
     system = bind_batch(rules, n, *data, request.levels)
     return settle(rules, confidence, system, targets, request.span(), lambda tight: answer(z, request.of(tight), data))
+
+
+def _project_on_host(z: Tensor, request: Request, data: Data) -> Solution:
+    """Project outputs of another device, to which the output and its gradient are copied back."""
+    check_dense(z, "z")
+    solution = _project(z.cpu(), request, Data(*map(on_host, data)))
+    solution.value = solution.value.to(z.device)
+    return solution
 
 
 def _project(z: Tensor, request: Request, data: Data) -> Solution:
@@ -177,8 +185,7 @@ def project_bound(z: Tensor, system: System, box: Box, request: Request) -> Solu
         return project_classes(z, system, request.discrepancy)
     if request.rules.about_decisions:
         return project_decisions(z, system, request.rules, box, relax, request.surrogate, request.temperature)
-    host = z.detach().contiguous()
-    projected = solve(Batch(host if host.is_cpu else host.cpu(), system, box, request.discrepancy), relax)
+    projected = solve(Batch(z.detach().contiguous(), system, box, request.discrepancy), relax)
     exact = partial(exact_statistics, projected.value, system)
     facts = Facts(
         system.view,

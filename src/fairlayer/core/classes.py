@@ -95,7 +95,7 @@ def project_classes(z: Tensor, system: System, discrepancy: Any) -> Solution:
     """Project probabilities (n, d) of at least one sample."""
     if system.lower is not None or system.upper is not None:
         raise InputError("tolerance wants a gradient, which simplex=True does not have: detach it.")
-    host, d = z.detach().cpu().contiguous(), z.shape[1]
+    host, d = z.detach().contiguous(), z.shape[1]
     check_probabilities(host.double().numpy(), discrepancy.name, torch.finfo(z.dtype).eps / 2)
     rows, weights = system.rows, system.weights
     if len(rows.offset) * d > _MOST_ROWS or len(system.weight) * d * d > _MOST_NUMBERS:
@@ -114,7 +114,6 @@ def project_classes(z: Tensor, system: System, discrepancy: Any) -> Solution:
         missed = np.stack([exact_shortfalls(exact[:, j], system, missed[j]) for j in range(d)])
     of_class = (np.asarray(found.statistics).reshape(d, -1), np.asarray(found.nu).reshape(d, -1), missed)
     facts = JointFacts([Facts(system.view, *one) for one in zip(*of_class, strict=True)], "class")
-    value = value if z.is_cpu else value.to(z.device)
     if torch.is_grad_enabled() and z.requires_grad:
         value = _OnSimplex.apply(z, value, found)
     return Solution(value, facts)
@@ -134,6 +133,5 @@ class _OnSimplex(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise RuntimeError("Double backward with simplex=True is not available: use create_graph=False.")
         _ = ctx.saved_tensors  # which refuses a z that was overwritten
-        host = gradient.detach().cpu().contiguous()
-        pulled = from_bits(ctx.found.pull_back(as_bits(host)), gradient.dtype)
-        return pulled.reshape(gradient.shape).to(gradient.device), None, None
+        pulled = from_bits(ctx.found.pull_back(as_bits(gradient.detach().contiguous())), gradient.dtype)
+        return pulled.reshape(gradient.shape), None, None
