@@ -99,7 +99,7 @@ def _read(z: Tensor, request: Request, data: Data) -> _Share:
     sides = (None, None) if request.bounds is None else request.bounds
     per_sample = tuple(side is not None and np.ndim(side) > 0 for side in sides)
     residuals = any(constraint.quantity == "residual" for constraint in rules.constraints)
-    floats = [*host.double().numpy().reshape(n, -1).T]
+    floats = [*host.double().numpy().reshape(n, z.shape[1] if simplex else 1).T]
     floats += [] if weights is None else [weights]
     floats += [as_numbers(targets)] if residuals else []
     floats += [side for side, per in zip((box.lo, box.hi), per_sample, strict=True) if per]

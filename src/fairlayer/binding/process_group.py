@@ -92,9 +92,9 @@ class Ranks:
         if self.size == 1:
             return words[None]
         tensor = torch.from_numpy(words).to(self.device)
-        everyone = tensor.new_empty((self.size, *tensor.shape))
+        everyone = tensor.new_empty(self.size * len(tensor))
         self._ask(lambda: dist.all_gather_into_tensor(everyone, tensor, group=self.group))
-        return everyone.cpu().numpy()
+        return everyone.cpu().numpy().reshape(self.size, -1)
 
     def _ask(self, collective: Callable[[], Any]) -> None:
         try:

@@ -74,6 +74,25 @@ def check_probabilities(z: np.ndarray, kind: str, unit: float) -> None:
         )
 
 
+def column_cells(cell: np.ndarray, classes: int) -> np.ndarray:
+    """(n d,) the cells of each sample's classes, sample by sample. cell: (n,) of the samples."""
+    if classes == 1:
+        return cell
+    return (cell[:, None] * np.int32(classes) + np.arange(classes, dtype=np.int32)).reshape(-1)
+
+
+def respond(entropy: bool, z: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """Points (n, d) of the simplex as shifts (n, d) move them, in float64: see core/native/simplex.cpp."""
+    if entropy:
+        moved = z * np.exp(-np.minimum(shift - shift.min(axis=1, keepdims=True), 600.0))
+        return moved / moved.sum(axis=1, keepdims=True)
+    raw = z - shift
+    falling = -np.sort(-raw, axis=1)
+    theta = (np.cumsum(falling, axis=1) - 1.0) / np.arange(1, z.shape[1] + 1)
+    support = (falling > theta).sum(axis=1) - 1  # where the threshold of the nearest point stands
+    return np.maximum(raw - np.take_along_axis(theta, support[:, None], axis=1), 0.0)
+
+
 def class_rows(rows: Rows, classes: int) -> Rows:
     """The rows of every class, over cells and statistics that stand for one class each."""
     G, K, width = len(rows.start) - 1, len(rows.offset), np.diff(rows.start)

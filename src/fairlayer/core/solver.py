@@ -28,6 +28,7 @@ from fairlayer.core.rational import exact_shortfalls
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
 
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}  # as the core numbers them
+_FAR = 1e-6  # of a tolerance: rows missed by more are not missed by rounding
 _MOST_SAMPLES = 1000  # up to which the box is put into the rows, where nothing else helps
 SOLVED, INFEASIBLE, STALLED, NOT_FINITE, OUTSIDE, TOO_LARGE = range(6)  # how an attempt ends
 
@@ -123,11 +124,31 @@ def solve(batch: Batch, relax: bool = False) -> Projected:
         explained = _explain(batch, projected, relax)
         if explained is not None:
             return explained
-    again = _without_box(batch)
-    if again is not None and max(again.missed, default=0.0) < max(projected.missed, default=0.0):
-        projected = again
+    for again in (_without_box(batch), _from_wider(batch, projected) if found.end == INFEASIBLE else None):
+        if again is not None and max(again.missed, default=0.0) < max(projected.missed, default=0.0):
+            projected = again
     _settle(projected)
+    missed, widest = projected.missed.max(initial=0.0), batch.system.rows.upper.max(initial=0.0)
+    if missed > _FAR * widest and batch.discrepancy.name != "squared":
+        least, most = float(batch.z.min()), float(batch.z.max())
+        raise FairlayerError(
+            f"The solver did not converge: z, here from {least:.3g} to {most:.3g}, or the weights of the "
+            f"{batch.discrepancy.name!r} discrepancy are too far apart. Bring them nearer to each other (logits within "
+            "30 of 0, say), allow a larger tolerance, or use 'squared'."
+        )
     return projected
+
+
+def _from_wider(batch: Batch, projected: Projected) -> Projected | None:
+    """Another attempt, onto rows that are wider by what rounding may have taken from them."""
+    rows = batch.system.rows
+    scale = np.maximum(rows.sizes(np.asarray(projected.found.absolute)), 1e-300)
+    for _, wide in widened(rows, 0.0, scale):
+        again = Projected(batch, attempt(batch, wide, np.zeros(len(scale)), exact=False))
+        if again.found.end == SOLVED:
+            again.missed = exact_shortfalls(again.value.double().numpy(), batch.system, again.missed + np.inf)
+            return again
+    return None
 
 
 def _without_box(batch: Batch) -> Projected | None:

@@ -30,7 +30,7 @@ from fairlayer.frames import is_frame
 from fairlayer.frozen.certificate import Certificate
 from fairlayer.layer import FairLayer
 from fairlayer.plural import plural
-from fairlayer.solve.discrepancy import find_discrepancy, inner_limits
+from fairlayer.core.discrepancies import find_discrepancy, inner_limits
 
 
 class Family(NamedTuple):

@@ -23,7 +23,7 @@ from fairlayer.frozen.certificate import Compared
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
 from fairlayer.projection import project
-from fairlayer.solve.discrepancy import find_discrepancy, interval_of, known_name
+from fairlayer.core.discrepancies import find_discrepancy, interval_of, known_name
 
 
 def output_range(layer: FairLayer) -> Box:

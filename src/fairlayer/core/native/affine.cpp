@@ -107,7 +107,7 @@ Ends project_affine(const AnyArray& z, const Problems& problems, std::size_t thr
             CellFacts facts;
             facts.count = ones;
             double largest;
-            if (!all_finite(batch.z, largest)) continue;
+            if (!all_finite(batch.z, largest) || largest > 1e290) continue;  // which get a closer look
             describe<T, Squared>(batch, weight.empty() ? std::span<const double>(ones) : weight, facts);
             SamplePasses<T, Squared> passes(batch, ones, {out + b * n, n}, std::span(ends.side).subspan(b * n, n));
             const Solved solved = solve(rows, facts, passes, {Float<T>::rounding, {}});

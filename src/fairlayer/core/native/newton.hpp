@@ -190,8 +190,8 @@ class Newton {
         return family.kind == Kind::difference ? 0.5 * (q_[at.greatest] + q_[at.least]) : q_[at.least];
     }
 
-    // Slope of the negated dual along the direction, ahead of the present point or behind it. The two differ where a
-    // multiplier is zero: there its price has a kink.
+    // Slope of the negated dual along the direction, as if that had length 1, ahead of the present point or behind it.
+    // The two differ where a multiplier is zero: there its price has a kink.
     double slope(bool ahead) const {
         double total = 0.0;
         for (const Family& family : aim) {
@@ -200,7 +200,7 @@ class Newton {
                 const double d = direction_[k];
                 if (d == 0.0) continue;
                 const bool above = nu[k] > 0.0 || (nu[k] == 0.0 && (d > 0.0) == ahead);
-                total += d * (held_at(family, above, middle) - q_[k]);
+                total += d / length_ * (held_at(family, above, middle) - q_[k]);
             }
         }
         return total;
@@ -305,6 +305,8 @@ class Newton {
             }
             for (int k = 0; k < K_; ++k) direction_[k] = target_[k] - accepted_[k];
             nu = accepted_;
+            length_ = 0.0;
+            for (const double d : direction_) length_ = std::max(length_, std::abs(d));
             slope_start_ = slope(true);
            
             // So near the end the slope is rounding alone, and the step is still right.
@@ -343,6 +345,7 @@ class Newton {
     bool started_ = false;
     int evaluations_ = 0, idle_ = 0, halvings_ = 0;
     double alpha_ = 1.0, left_ = 0.0, right_ = infinity, slope_left_ = 0.0, slope_right_ = 0.0, slope_start_ = 0.0;
+    double length_ = 1.0;  // of the direction: products of tiny numbers would underflow
     double residual_ = infinity, best_ = infinity, damping_ = first_damping_;
 };
 

@@ -93,6 +93,12 @@ Solved solve(const Rows& rows, const CellFacts& cells, Passes& passes, const Set
         if (outcome == Outcome::infeasible) {
             if (repairs > 0) break;  // what was written before is the best there is
             newton.place_at(Numbers(rows.statistics(), 0.0));
+            if (std::any_of(margin.begin(), margin.end(), [](double one) { return one > 0.0; })) {
+                std::fill(margin.begin(), margin.end(), 0.0);  // rows that just meet cannot be aimed inside of
+                passes.sums(newton.shift, sums);
+                --repairs;
+                continue;
+            }
             write();
             return finish(outcome);
         }
