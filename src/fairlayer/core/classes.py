@@ -20,7 +20,7 @@ from fairlayer.core import _native
 from fairlayer.core.rational import exact_shortfalls
 from fairlayer.core.solver import DTYPES, as_bits, from_bits
 from fairlayer.errors import InputError
-from fairlayer.solution import Facts, JointFacts, Solution
+from fairlayer.solution import JointSolution, Solution
 
 KINDS = ("entropy", "squared")
 _OFF = 1e-5  # that a row may add up to more or less than 1, as softmax in float32 does
@@ -132,10 +132,10 @@ def project_classes(z: Tensor, system: System, discrepancy: Any) -> Solution:
         exact = value.double().numpy()
         missed = np.stack([exact_shortfalls(exact[:, j], system, missed[j]) for j in range(d)])
     of_class = (np.asarray(found.statistics).reshape(d, -1), np.asarray(found.nu).reshape(d, -1), missed)
-    facts = JointFacts([Facts(system.view, *one) for one in zip(*of_class, strict=True)], "class")
+    parts = [Solution(None, system.view, *one) for one in zip(*of_class, strict=True)]
     if torch.is_grad_enabled() and z.requires_grad:
         value = _OnSimplex.apply(z, value, found)
-    return Solution(value, facts)
+    return JointSolution(value, parts, "class")
 
 
 class _OnSimplex(torch.autograd.Function):
