@@ -246,9 +246,7 @@ def _project_all(
         inputs.insert(0, (z, whole.requires_grad_()))
     if not n:
         none = np.zeros(len(system.rows.offset))
-        from fairlayer.solution import Facts
-
-        return Solution(z.clone(), Facts(system.view, none, none, none[:0]))
+        return Solution(z.clone(), system.view, none, none, none[:0])
     solution = project(whole, system, box, request)
     common = [
         limit
