@@ -90,7 +90,6 @@ def demo(output: Path, parity: float, rate: float, seed: int) -> int:
         targets=repaid,
         raw=raw,
         threshold=APPROVED,
-        comparison=rows,
         seed=seed,
     )
     output.mkdir(exist_ok=True)

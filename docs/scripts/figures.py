@@ -390,11 +390,27 @@ def margin() -> str:
     return table(header, lines)
 
 
+def coverage() -> str:
+    """How often intervals, verdicts and margins are wrong where the truth is known: the worst of all sizes."""
+    rows = read_csv(RESULTS / "coverage.csv")
+    header = ("compared", "groups", 'equal groups "violated"', "tolerance exceeded after a margin", "differences found")
+    lines = []
+    for compared, groups in dict.fromkeys((row["compared"], row["groups"]) for row in rows):
+        here = [row for row in rows if (row["compared"], row["groups"]) == (compared, groups)]
+        wrong = [max(100 * int(row[what]) / int(row["draws"]) for row in here) for what in ("violated", "exceeded")]
+        found = [100 * int(row["found"]) / int(row["draws"]) for row in here]
+        lines.append(
+            [compared, groups, *(f"{share:.1f} %" for share in wrong), f"{min(found):.0f} to {max(found):.0f} %"]
+        )
+    return table(header, lines)
+
+
 FIGURES: dict[str, Callable[[], str]] = {
     "adult": adult,
     "audit": audit,
     "blind": blind,
     "blocks": blocks,
+    "coverage": coverage,
     "decisions": decisions,
     "decisions_compared": decisions_compared,
     "discrepancies": discrepancies,

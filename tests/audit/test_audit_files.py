@@ -186,7 +186,7 @@ def test_labels_that_are_nearly_whole_numbers(label: str, tmp_path: Path) -> Non
         ({"constraints": [EqualizedOdds(0.1)]}, "target is missing"),
         ({"constraints": [EqualizedOdds(0.1)], "target": "wage"}, "too many to be classes"),
         ({"constraints": [ResidualMean(0.1)], "target": "job"}, "not numbers"),
-        ({"constraints": [EqualizedOdds(0.1, regions=[(None, 0.5)])], "target": "job"}, "there are no intervals"),
+        ({"constraints": [EqualizedOdds(0.1, regions=[(None, 0.5)])], "target": "job"}, "column 'job' has 3,000"),
         ({"constraints": [ConditionalParity(0.1, regions={"agee": [(1, 2)]})]}, "Did you mean 'age'"),
         ({"constraints": [ConditionalParity(0.1, regions={"job": [(1, 2)]})]}, "column 'job' has 3,000"),
         ({"target": "gaps"}, "column 'gaps' has 2 of 3,000 entries"),

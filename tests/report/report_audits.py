@@ -50,11 +50,7 @@ def ordinary() -> Audit:
         for part, low in (("train", 0.1), ("validation", 0.12))
         for what, high in (("loss", 0.4), ("gap", 0.1))
     }
-    comparison = [
-        {"method": "unconstrained", "accuracy": 0.81, "gap": 0.19, "verdict": "violated"},
-        {"method": "fairness layer", "accuracy": 0.79, "gap": 0.03, "verdict": "satisfied"},
-    ]
-    return audit(fair, groups, [MeanParity(0.03)], target, raw=score, history=history, comparison=comparison)
+    return audit(fair, groups, [MeanParity(0.03)], target, raw=score, history=history)
 
 
 @cache
@@ -69,7 +65,6 @@ def hostile() -> Audit:
         notes=(*found.notes, SCRIPT),
         not_compared=(SCRIPT,),
         history={SCRIPT: (1.0, 0.5, 0.25), f"train_{IMAGE}": (1.0, math.nan, 0.5)},
-        comparison=({"method": SCRIPT, "accuracy": 0.8, "gap": 0.1}, {"method": IMAGE, "accuracy": 0.7, IMAGE: SCRIPT}),
     )
 
 
@@ -120,7 +115,6 @@ def incomplete() -> Audit:
         groups=(group, *found.groups[1:]),
         tradeoff=(point, *found.tradeoff[1:]),
         history={"train_loss": (nan, nan, nan), "train_gap": (0.1, nan, 0.05)},
-        comparison=({"method": "a", "accuracy": nan, "gap": 0.1}, {"method": "b", "accuracy": None, "gap": None}),
     )
 
 

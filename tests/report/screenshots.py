@@ -1,7 +1,7 @@
 """Screenshots of a report, for the documentation: `python tests/report/screenshots.py [FOLDER]`.
 
-The report is of classifiers trained on Adult and audited on its test rows, where FAIRLAYER_DATA has the data; of one of
-the synthetic sets otherwise. The page itself is kept beside the pictures with --page.
+The report is of a classifier trained on Adult and audited on its test rows, where FAIRLAYER_DATA has the data; of one
+of the synthetic sets otherwise. The page itself is kept beside the pictures with --page.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from PIL import Image
 
 from fairlayer import MeanParity
 from fairlayer.audit import Audit, audit
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.gaps import measure
 from fairlayer.report.page import write_html
 from fairlayer.sklearn import FairClassifier
 
@@ -29,7 +27,6 @@ from experiments.datasets import Dataset, DatasetError, load
 
 FOLDER = Path(__file__).parents[2] / "docs" / "screenshots"
 CONSTRAINTS = [MeanParity(0.02)]
-METHODS = {"projection": "projection afterwards", "layer": "fairness layer"}
 COLOURS = 128  # of a picture: enough for flat areas and the edges of letters
 
 # Name of the picture: width of the window, scheme, scale, and from where to where: (first section, last section).
@@ -55,29 +52,13 @@ def data() -> tuple[Dataset, Dataset]:
 
 
 def example() -> Audit:
-    """A model trained through the layer, audited beside others."""
+    """A model trained through the layer."""
     train, test = data()
-    comparison = []
-    for method, title in METHODS.items():
-        print(f"Training: {title} ...", file=sys.stderr)
-        model = FairClassifier(CONSTRAINTS, method=method, random_state=0, max_epochs=40)
-        model.fit(train.features, train.target, sensitive_features=train.protected)
-        raw, predicted = model.outputs(test.features, sensitive_features=test.protected)
-        before = {"projection": [("unconstrained", raw)], "layer": []}[method]
-        for named, scores in [*before, (title, predicted)]:
-            gaps = measure(scores, ConstraintSet(CONSTRAINTS), test.protected)
-            accuracy = float(((scores >= 0.5) == (np.asarray(test.target) == 1)).mean())
-            kept = "yes" if gaps.satisfied else "no"
-            comparison.append({"method": named, "accuracy": accuracy, "gap": gaps.largest, "kept": kept})
-    return audit(
-        predicted,
-        test.protected,
-        CONSTRAINTS,
-        np.asarray(test.target),
-        raw=raw,
-        history=model.history_,
-        comparison=comparison,
-    )
+    model = FairClassifier(CONSTRAINTS, method="layer", random_state=0, max_epochs=40)
+    model.fit(train.features, train.target, sensitive_features=train.protected)
+    raw, predicted = model.outputs(test.features, sensitive_features=test.protected)
+    target = np.asarray(test.target)
+    return audit(predicted, test.protected, CONSTRAINTS, target, raw=raw, history=model.history_)
 
 
 def shoot(browser: Any, page_path: Path, folder: Path) -> None:

@@ -28,7 +28,6 @@ SECTIONS = {
     "calibration",
     "intersections",
     "tradeoff",
-    "comparison",
     "history",
     "provenance",
 }
@@ -112,7 +111,7 @@ def test_sections_without_data_are_left_out():
         replace(group, change=None, calibration=()) for group in (ordinary().overall, *ordinary().groups)
     )
     bare = replace(ordinary(), overall=overall, groups=tuple(groups), intersections=())
-    bare = replace(bare, tradeoff=(), history={}, comparison=())
+    bare = replace(bare, tradeoff=(), history={})
     left = set(Page(render(bare, date=DAY)).attributes("id")) & SECTIONS
     assert left == {"gaps", "distributions", "groups", "provenance"}
     assert "gaps" not in Page(render(alone(), date=DAY)).attributes("id")

@@ -53,7 +53,6 @@ def audit(
     seed: int = 0,
     tradeoff: bool = True,
     history: Mapping[str, Sequence[float]] | None = None,
-    comparison: Sequence[Mapping[str, Any]] = (),
     memory: str = "1GB",
     classes: Sequence[Any] | None = None,
 ) -> Audit:
@@ -72,7 +71,7 @@ def audit(
     threshold: outputs at it or above are decisions 1; 0.5 unless targets, or the range of outputs, say that they are no
     probabilities: then there are no decisions. confidence: of the intervals of all gaps together, and of every other
     interval by itself. tradeoff: whether to project the outputs at several tolerances to see what that costs. seed: of
-    the rows drawn for it, from a large file. history, comparison: kept for the report, see `Audit`.
+    the rows drawn for it, from a large file. history: of training, kept for the report.
 
     Arrays of shape (n, d) are probabilities of d classes: every class is audited, and so is the predicted one, that
     with the largest probability. classes: their names, in the order of the columns; targets are such names, or
@@ -125,7 +124,6 @@ def audit(
         found,
         settings=replace(found.settings, source=source, seed=seed, weighted=weighted),
         history={str(name): tuple(map(float, values)) for name, values in (history or {}).items()},
-        comparison=tuple(dict(row) for row in comparison),
     )
 
 

@@ -36,6 +36,10 @@ def judge(tally: Tally, rules: ConstraintSet, span: Range | None, confidence: fl
     """All findings. span: the range that outputs can have, None where it is not known."""
     names = tuple(key[1] for key in tally.attributes)
     groupings, _ = rules.groupings(names)
+    if tally.residuals is None and any(constraint.quantity == "residual" for constraint in rules.constraints):
+        raise InputError(
+            f"targets are not numbers, and {rules.needs_targets} compares differences from them: pass numbers."
+        )
     _check_groups(tally, groupings)
     plan = make_plan(rules, groupings, tally.grid(), tally.cells)
 

@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from fairlayer.audit.tally import MOST_GROUPS, check_cells, reach_of
-from fairlayer.binding.conditions import MOST_CLASSES
+from fairlayer.audit.tally import reach_of
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.errors import InputError
 from fairlayer.intervals import Range
@@ -48,26 +47,16 @@ class Profile:
         self.residuals = Range(float(found["low_r"]), float(found["high_r"])) if "t" in self.ranges else None
         self.largest_change = float(found["largest_change"]) if "z" in self.ranges else 0.0
         self.reach = reach_of(self.ranges["y"], self.ranges.get("z"))
-        for j, name in enumerate(self.groups):
-            if int(found[f"labels_{j}"]) > 2 * MOST_GROUPS:  # an estimate; the exact number is checked later
-                raise InputError(
-                    f"groups names column {name!r}, which has about {int(found[f'labels_{j}']):,} different entries, "
-                    f"more than {MOST_GROUPS}: it looks like a number or a name. Make groups of it, or leave it out."
-                )
-        check_cells(int(found["cells"]) // 2)  # an estimate as well
 
     def _asked(self) -> Totals:
-        labels = [f"g{j}" for j in range(len(self.groups))]
-        asked = {"n": "count(*)", "cells": f"approx_count_distinct(hash({', '.join(labels)}))"}
-        asked |= {f"labels_{j}": f"approx_count_distinct({label})" for j, label in enumerate(labels)}
+        asked = {"n": "count(*)"}
         for letter in self.numbers:
             asked |= {f"n_{letter}": f"count({letter})", f"low_{letter}": f"min({letter})"}
             asked[f"high_{letter}"] = f"max({letter})"
         values = [f"{number(name)} AS {letter}" for letter, name in self.numbers.items()]
-        values += [f"{text(name)} AS g{j}" for j, name in enumerate(self.groups)]
         if self.target is not None:
             asked |= {"low_r": "min(y - t)", "high_r": "max(y - t)", "n_target": "count(target)"}
-            asked |= {"beyond": "count_if(t <> 0 AND t <> 1)", "classes": "approx_count_distinct(target)"}
+            asked["beyond"] = "count_if(t <> 0 AND t <> 1)"
             values.append(f"{text(self.target)} AS target")
         if "z" in self.numbers:
             asked["largest_change"] = "max(abs(y - z))"
@@ -79,27 +68,9 @@ class Profile:
                 raise InputError(f"target is missing: {rules.needs_targets} compares with it; name its column.")
             return None
         refuse_missing(f"column {self.target!r}", self.rows - int(found["n_target"]), self.rows)
-        numeric = int(found["n_t"]) == self.rows
-        for constraint in rules.constraints:
-            if not numeric and constraint.quantity == "residual":
-                raise InputError(
-                    f"column {self.target!r} holds entries that are not numbers, of which {rules.needs_targets} "
-                    "cannot take residuals."
-                )
-            for condition in constraint.conditions:
-                if condition.source != "target":
-                    continue
-                if not numeric and any(isinstance(region, tuple) for region in condition.regions or ()):
-                    raise InputError(
-                        f"column {self.target!r} holds entries that are not numbers, of which there are no intervals: "
-                        "leave regions out for one per class."
-                    )
-                if condition.regions is None and found["classes"] > 2 * MOST_CLASSES:
-                    raise InputError(
-                        f"column {self.target!r} has about {int(found['classes']):,} values, too many to be classes: "
-                        "give intervals of the target, for instance regions=[(None, 0.5), (0.5, None)]."
-                    )
-        return "classes" if not numeric else "numeric" if int(found["beyond"]) else "binary"
+        if int(found["n_t"]) < self.rows:
+            return "classes"
+        return "numeric" if int(found["beyond"]) else "binary"
 
     def scale(self, factors: str) -> float:
         """The power of two that takes the product of these quantities to 62 bits."""

@@ -231,7 +231,6 @@ class Audit:
     settings: Settings
     notes: tuple[str, ...] = ()  # what could not be computed, and what a reader should know
     history: dict[str, tuple[float, ...]] = field(default_factory=dict)  # training history: name -> one value per epoch
-    comparison: tuple[dict[str, Any], ...] = ()  # methods compared, one each: method, accuracy, gap, ...
     # Of probabilities of several classes: the audit of each. Findings and groups are then those of all classes, and
     # decisions are predicted classes.
     classes: dict[str, Audit] = field(default_factory=dict)

@@ -125,7 +125,7 @@ def selection_table(caption: str, groups: Sequence[Group]) -> FigureTable:
     return FigureTable(caption, columns)
 
 
-def changes_table(groups: Sequence[Group]) -> FigureTable:
+def changes_table(groups: Sequence[Group], brief: bool = False) -> FigureTable:
     """How far the predictions of each group are from the raw outputs."""
     changed = [(group, change) for group in groups if (change := group.change) is not None]
     changes = [change for _, change in changed]
@@ -137,7 +137,7 @@ def changes_table(groups: Sequence[Group]) -> FigureTable:
         "mean absolute change": aligned([change.mean_absolute for change in changes]),
         "lowest": aligned([change.lowest for change in changes], sign=True),
     }
-    for q in dict.fromkeys(q for change in changes for q in change.quantiles):
+    for q in dict.fromkeys(q for change in changes for q in change.quantiles if not brief):
         columns[f"quantile {q}"] = aligned([change.quantiles.get(q) for change in changes], sign=True)
     columns["highest"] = aligned([change.highest for change in changes], sign=True)
     if any(change.flipped is not None for change in changes):

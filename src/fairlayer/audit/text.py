@@ -21,7 +21,7 @@ def as_text(result: Audit, rows: int) -> str:
     ]
     if result.decided:
         listed.append((selection_table("", result.selections[:rows]), result.selections, "groups"))
-    listed.append((changes_table(groups[:rows]), [group for group in groups if group.change], "groups"))
+    listed.append((changes_table(groups[:rows], brief=True), [group for group in groups if group.change], "groups"))
     parts += [_more(columns_text(table), known, rows, what) for table, known, what in listed if table.rows]
     if result.not_compared:
         parts.append(

@@ -71,9 +71,7 @@ def fit(
     model: Annotated[Model, _training(None, "The kind of model. `auto` tries all and keeps the best.")] = "network",
     method: Annotated[Method | None, _training(None, "Train the network through the layer, or project it.")] = None,
     serving: Annotated[Serving, _training(None, "Predict with the groups of rows, or blind, without.")] = "batch",
-    confidence: Annotated[
-        float | None, _training("P", "Have the population keep the tolerances too.")
-    ] = None,
+    confidence: Annotated[float | None, _training("P", "Have the population keep the tolerances too.")] = None,
     test: Annotated[float, _training("SHARE", "Keep this share of the rows for the report.")] = 0.2,
     epochs: Annotated[int, _training("N", "Pass over the data at most this often.", least=1)] = 200,
     max_minutes: Annotated[float | None, _training("MINUTES", "Stop training when this time has run out.")] = None,

@@ -13,7 +13,7 @@ from fairlayer.audit.result import Audit
 from fairlayer.audit.summary import summarize
 from fairlayer.audit.words import confidence, count, stated
 from fairlayer.report.drawing import Section
-from fairlayer.report.plots.costs import comparison_section, history_section, tradeoff_section
+from fairlayer.report.plots.costs import history_section, tradeoff_section
 from fairlayer.report.plots.findings import calibration_section, findings_section
 from fairlayer.report.plots.groups import (
     changes_section,
@@ -33,7 +33,6 @@ SECTIONS = (
     calibration_section,
     intersections_section,
     tradeoff_section,
-    comparison_section,
     history_section,
 )
 OF_A_CLASS = (distributions_section, changes_section, calibration_section)

@@ -1,4 +1,4 @@
-"""What fairness costs, methods compared with each other, and how the model was trained."""
+"""What fairness costs, and how the model was trained."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 
 from fairlayer.audit.result import Audit, TradeoffPoint
 from fairlayer.audit.tables import FigureTable
-from fairlayer.audit.words import ABSENT, aligned, count, isolated, number, percent, shortened
+from fairlayer.audit.words import ABSENT, aligned, number, percent
 from fairlayer.report.drawing import (
-    STYLES,
     Curve,
     Line,
     Mark,
@@ -34,9 +33,6 @@ STARTS = {
     "raw outputs": "this model's raw outputs, before they are made fair",
     "predictions": "these predictions as they are",
 }
-SHAPES = ("circle", "diamond", "square", "triangle", "down", "plus")
-GAPS = ("gap", "test_gap", "largest_gap")  # columns of a comparison that can be its horizontal axis ...
-QUALITIES = ("accuracy", "auc", "root_mean_squared_error", "rmse", "mse", "loss")  # ... and its vertical one
 PARTS = {"train": "training", "validation": "validation", "test": "test"}
 UNTOLD = ("seconds", "learning_rate")  # columns of a history that say nothing of the model
 
@@ -121,67 +117,6 @@ def _tradeoff_table(points: Sequence[TradeoffPoint]) -> FigureTable:
     }
     known = {name: cells for name, cells in columns.items() if set(cells) != {ABSENT}}
     return FigureTable("From no constraint to the strictest.", known)
-
-
-def comparison_section(audit: Audit) -> Section | None:
-    """The table of methods, and where each stands between quality and fairness."""
-    entries = audit.comparison
-    if not entries:
-        return None
-    columns = tuple(dict.fromkeys(str(column) for entry in entries for column in entry))
-    cells = {name.replace("_", " "): _cells([entry.get(name) for entry in entries]) for name in columns}
-    panel = _scatter(entries, columns, sorted({finding.tolerance for finding in audit.findings}))
-    return Section(
-        "comparison",
-        "Methods compared",
-        "Several methods on the same data, with the same constraints. Read fairness and quality together: either is "
-        "easy on its own." + (" Times do not include compilation." if "seconds" in columns else ""),
-        panels=[] if panel is None else [panel],
-        tables=(FigureTable("One method per line.", cells),),
-    )
-
-
-def _cells(values: Sequence[Any]) -> list[str]:
-    """A column as text: numbers with the same decimals, whole numbers without."""
-    if any(_is_number(value) for value in values):
-        numbers = [value if _is_number(value) else None for value in values]
-        if all(value is None or value == int(value) for value in numbers):
-            return [count(value) for value in numbers]
-        return aligned(numbers, 4)
-    return [_word(value) for value in values]
-
-
-def _word(value: Any) -> str:
-    if value is None or isinstance(value, float):  # a float here is not a number
-        return ABSENT
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
-
-
-def _scatter(entries: Sequence[Mapping[str, Any]], columns: Sequence[str], promised: Sequence[float]) -> Panel | None:
-    """Quality by gap, a marker for each method; None where the table has no such columns."""
-    gap = next((name for name in GAPS if name in columns), None)
-    quality = next((name for name in QUALITIES if name in columns), None)
-    if gap is None or quality is None:
-        return None
-    known = [e for e in entries if all(_is_number(e.get(name)) for name in (gap, quality))]
-    if len(known) < 2:
-        return None
-    across = scale([e[gap] for e in known], include=[0.0, *promised])
-    up = scale([e[quality] for e in known], margin=0.15, ticks=4)
-    marks: list[Mark] = [upright(across, tolerance, "dashed") for tolerance in promised]
-    key: list[tuple[str, list[Mark]]] = []
-    words = []
-    for k, entry in enumerate(known):
-        name = isolated(str(entry.get(columns[0])))
-        shape, style = SHAPES[k % len(SHAPES)], f"mark {STYLES[k % len(STYLES)]}"
-        text = f"{name}: gap {number(entry[gap])}, {quality.replace('_', ' ')} {number(entry[quality], 4)}"
-        marks.append(Point(across(entry[gap]), up.down(entry[quality]), shape, style, text))
-        key.append((shortened(name, 40), [Point(50, 50, shape, style)]))
-        words.append(text)
-    title = f"{quality.replace('_', ' ').capitalize()} by largest gap"
-    if promised:
-        key.append(("promised", [Line(50, 0, 50, 100, "dashed")]))
-    return Panel(title, "; ".join(words), marks, across, up, "largest gap", key)
 
 
 def _is_number(value: Any) -> bool:
