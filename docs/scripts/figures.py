@@ -43,8 +43,8 @@ def peers() -> str:
     header = ["milliseconds", *(f"n = {n:,}" for n in sizes), *WORST.values()]
     notes = (
         "Forward and backward of one batch, two attributes, box [0, 1], new groups in every call (unless the "
-        "name says fixed). `-`: too slow, too large, or could not be run; `benchmarks/results/peers.csv` says which. The "
-        "last three columns are the worst over all sizes, of the numbers returned."
+        "name says fixed). `-`: too slow, too large, or could not be run; `benchmarks/results/peers.csv` says which. "
+        "The last three columns are the worst over all sizes, of the numbers returned."
     )
     if any(row["note"] == BUSY for row in rows):
         notes += " \\*: measured beside other work."
@@ -335,10 +335,10 @@ def decisions_compared() -> str:
     notes = (
         f"Means and standard errors over {len({row['seed'] for row in every})} splits of 15,000 rows at most (5 for "
         "AIF360 and ExponentiatedGradient, which take long): half of the rows to train boosted trees, a fifth to fit "
-        "thresholds, the others to test. All were asked for a gap of at most 0.02. *Kept*: in how many splits the gap on "
-        "the test rows is within it. The next column compares accuracy at equal gaps, split by split: above 0, "
-        f"fairlayer is ahead. Of its {len(batches)} batches, at four tolerances, {broken} exceeded the tolerance. Times are "
-        "those of a busy machine."
+        "thresholds, the others to test. All were asked for a gap of at most 0.02. *Kept*: in how many splits the gap "
+        "on the test rows is within it. The next column compares accuracy at equal gaps, split by split: above 0, "
+        f"fairlayer is ahead. Of its {len(batches)} batches, at four tolerances, {broken} exceeded the tolerance. "
+        "Times are those of a busy machine."
     )
     return f"{table(header, lines)}\n\n{notes}"
 

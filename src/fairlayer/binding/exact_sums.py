@@ -40,7 +40,7 @@ def add_whole(limbs, place, mantissa, negative):
 
 @compiled(inline=True)
 def whole_of(bits):
-    """Place and whole number of a float64: it is mantissa * 2^(place - 1074), but for its sign."""
+    """Place and whole number of a float64: it is mantissa * 2^(place - 1074), apart from its sign."""
     place = (bits >> 52) & 0x7FF
     mantissa = bits & 0xFFFFFFFFFFFFF
     if place > 0:
