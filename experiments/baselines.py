@@ -20,7 +20,7 @@ from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.system import System
 from fairlayer.gaps import bind_batch, row_excesses, row_values
-from fairlayer.solve.priced_step import soften
+from fairlayer.core.soft_step import soften
 from fairlayer.training import Batch
 
 

@@ -47,15 +47,22 @@ def assert_true_status(solution: Any, problem: Problem, *, optimum: float | None
 
 
 def is_fine(problem: Problem, y: np.ndarray, dtype: torch.dtype) -> bool:
-    """Whether some tolerance is finer than a thousand roundings of the numbers whose means are compared."""
+    """Whether some tolerance is finer than a thousand roundings of the numbers whose means are compared.
+
+    An output is a small difference of large numbers where z is far from its bounds, and weights that lie decades apart
+    make it more so: float64, in which all is computed, resolves no more than that.
+    """
     largest = max(np.abs(values).max(initial=0.0) for values in (y, *_targets(problem)))
+    weights = np.ones(1) if problem.weights is None else plain(problem.weights)[plain(problem.weights) > 0]
+    spread = weights.max() / weights.min()
+    computed = np.finfo(np.float64).eps * max(np.abs(problem.z).max(initial=0.0), largest) * spread
 
     def room(row: Row) -> float:
         if np.isfinite(row.lower) and np.isfinite(row.upper):
             return (row.upper - row.lower) / 2
         return np.inf if row.minus is None else (1.0 - row.factor) * largest  # a side of a matrix; a ratio
 
-    return min(map(room, problem.rows)) < FINE * torch.finfo(dtype).eps * largest
+    return min(map(room, problem.rows)) < FINE * max(torch.finfo(dtype).eps * largest, computed)
 
 
 def _targets(problem: Problem) -> list[np.ndarray]:

@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from fairlayer.model import FairModel
     from fairlayer.projection import project
     from fairlayer.solution import Solution, Status
-    from fairlayer.solve.checks import check_discrepancy
-    from fairlayer.solve.conic import Conic
-    from fairlayer.solve.discrepancy import Discrepancy, WeightedSquared
+    from fairlayer.core.check_discrepancy import check_discrepancy
+    from fairlayer.core.discrepancies import Discrepancy, WeightedSquared
     from fairlayer.stream import Stream
-    from fairlayer.warm import warm_up
 
 __version__ = "0.1.0"
 
@@ -44,7 +42,6 @@ __all__ = [
     "Affine",
     "CodedGroups",
     "ConditionalParity",
-    "Conic",
     "Discrepancy",
     "EqualizedOdds",
     "EqualizedResiduals",
@@ -68,7 +65,6 @@ __all__ = [
     "code_groups",
     "freeze",
     "project",
-    "warm_up",
 ]
 
 # Where the names that type checkers import above are at home: `tests/test_imports.py` holds the lists together.
@@ -85,11 +81,9 @@ _HOMES = {
     "model": ("FairModel",),
     "projection": ("project",),
     "solution": ("Solution", "Status"),
-    "solve.checks": ("check_discrepancy",),
-    "solve.conic": ("Conic",),
-    "solve.discrepancy": ("Discrepancy", "WeightedSquared"),
+    "core.check_discrepancy": ("check_discrepancy",),
+    "core.discrepancies": ("Discrepancy", "WeightedSquared"),
     "stream": ("Stream",),
-    "warm": ("warm_up",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

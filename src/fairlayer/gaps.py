@@ -14,13 +14,10 @@ from fairlayer.arrays import as_numpy
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.exact_sums import exact_sums
 from fairlayer.binding.groups import GivenLevels
-from fairlayer.binding.rows import dense
 from fairlayer.binding.system import System, bind
+from fairlayer.core._native import shortfalls, statistics
+from fairlayer.core.rational import exact_shortfalls, exact_statistics
 from fairlayer.decisions.project import read_threshold
-from fairlayer.solve.certify import shortfalls
-from fairlayer.solve.exact import exact_shortfalls, exact_statistics
-from fairlayer.solve.newton import statistics
-from fairlayer.solve.tensors import has_float64
 
 
 class Gaps(NamedTuple):
@@ -62,13 +59,11 @@ def bind_batch(
 
 def row_values(y: Tensor, system: System) -> Tensor:
     """Value of every row at y, of shape (n,): a (m,) float64 tensor through which gradients flow."""
-    rows, device = system.rows, y.device if has_float64(y.device) else torch.device("cpu")
-    index = torch.as_tensor(system.cell, device=device).long()
-    values = y.to(device).double()
+    rows, values = system.rows, y.cpu().double()
     if len(system.weights):
-        values = values * torch.from_numpy(system.weights).to(device)
-    sums = values.new_zeros(len(system.weight)).index_add(0, index, values)
-    q = sums @ torch.from_numpy(dense(rows)).to(device) - torch.from_numpy(rows.offset).to(device)
+        values = values * torch.from_numpy(system.weights)
+    sums = values.new_zeros(len(system.weight)).index_add(0, torch.from_numpy(system.cell).long(), values)
+    q = sums @ torch.from_numpy(rows.dense()) - torch.from_numpy(rows.offset)
     return system.view.values(q)
 
 
@@ -117,9 +112,8 @@ def _measure_column(values: np.ndarray, system: System) -> tuple[np.ndarray, np.
     """(m,) rows at float64 outputs, and (F,) by how much each family of them is missed, rounding included."""
     rows, size = system.rows, len(system.weight)
     S, error = np.zeros(size), np.zeros(size)
-    exact_sums(values, as_numpy(system.cell).astype(np.int32), system.weights, S, error)
-    missed = np.empty(len(rows.kind))
-    shortfalls(rows, S, error, missed)
+    exact_sums(values, system.cell, system.weights, S, error)
+    missed = shortfalls(rows, S, error)
     if not (missed <= 0.0).all():
         missed = exact_shortfalls(values, system, missed)
     return system.view.exact_values(statistics(rows, S), partial(exact_statistics, values, system)), missed

@@ -9,16 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairlayer.asked import Absent, Asked, Infeasible, Path, Surrogate
 from fairlayer.binding.process_group import Group
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
+from fairlayer.core.discrepancies import Discrepancy
 from fairlayer.errors import InputError
-from fairlayer.graph import fits_graph, number_of, project_in_graph
+from fairlayer.graph import fits_graph, number_of, project_in_graph, refuse_files
 from fairlayer.projection import answer
+from fairlayer.request import Absent, Infeasible, Request, Surrogate
 from fairlayer.solution import Solution
-from fairlayer.solve.conic import Conic
-from fairlayer.solve.discrepancy import Discrepancy
 
 
 class _Argument:
@@ -28,7 +27,7 @@ class _Argument:
         self.name = name
 
     def __get__(self, layer: Any, kind: type | None = None) -> Any:
-        return self if layer is None else getattr(layer._asked, self.name)
+        return self if layer is None else getattr(layer._request, self.name)
 
 
 class FairLayer(nn.Module):
@@ -43,14 +42,13 @@ class FairLayer(nn.Module):
     not what a promise about the population is made of.
     """
 
-    _asked: Asked
+    _request: Request
     rules: Any = _Argument()  # the constraints, a ConstraintSet
     bounds: Any = _Argument()
     discrepancy: Any = _Argument()
     levels: Any = _Argument()
     absent: Any = _Argument()
     infeasible: Any = _Argument()
-    path: Any = _Argument()
     surrogate: Any = _Argument()
     temperature: Any = _Argument()
     process_group: Any = _Argument()
@@ -60,12 +58,11 @@ class FairLayer(nn.Module):
         self,
         constraints: Sequence[Constraint] | Constraint,
         bounds: Any = None,
-        discrepancy: str | Discrepancy | Conic = "squared",
+        discrepancy: str | Discrepancy = "squared",
         *,
         levels: Mapping[Name, Sequence[Label]] | None = None,
         absent: Absent = "vacuous",
         infeasible: Infeasible = "raise",
-        path: Path = "auto",
         surrogate: Surrogate = None,
         temperature: float = 0.1,
         process_group: Group = None,
@@ -74,23 +71,25 @@ class FairLayer(nn.Module):
     ):
         super().__init__()
         self.solution: Solution | None = None
-        self._ask(Asked(
-            constraints, bounds, discrepancy, levels, absent, infeasible, path, surrogate, temperature, process_group,
-            simplex,
-        ))  # fmt: skip
+        self._ask(
+            Request(
+                constraints, bounds, discrepancy, levels, absent, infeasible, surrogate, temperature, process_group,
+                simplex,
+            )
+        )  # fmt: skip
         self.confidence = confidence
         self._number = number_of(self)
 
-    def _ask(self, asked: Asked) -> None:
+    def _ask(self, request: Request) -> None:
         """Ask this of every batch from now on. A discrepancy may have parameters to learn."""
-        self.__dict__["_asked"] = asked
+        self.__dict__["_request"] = request
         self._modules.pop("discrepancy", None)
-        if isinstance(asked.discrepancy, nn.Module):
-            self._modules["discrepancy"] = asked.discrepancy
+        if isinstance(request.discrepancy, nn.Module):
+            self._modules["discrepancy"] = request.discrepancy
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(getattr(type(self), name, None), _Argument):
-            self._ask(replace(self._asked, **{name: value}))
+            self._ask(replace(self._request, **{name: value}))
         else:
             super().__setattr__(name, value)
 
@@ -98,11 +97,16 @@ class FairLayer(nn.Module):
         self, z: Tensor, groups: Any = None, targets: Any = None, features: Any = None, weights: Any = None
     ) -> Tensor:
         """Project one batch: z of shape (n,) or (n, d), and what the constraints look at."""
-        if torch.compiler.is_compiling() and self._fits_graph(z, groups, targets, features, weights):
-            return project_in_graph(self._number, z, groups, targets, weights)
-        asked = self._asked
-        given = asked.given(groups, targets, features, weights)
-        solution = answer(z, asked, given, None if self.training else self.confidence)
+        if torch.compiler.is_compiling():
+            if torch.compiler.is_exporting():
+                refuse_files("torch.export")
+            if self._fits_graph(z, groups, targets, features, weights):
+                return project_in_graph(self._number, z, groups, targets, weights)
+        if torch.jit.is_tracing():
+            refuse_files("torch.jit.trace")
+        request = self._request
+        data = request.data(groups, targets, features, weights)
+        solution = answer(z, request, data, None if self.training else self.confidence)
         value = solution.value
         try:  # costs nothing where z is what it should be
             solution.value = value.detach()
@@ -129,6 +133,10 @@ class FairLayer(nn.Module):
             and (self.training or self.confidence is None)
             and fits_graph(*batch)
         )
+
+    def __prepare_scriptable__(self) -> None:
+        """What torch.jit.script asks for."""
+        refuse_files("torch.jit.script")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "solution": None}

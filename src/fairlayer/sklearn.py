@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.classes import KINDS, check_class_rules
+from fairlayer.core.classes import KINDS, check_class_rules
 from fairlayer.errors import InputError
 from fairlayer.estimators.estimator import FairEstimator
 from fairlayer.estimators.network import Probability, Rescaled

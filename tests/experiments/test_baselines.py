@@ -23,7 +23,7 @@ from fairlayer import FairLayer, FairModel, InputError, MeanParity, RateParity, 
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.gaps import bind_batch
-from fairlayer.solve.priced_step import soft_step
+from fairlayer.core.soft_step import soft_step
 from fairlayer.training import Batch, batches, evaluate, fit
 
 mse = nn.functional.mse_loss

@@ -314,7 +314,7 @@ MASKED_LABELS = np.ma.array(HALVES, mask=[0, 1, 0, 0])
         "no list of regions": (lambda: EqualizedOdds(0.1, regions=5), "regions must be a list"),
         "sparse labels": (
             lambda: Stream([MeanParity(0.1)]).update(FOUR, torch.tensor(HALVES).to_sparse()),
-            "groups is a sparse tensor",
+            "groups is a sparse or meta tensor",
         ),
         "masked z": (lambda: project(MASKED, HALVES, MeanParity(0.1)), "z has masked entries"),
         "masked labels": (lambda: project(FOUR, MASKED_LABELS, MeanParity(0.1)), r"groups\[0\] has masked entries"),
@@ -326,8 +326,8 @@ MASKED_LABELS = np.ma.array(HALVES, mask=[0, 1, 0, 0])
             lambda: project(FOUR, HALVES, EqualizedResiduals(0.1), targets=MASKED),
             "targets has masked entries",
         ),
-        "masked in a stream": (lambda: Stream([MeanParity(0.1)]).update(FOUR, MASKED_LABELS), "groups has masked"),
-        "masked in an audit": (lambda: audit(FOUR, MASKED_LABELS, MeanParity(0.1)), "groups has masked"),
+        "masked in a stream": (lambda: Stream([MeanParity(0.1)]).update(FOUR, MASKED_LABELS), "has masked"),
+        "masked in an audit": (lambda: audit(FOUR, MASKED_LABELS, MeanParity(0.1)), "has masked"),
     }.values(),
 )
 def test_what_an_array_would_hide_is_refused(make, says):

@@ -11,9 +11,8 @@ from scipy import sparse
 from fairlayer import MeanParity, ResidualMean, project
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.rows import dense
 from fairlayer.gaps import bind_batch, row_values
-from fairlayer.solve.priced_step import soft_step, soften
+from fairlayer.core.soft_step import soft_step, soften
 
 
 def reference(z, A, lower, upper, floor, box, price):
@@ -39,7 +38,7 @@ def reference(z, A, lower, upper, floor, box, price):
 
 
 def dense_rows(system):
-    rows, view, statistic = system.rows, system.view, dense(system.rows).T
+    rows, view, statistic = system.rows, system.view, system.rows.dense().T
     A = statistic[view.plus] - np.where(view.minus[:, None] >= 0, statistic[view.minus], 0.0)
     shift = rows.offset[view.plus] - np.where(view.minus >= 0, rows.offset[view.minus], 0.0)
     lower, upper = (side[view.family] for side in (rows.lower, rows.upper))

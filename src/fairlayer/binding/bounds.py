@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairlayer.arrays import as_numpy
+from fairlayer.arrays import as_numpy, on_host
 from fairlayer.errors import InputError
 
 _NUMBERS = (float, int, bool, type(None))
@@ -17,7 +17,7 @@ _NUMBERS = (float, int, bool, type(None))
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """Bounds in the output's own dtype, each an array of one number or of n."""
+    """Bounds that the output's dtype can represent, in float64, each an array of one number or of n."""
 
     lo: np.ndarray
     hi: np.ndarray
@@ -41,7 +41,7 @@ class Box:
         """The part of the box between two numbers of its dtype."""
         if least == -np.inf and most == np.inf:
             return self
-        lo, hi = (np.clip(side, least, most).astype(side.dtype) for side in (self.lo, self.hi))
+        lo, hi = (np.clip(side, least, most) for side in (self.lo, self.hi))
         lowest, highest = max(self.lowest, least), min(self.highest, most)
         return Box(lo, hi, lowest, highest, self.lo_tensor, self.hi_tensor)
 
@@ -50,17 +50,13 @@ class Box:
         if dtype == torch.float64:
             return self
         info = torch.finfo(dtype)
-        lo, hi = self.wide()
-        lo, hi = lo - info.eps * np.abs(lo) - info.tiny, hi + info.eps * np.abs(hi) + info.tiny
+        lo = self.lo - info.eps * np.abs(self.lo) - info.tiny
+        hi = self.hi + info.eps * np.abs(self.hi) + info.tiny
         return replace(self, lo=lo, hi=hi, lowest=float(lo.min()), highest=float(hi.max()))
 
-    def wide(self) -> tuple[np.ndarray, np.ndarray]:
-        """Both sides in float64."""
-        return self.lo.astype(np.float64), self.hi.astype(np.float64)
-
-    def tensors(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both sides in float64, of shape () or (n,)."""
-        lo, hi = (torch.from_numpy(side.astype(np.float64)).to(device) for side in (self.lo, self.hi))
+    def tensors(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Both sides, of shape () or (n,)."""
+        lo, hi = (torch.from_numpy(side) for side in (self.lo, self.hi))
         return (lo[0] if len(lo) == 1 else lo), (hi[0] if len(hi) == 1 else hi)
 
 
@@ -106,6 +102,7 @@ def _scalar_box(low: float | None, high: float | None, dtype: Any) -> Box:
 def _side(side: Any, default: float, n: int, what: str) -> tuple[np.ndarray, torch.Tensor | None]:
     if side is None:
         return np.array([default]), None
+    side = on_host(side)
     tensor = side if isinstance(side, torch.Tensor) and side.requires_grad else None
     array = as_numpy(side, what)
     try:
@@ -120,17 +117,13 @@ def _side(side: Any, default: float, n: int, what: str) -> tuple[np.ndarray, tor
 
 
 def _inwards(side: np.ndarray, dtype: Any, towards: float) -> np.ndarray:
-    """The nearest number of `dtype` that lies within the bound."""
-    if isinstance(dtype, torch.dtype):
-        exact = torch.from_numpy(side)
-        narrow = exact.to(dtype)
-        beyond = narrow.double() < exact if towards > 0 else narrow.double() > exact
-        return torch.where(beyond, torch.nextafter(narrow, narrow.new_tensor(towards)), narrow).float().numpy()
-    with np.errstate(over="ignore"):  # a bound past the dtype's range is an open one
-        rounded = side.astype(dtype)
-    outside = rounded < side if towards > 0 else rounded > side
-    rounded[outside] = np.nextafter(rounded[outside], np.asarray(towards, dtype=dtype))
-    return rounded
+    """The nearest number of `dtype` that lies within the bound, as a float64."""
+    if not isinstance(dtype, torch.dtype):
+        dtype = torch.from_numpy(np.empty(0, dtype)).dtype
+    exact = torch.from_numpy(side)
+    narrow = exact.to(dtype)  # a bound past the dtype's range is an open one
+    beyond = narrow.double() < exact if towards > 0 else narrow.double() > exact
+    return torch.where(beyond, torch.nextafter(narrow, narrow.new_tensor(towards)), narrow).double().numpy()
 
 
 def _check(lo: np.ndarray, hi: np.ndarray) -> None:

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from fairlayer.arrays import as_floats, as_numpy, is_dense
-from fairlayer.compiled import compiled
 from fairlayer.constraints.plain_data import Label, Name
+from fairlayer.core._native import number_words
 from fairlayer.errors import InputError
 from fairlayer.frames import frame_columns, is_frame
 
@@ -29,7 +29,7 @@ class Column:
     """One integer per sample. `labels[v]` is what v stands for; None where the integers are the labels themselves."""
 
     name: Name
-    values: Any  # (n,) int64: an array, or a tensor where it is not on the CPU
+    values: np.ndarray  # (n,) int64
     labels: tuple[Label, ...] | None = None
 
     def __len__(self) -> int:
@@ -112,8 +112,7 @@ def _rows_of(column: Column | SoftGroup, rows: Any) -> Column | SoftGroup:
         return SoftGroup(
             column.probabilities[as_numpy(rows) if isinstance(rows, torch.Tensor) else rows], column.labels
         )
-    on_cpu = isinstance(column.values, np.ndarray) and isinstance(rows, torch.Tensor)
-    return Column(column.name, column.values[rows.numpy() if on_cpu else rows], column.labels)
+    return Column(column.name, column.values[as_numpy(rows) if isinstance(rows, torch.Tensor) else rows], column.labels)
 
 
 def code_groups(groups: Any, levels: GivenLevels = None) -> CodedGroups:
@@ -192,9 +191,7 @@ def read_column(name: Name, values: Any, n: int, levels: Sequence[Label] | None 
     """Turn one attribute into a column of integers."""
     if levels is None and getattr(values, "shape", ()) == (n,):
         if type(values) is torch.Tensor and values.dtype in _WHOLE and is_dense(values):
-            if not values.is_cpu:
-                return Column(name, values.long())
-            values = values.numpy()
+            values = values.numpy() if values.is_cpu else values.cpu().numpy()
         if type(values) is np.ndarray and values.dtype is _INTEGERS:
             return Column(name, values)
     if not hasattr(values, "__len__") or isinstance(values, str):
@@ -235,7 +232,7 @@ def _coded_array(name: Name, array: np.ndarray) -> Column:
         return Column(name, codes.astype(np.int64), tuple(labels.tolist()))
     if array.dtype.kind == "U" and array.dtype.itemsize and array.dtype.isnative and len(array):
         letters = np.ascontiguousarray(array).view(np.uint32).reshape(len(array), -1)
-        codes, first = _number_words(letters)
+        codes, first = number_words(letters)
         return _sorted(name, array[first].tolist(), codes)
     codes_of = _Codes()
     try:
@@ -267,55 +264,6 @@ def sorted_labels(labels: Collection[Any]) -> tuple[Any, ...]:
         return tuple(sorted(labels))
     except TypeError:
         return tuple(sorted(labels, key=str))
-
-
-@compiled
-def _number_words(letters):
-    """Number the rows of a table as they come; (n,) the number of each, and where each number stands first."""
-    n, width = letters.shape
-    size = 64
-    slot = np.full(size, -1, dtype=np.int64)
-    first = np.empty(size, dtype=np.int64)
-    key = np.empty(size, dtype=np.uint64)
-    codes = np.empty(n, dtype=np.int64)
-    filled = 0
-    for i in range(n):
-        h = np.uint64(14695981039346656037)
-        for j in range(width):
-            h = (h ^ np.uint64(letters[i, j])) * np.uint64(1099511628211)
-        at = np.int64(h >> np.uint64(32)) & (size - 1)
-        while True:
-            known = slot[at]
-            if known < 0:
-                break
-            if key[known] == h:
-                same = True
-                for j in range(width):
-                    if letters[i, j] != letters[first[known], j]:
-                        same = False
-                        break
-                if same:
-                    break
-            at = (at + 1) & (size - 1)
-        if slot[at] < 0:
-            slot[at] = filled
-            first[filled], key[filled] = i, h
-            filled += 1
-            if 2 * filled > size:  # make room
-                size *= 4
-                wider, keys = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.uint64)
-                slot = np.full(size, -1, dtype=np.int64)
-                for k in range(filled):
-                    wider[k], keys[k] = first[k], key[k]
-                    to = np.int64(key[k] >> np.uint64(32)) & (size - 1)
-                    while slot[to] >= 0:
-                        to = (to + 1) & (size - 1)
-                    slot[to] = k
-                first, key = wider, keys
-            codes[i] = filled - 1
-        else:
-            codes[i] = slot[at]
-    return codes, first[:filled]
 
 
 def is_missing(label: Label) -> bool:

@@ -1,27 +1,41 @@
-"""A process group of torch.distributed, as the layer uses it: sums of whole numbers over all ranks, and little else.
+"""A process group of torch.distributed, as the layer uses it: every rank sends all others what it has.
 
-Whole numbers add up to the same in any order, so every rank gets the same sums, to the bit, and goes on by itself.
+An exchange begins with a message of a fixed size, which says what call it belongs to, so that ranks that make different
+calls, or another number of them, find out instead of mixing what does not belong together.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from fairlayer.binding.shared_labels import SharedLabels
 from fairlayer.errors import InputError, RankError
 
 ProcessGroup = Any  # torch.distributed.ProcessGroup, which builds of torch without it do not have
 Group = Literal["default"] | ProcessGroup | None
-# Ranks up to which everyone sends all others its words and adds them up by itself: these few kilobytes arrive in one
-# hop, where an all-reduce takes two for each rank.
-FEW = 8
+_ROOM = 4096  # words that travel with the first message
+_HEADER = 5
+
+
+def digest_of(text: str) -> int:
+    """A whole number of 63 bits, never 0, that two different texts hardly share."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1 | 1
+
+
+class Message(NamedTuple):
+    """What a rank says in an exchange."""
+
+    kind: str  # of call: the same on all ranks
+    words: np.ndarray  # (any number,) int64
+    digest: int = 0  # of something that the others may know already
+    failure: Exception | None = None  # why it cannot take part
 
 
 class Ranks:
@@ -36,39 +50,36 @@ class Ranks:
         backend = dist.get_backend(group)
         on_host = "gloo" in backend or "mpi" in backend
         self.device = torch.device("cpu") if on_host else torch.accelerator.current_accelerator()
-        self.labels = SharedLabels()
+        self.known: dict[int, Any] = {}  # by digest, what every rank has been told
+        self._calls = 0
 
     @property
     def group(self) -> ProcessGroup:
         """The group itself."""
         return self._group()
 
-    @property
-    def few(self) -> bool:
-        """Whether everyone sends its words to everyone."""
-        return self.size <= FEW
-
-    def parts(self, words: np.ndarray) -> np.ndarray:
-        """Arrays that add up to the sums over all ranks of an int64 array, which must have the same size on each.
-
-        One of every rank, in their order, where ranks are few; otherwise their sum.
-        """
-        if self.size == 1:
-            return words[None]
-        tensor = torch.from_numpy(words).to(self.device)
-        if self.few:
-            to_each = tensor.expand(self.size, *tensor.shape).contiguous()
-            parts = torch.empty_like(to_each)
-            # What `all_to_all_single` calls, without its checks and records, which take as long as the exchange.
-            self._ask(lambda: self.group.alltoall_base(parts, to_each, [], []).wait())
+    def exchange(self, message: Message) -> tuple[list[np.ndarray], list[int]]:
+        """The words of every rank, and their digests. Whatever goes wrong on one rank is an error on all."""
+        self._calls += 1
+        first = np.zeros(_HEADER + _ROOM, dtype=np.int64)
+        kind = digest_of(message.kind)
+        first[:_HEADER] = kind, self._calls, message.digest, len(message.words), message.failure is not None
+        along = message.words[:_ROOM] if len(message.words) <= _ROOM else message.words[:0]
+        first[_HEADER : _HEADER + len(along)] = along
+        everyone = self._all(first)
+        heads = everyone[:, :_HEADER]
+        if heads[:, 4].any():
+            raise self._failed(message.failure)
+        if len({*map(tuple, heads[:, :2].tolist())}) > 1:
+            raise self._out_of_step(message.kind, self.from_each((message.kind, self._calls)))
+        lengths = heads[:, 3].tolist()
+        if max(lengths) <= _ROOM:
+            words = [own[_HEADER : _HEADER + length] for own, length in zip(everyone, lengths, strict=True)]
         else:
-            parts = tensor[None]
-            self._ask(lambda: dist.all_reduce(parts, group=self.group))
-        return parts.cpu().numpy()
-
-    def total(self, words: np.ndarray) -> np.ndarray:
-        """Sums over all ranks."""
-        return self.parts(words).sum(axis=0)
+            padded = np.zeros(max(lengths), dtype=np.int64)
+            padded[: len(message.words)] = message.words
+            words = [own[:length] for own, length in zip(self._all(padded), lengths, strict=True)]
+        return words, heads[:, 2].tolist()
 
     def from_each(self, mine: Any) -> list[Any]:
         """An object of every rank."""
@@ -76,12 +87,14 @@ class Ranks:
         self._ask(lambda: dist.all_gather_object(found, mine, group=self.group))
         return found
 
-    def from_first(self, mine: Any) -> Any:
-        """The object of the first rank; what the others pass is not looked at."""
-        found = [mine]
-        first = dist.get_global_rank(self.group, 0)
-        self._ask(lambda: dist.broadcast_object_list(found, first, group=self.group))
-        return found[0]
+    def _all(self, words: np.ndarray) -> np.ndarray:
+        """(ranks, ...) the words of every rank, as many on each."""
+        if self.size == 1:
+            return words[None]
+        tensor = torch.from_numpy(words).to(self.device)
+        everyone = tensor.new_empty(self.size * len(tensor))
+        self._ask(lambda: dist.all_gather_into_tensor(everyone, tensor, group=self.group))
+        return everyone.cpu().numpy().reshape(self.size, -1)
 
     def _ask(self, collective: Callable[[], Any]) -> None:
         try:
@@ -91,6 +104,21 @@ class Ranks:
                 f"Rank {self.rank} of {self.size} lost the others: one of them failed, hangs, or calls the layer "
                 f"another number of times ({error}). See what the other ranks say, and start all of them again."
             ) from error
+
+    def _failed(self, failure: Exception | None) -> Exception:
+        """This rank's own error, or what another says of its."""
+        said = self.from_each(None if failure is None else f"{type(failure).__name__}: {failure}")
+        if failure is not None:
+            return failure
+        where, what = next((rank, text) for rank, text in enumerate(said) if text is not None)
+        return RankError(f"Rank {where} cannot take part, and so no rank can. It says: {what}")
+
+    def _out_of_step(self, kind: str, calls: list[tuple[str, int]]) -> RankError:
+        told = "; ".join(f"rank {rank}: {what}, call {number}" for rank, (what, number) in enumerate(calls))
+        return RankError(
+            f"Ranks make different calls ({told}). Every rank must call the layer, and backward, equally often and in "
+            "the same order, if need be with an empty batch."
+        )
 
 
 _KNOWN: WeakKeyDictionary[ProcessGroup, Ranks] = WeakKeyDictionary()

@@ -7,7 +7,6 @@ every row of every family, is made when it is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
@@ -18,11 +17,10 @@ import torch
 
 from fairlayer.binding.exact_sums import UNIT, exact_sums
 from fairlayer.binding.families import Family
-from fairlayer.binding.rows import EACH, NO_PARTS, RATIO, Rows, flat_entries, over_parts
-from fairlayer.compiled import compiled
+from fairlayer.binding.rows import EACH, RATIO, Rows
 from fairlayer.constraints.affine import Affine
+from fairlayer.core._native import means_of_counts
 
-_MOST_WHOLE = 2.0**40  # of which many add up without rounding
 _SHOWS = 1e-9  # of the largest row: rounding of statistics that a reader would notice
 _LOST = 1e-150  # statistics so small may be made of products below the range of floats
 
@@ -39,7 +37,6 @@ class RowPlan:
         taken: set[str] = set()
         self.families = [family._replace(prefix=_distinct(family.prefix, family.suffix, taken)) for family in blocks]
         self.size = size
-        self.part = NO_PARTS
         widths = [len(family.groups) for family in self.families]
         self.begin = np.cumsum([0, *widths])  # of each family's statistics
         self.start, self.statistic, self.share = _entries(self.families, self.begin, size)
@@ -62,26 +59,6 @@ class RowPlan:
         # Bounds of families, and the families with them.
         self._limits: tuple[np.ndarray, np.ndarray, np.ndarray] = (self.no_offset,) * 3
 
-    def over(self, part: np.ndarray) -> RowPlan:
-        """The same plan over cells that are made of its cells, as parts."""
-        if not part.size:
-            return self
-        plan = copy(self)
-        plan.part, plan.size, plan._views = part, part.shape[1], {}
-        return plan
-
-    def flat(self) -> RowPlan:
-        """The same plan, every cell a part of its own."""
-        if not self.part.size:
-            return self
-        plan = copy(self)
-        plan.start, entry = flat_entries(self.start, self.part)
-        plan.statistic, plan.share = self.statistic[entry], self.share[entry]
-        # Every family knows the parts that one of its columns belongs to, and is -1 of others.
-        plan.families = [family._replace(member=family.member[self.part].max(axis=0)) for family in self.families]
-        plan.part, plan._views = NO_PARTS, {}
-        return plan
-
     @cached_property
     def labels(self) -> list[str]:
         """The name of each statistic."""
@@ -90,27 +67,26 @@ class RowPlan:
     @cached_property
     def membership(self) -> np.ndarray:
         """(G, K): how much each cell counts towards each statistic."""
-        member, plan = np.zeros((self.size, len(self.residual))), self.flat()
-        member[np.repeat(np.arange(self.size), np.diff(plan.start)), plan.statistic] = plan.share
+        member = np.zeros((self.size, len(self.residual)))
+        member[np.repeat(np.arange(self.size), np.diff(self.start)), self.statistic] = self.share
         return member
 
     def totals(self, of_cell: np.ndarray) -> np.ndarray:
         """(K,) sum over the cells of each statistic."""
         if self.whole and not (of_cell % 1.0).any():  # counts add up without rounding
-            of_part = over_parts(self.part, len(self.start) - 1, of_cell)
-            of_entry = np.repeat(of_part, np.diff(self.start))
+            of_entry = np.repeat(of_cell, np.diff(self.start))
             return np.bincount(self.statistic, weights=of_entry, minlength=len(self.residual))
-        plan, total, error = self.flat(), np.empty(len(self.residual)), np.empty(len(self.residual))
-        of_entry = np.repeat(of_cell, np.diff(plan.start))
-        exact_sums(plan.share, plan.statistic.astype(np.int32), of_entry, total, error)
+        total, error = np.empty(len(self.residual)), np.empty(len(self.residual))
+        of_entry = np.repeat(of_cell, np.diff(self.start))
+        exact_sums(self.share, self.statistic.astype(np.int32), of_entry, total, error)
         return total
 
     def means(self, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Entries of M that make means of cell sums, and which statistics have any weight."""
         if self.whole and not self.matrices:
-            value, present = np.empty(self.statistic.shape), np.empty(self.residual.shape, dtype=bool)
-            if _means_of_counts(self.start, self.statistic, self.part, weight, value, present):
-                return value, present
+            found = means_of_counts(self.start, self.statistic, weight, len(self.residual))
+            if found is not None:
+                return found
         total = self.totals(weight)
         present = total > 0
         if not self.matrices:
@@ -128,7 +104,7 @@ class RowPlan:
         kept = self._limits
         if kept[0] is not lower or kept[1] is not upper:  # as a rule they are those of the last batch
             self._limits = kept = (lower, upper, np.stack([self.kind, self.ratio, lower, upper]))
-        return Rows(self.start, self.statistic, value, offset, present, self.first, kept[2], self.part)
+        return Rows(self.start, self.statistic, value, offset, present, self.first, kept[2])
 
     def view(self, present: np.ndarray) -> PresentRows:
         """The rows between statistics that are `present`."""
@@ -139,23 +115,6 @@ class RowPlan:
                 self._views.clear()
             view = self._views[key] = PresentRows(self, present)
         return view
-
-
-@compiled(brief=True)
-def _means_of_counts(start, statistic, part, weight, value, present):
-    """Entries of M that make means of cell sums; False where weights are not whole, and their sums not exact."""
-    for c in range(weight.size):
-        if weight[c] != np.floor(weight[c]) or weight[c] > _MOST_WHOLE:
-            return False
-    total, of_part = np.zeros(present.size), over_parts(part, start.size - 1, weight)
-    for p in range(of_part.size):
-        for e in range(start[p], start[p + 1]):
-            total[statistic[e]] += of_part[p]
-    for e in range(value.size):
-        value[e] = 1.0 / max(total[statistic[e]], 1.0)
-    for k in range(present.size):
-        present[k] = total[k] > 0.0
-    return True
 
 
 def _matrix_family(position: int, constraint: Affine) -> Family:

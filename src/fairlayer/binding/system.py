@@ -7,33 +7,31 @@ the cell counts alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from fairlayer.arrays import as_floats, as_numpy
-from fairlayer.binding.cells import Facet, Levels, Uses, assign_cells
+from fairlayer.binding.cells import Levels, assign_cells
 from fairlayer.binding.conditions import Key, condition_columns
 from fairlayer.binding.constraint_set import ConstraintSet, Groupings
 from fairlayer.binding.exact_sums import UNIT, exact_sums
-from fairlayer.binding.families import Family, Grid, GridColumn, list_families
+from fairlayer.binding.families import Grid, GridColumn, list_families
 from fairlayer.binding.groups import Column, GivenLevels, SoftGroup, read_groups
 from fairlayer.binding.row_plan import PresentRows, RowPlan
-from fairlayer.binding.rows import EACH, Rows, cell_totals
-from fairlayer.constraints.constraint import Constraint
-from fairlayer.constraints.plain_data import Name
+from fairlayer.binding.rows import EACH, Rows
 from fairlayer.errors import InputError
 
 _NONE = np.empty(0)
-MOST_KEPT = 4096  # parts of a plan that is worth keeping for the next batch
+MOST_KEPT = 4096  # cells of a plan that is worth keeping for the next batch
 
 
 class System(NamedTuple):
     """Rows over the cell sums of one batch."""
 
-    cell: Any  # (n,) cell of each sample: int32 array, or int64 tensor away from the CPU
+    cell: np.ndarray  # (n,) int32 cell of each sample
     samples: np.ndarray  # (G,) samples per cell
     weight: np.ndarray  # (G,) weight per cell
     weights: np.ndarray  # (n,) weight per sample, or empty where all are 1
@@ -52,13 +50,6 @@ class System(NamedTuple):
         """Whether gradients are wanted of anything in it."""
         return self.lower is not None or self.upper is not None or self.offset is not None
 
-    def flat(self) -> System:
-        """The same, every cell a part of its own."""
-        plan = self.view.plan.flat()
-        if plan is self.view.plan:
-            return self
-        return self._replace(rows=self.rows.flat(), view=plan.view(self.view.present))
-
 
 def bind(
     rules: ConstraintSet,
@@ -68,24 +59,29 @@ def bind(
     features: Any = None,
     weights: np.ndarray | None = None,
     levels: GivenLevels = None,
-    in_parts: bool = False,
 ) -> System:
-    """Bind constraints to a batch of n samples. Weights, if any, are an (n,) float64 array.
-
-    in_parts: let cells be made of parts, where combinations of labels are many.
-    """
+    """Bind constraints to a batch of n samples. Weights, if any, are an (n,) float64 array."""
     groupings, columns = read_columns(rules, n, groups, targets, features, levels)
+    return bind_columns(rules, groupings, columns, n, weights, targets)
+
+
+def bind_columns(
+    rules: ConstraintSet,
+    groupings: Groupings,
+    columns: Mapping[Key, Column | SoftGroup],
+    n: int,
+    weights: np.ndarray | None,
+    targets: Any,
+) -> System:
+    """Bind constraints to a batch whose columns have been read."""
     if rules.matrices or SoftGroup in map(type, columns.values()):  # every sample is its own cell
         index, count = np.arange(n, dtype=np.int32), np.ones(n)
         weight = count if weights is None else weights
         plan = make_plan(rules, groupings, {key: _sample_column(c) for key, c in columns.items()}, n)
     else:
-        keys = tuple(columns)
-        uses = partial(_uses, rules, groupings, keys) if in_parts else None
         each: list[Column] = [*columns.values()]  # type: ignore[list-item]
-        index, count, weight, levels_met, part = assign_cells(each, n, weights, uses)
-        size = int(part[-1].max()) + 1 if part.size else count.size
-        plan = cell_plan(rules, groupings, keys, levels_met, size).over(part)
+        index, count, weight, levels_met = assign_cells(each, n, weights)
+        plan = cell_plan(rules, groupings, tuple(columns), levels_met, count.size)
     return bind_plan(plan, rules, index, count, weight, weights, targets)
 
 
@@ -129,13 +125,11 @@ def make_plan(
 
 
 def cell_plan(rules: ConstraintSet, groupings: Groupings, keys: tuple[Key, ...], levels: Levels, size: int) -> RowPlan:
-    """The plan over `size` cells (or parts) of these levels, kept for the next batch unless there are too many."""
+    """The plan over `size` cells of these levels, kept for the next batch unless there are too many."""
     return (_cell_plan if size > MOST_KEPT else _kept_plan)(rules, groupings, keys, levels)
 
 
 def _cell_plan(rules: ConstraintSet, groupings: Groupings, keys: tuple[Key, ...], levels: Levels) -> RowPlan:
-    if levels.facets:
-        return RowPlan(*_part_families(rules, groupings, keys, levels.facets))
     return make_plan(rules, groupings, *_grid(keys, levels))
 
 
@@ -147,43 +141,6 @@ def _grid(keys: Sequence[Key], levels: Levels) -> tuple[Grid, int]:
     digits = levels.digit_table()
     grid = {key: GridColumn(levels.labels[j], np.ascontiguousarray(digits[:, j])) for j, key in enumerate(keys)}
     return grid, len(digits)
-
-
-def _part_families(
-    rules: ConstraintSet, groupings: Groupings, keys: tuple[Key, ...], facets: Sequence[Facet]
-) -> tuple[list[Family], int]:
-    """Families over parts, each of which belongs to one facet; and how many parts there are."""
-    grids = [_grid([keys[j] for j in facet.columns], facet.levels) for facet in facets]
-    begin = np.cumsum([0, *(size for _, size in grids)])
-    families: list[Family] = []
-    for position, constraint in enumerate(rules.constraints):
-        by_grouping = []
-        for grouping in groupings[position]:
-            looked_at = {*_looked_at(constraint, grouping)}
-            at = next(at for at, (grid, _) in enumerate(grids) if looked_at <= {*grid})
-            own = []
-            for family in list_families(constraint, position, (grouping,), grids[at][0]):  # type: ignore[arg-type]
-                member = np.full(begin[-1], -1)
-                member[begin[at] : begin[at + 1]] = family.member
-                own.append(family._replace(member=member))
-            by_grouping.append(own)
-        families += [family for same in zip(*by_grouping, strict=True) for family in same]
-    return families, int(begin[-1])
-
-
-def _looked_at(constraint: Constraint, grouping: tuple[Name, ...]) -> list[Key]:
-    """The columns that tell the groups of a grouping apart, within every condition."""
-    return [*(("group", name) for name in grouping), *(condition.key for condition in constraint.conditions)]
-
-
-@lru_cache(maxsize=256)
-def _uses(rules: ConstraintSet, groupings: Groupings, keys: tuple[Key, ...]) -> Uses:
-    """The columns that each grouping of each constraint looks at, by position."""
-    return tuple(
-        tuple(keys.index(key) for key in _looked_at(constraint, grouping))
-        for constraint, own in zip(rules.constraints, groupings, strict=True)
-        for grouping in own
-    )
 
 
 def _sample_column(column: Column | SoftGroup) -> GridColumn:
@@ -224,7 +181,7 @@ def bind_plan(
         numbers = as_numbers(targets)
         if target_sums is None:
             target_sums = np.empty(len(weight)), np.empty(len(weight))
-            exact_sums(numbers, as_numpy(index).astype(np.int32), sample_weights, *target_sums)
+            exact_sums(numbers, index, sample_weights, *target_sums)
         if isinstance(targets, torch.Tensor) and targets.requires_grad:
             offset_tensor = _offset_tensor(rows, plan.residual, index, weights, targets)
         rows = less_targets(rows, plan, *target_sums)
@@ -237,10 +194,10 @@ def less_targets(rows: Rows, plan: RowPlan, sums: np.ndarray, error: np.ndarray)
 
     What rounding may have done to these means is taken off the tolerances.
     """
-    offset = cell_totals(rows, sums) * plan.residual
+    offset = rows.totals(sums) * plan.residual
     if not np.isfinite(offset).all():
         raise InputError("targets are too large: their sums exceed the range of float64. Scale them and z down.")
-    doubt = cell_totals(rows, error + (len(sums) + 2) * UNIT * np.abs(sums), absolute=True) * plan.residual
+    doubt = rows.totals(error + (len(sums) + 2) * UNIT * np.abs(sums), absolute=True) * plan.residual
     two = np.where(plan.kind == EACH, 1.0, 2.0)
     off = two * np.maximum.reduceat(doubt, plan.first[:-1]) if len(doubt) else np.zeros(0)
     off = np.minimum(off, 0.25 * (rows.upper - rows.lower))
@@ -259,7 +216,6 @@ def _offset_tensor(
     values = targets.cpu().double()  # in this order: not every device has float64
     if weights is not None:
         values = values * torch.from_numpy(weights)
-    rows = rows.flat()
     cells = len(rows.start) - 1
     sums = torch.zeros(cells, dtype=torch.float64).index_add(0, torch.as_tensor(as_numpy(index)).long(), values)
     entry_cell = torch.from_numpy(np.repeat(np.arange(cells), np.diff(rows.start)))

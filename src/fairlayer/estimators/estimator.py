@@ -30,7 +30,7 @@ from fairlayer.frames import is_frame
 from fairlayer.frozen.freeze import freeze
 from fairlayer.layer import FairLayer
 from fairlayer.plural import plural
-from fairlayer.solve.discrepancy import known_name
+from fairlayer.core.discrepancies import known_name
 from fairlayer.stream import Stream
 from fairlayer.training import Batch
 

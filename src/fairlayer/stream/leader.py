@@ -99,7 +99,7 @@ class Leader:
             return
         z, cell, weights, weight = self._expected(future)
         rows, some = self._rows_ahead(weight, future)
-        problem = Problem(z, cell, rows, box, np.dtype(np.float64), width, 1, weights)
+        problem = Problem(z, cell, rows, box, np.dtype(np.float64), width, weights)
         nu = self.solver.multipliers(problem)
         if nu is not None:
             self.set_prices(nu / some)

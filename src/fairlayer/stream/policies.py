@@ -35,7 +35,7 @@ def _keep_means(ledger: Ledger, batch: Batch, cell: np.ndarray, box: Box) -> Out
     solver, nothing = ledger.leader.solver, np.zeros(len(plan.residual))
     rows, local = _rows_after(ledger, batch, cell)
     led = solver.respond(raw, cell, ledger.leader.shift(), width)
-    problem = Problem(led, local, rows, box, raw.dtype, width, 1 + settings.each_batch)
+    problem = Problem(led, local, rows, box, raw.dtype, width)
     found = solver.nearest(problem)
     if found.certain:
         return Outcome(found.value, found.nu[: len(nothing)], Status.OPTIMAL)  # type: ignore[arg-type]

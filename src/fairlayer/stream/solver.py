@@ -11,19 +11,14 @@ import torch
 from fairlayer.binding.bounds import Box
 from fairlayer.binding.rows import Rows
 from fairlayer.binding.system import bind
-from fairlayer.classes import KINDS
+from fairlayer.core import _native
+from fairlayer.core.classes import respond
+from fairlayer.core.discrepancies import find_discrepancy, inner_limits, native_number
+from fairlayer.core.feasibility import least_excess, statistic_scale, widened
+from fairlayer.core.soft_step import soft_step
+from fairlayer.core.solver import SOLVED
 from fairlayer.projection import project
 from fairlayer.solution import Status
-from fairlayer.solve import statistic_scale
-from fairlayer.solve.class_driver import Found, aim, nearest_classes
-from fairlayer.solve.class_rows import by_class, class_problem, missed_by, spread_multipliers
-from fairlayer.solve.discrepancy import compiled_kind, find_discrepancy, inner_limits
-from fairlayer.solve.feasibility import least_excess, widened
-from fairlayer.solve.loops import solve_loops
-from fairlayer.solve.newton import DONE
-from fairlayer.solve.priced_step import soft_step
-from fairlayer.solve.simplex_passes import write
-from fairlayer.solve.smooth import shifted
 from fairlayer.stream.batch import Batch
 from fairlayer.stream.settings import Settings
 
@@ -39,7 +34,6 @@ class Problem(NamedTuple):
     box: Box
     dtype: np.dtype[Any]  # that outputs are rounded to
     width: int = 1  # d, outputs of each sample
-    blocks: int = 1  # of rows that follow each other: pooled ones, and those of the batch alone
     weights: np.ndarray = NONE  # (n,), or empty where all count alike
 
 
@@ -57,12 +51,14 @@ class Nearest(NamedTuple):
         return self.value is not None and bool((self.missed <= 0.0).all())
 
 
+_DTYPES = {np.dtype(np.float32): 0, np.dtype(np.float64): 1}  # as the core numbers them
+
+
 class OutputSolver:
     """One output per sample, or several that are independent of each other."""
 
     def __init__(self, discrepancy: str):
         self._discrepancy = find_discrepancy(discrepancy)
-        self._kind = compiled_kind(self._discrepancy)
 
     def inside(self, box: Box, dtype: np.dtype[Any]) -> Box:
         """The part of a box that outputs can lie in."""
@@ -70,7 +66,12 @@ class OutputSolver:
 
     def respond(self, raw: np.ndarray, cell: np.ndarray, shift: np.ndarray, width: int) -> np.ndarray:
         """Outputs as the shifts of their cells move them, in float64."""
-        return shifted(self._kind, raw, cell, shift)
+        if self._discrepancy.name == "squared":
+            return raw.astype(np.float64) - shift[cell]
+        infinite = torch.tensor(np.inf, dtype=torch.float64)
+        z, s = torch.from_numpy(raw.astype(np.float64)), torch.from_numpy(shift[cell])
+        moved = self._discrepancy.response(z, s, -infinite, infinite)
+        return torch.clamp(moved, *inner_limits(self._discrepancy, torch.float64)).numpy()
 
     def nearest(self, problem: Problem) -> Nearest:
         """Project."""
@@ -78,20 +79,20 @@ class OutputSolver:
 
     def multipliers(self, problem: Problem) -> np.ndarray | None:
         """(K,) those of the statistics; None where none were found."""
-        found = self._solve(problem, NONE)
+        found = self._solve(problem, None)
         return None if found.value is None else found.nu
 
-    def _solve(self, problem: Problem, start: np.ndarray) -> Nearest:
-        """start: multipliers to begin with; none to leave alone what keeps its rows, or nearly."""
-        z, cell, rows, box, dtype, _, _, weights = problem
+    def _solve(self, problem: Problem, start: np.ndarray | None) -> Nearest:
+        """start: multipliers to begin with; None to leave alone what keeps its rows, or nearly."""
+        z, cell, rows, box, dtype, _, weights = problem
         G = len(rows.start) - 1
         count = np.bincount(cell, minlength=G).astype(np.float64)
         weight = np.bincount(cell, weights, G) if len(weights) else count
-        single, unit, out = dtype == np.float32, float(np.finfo(dtype).eps) / 2, np.empty(len(z))
-        outcome, nu, _, _, missed, _, absolute, _ = solve_loops(
-            self._kind, z, cell, weights, count, weight, *box.wide(), rows, start, unit, single, out
-        )
-        return Nearest(out.astype(dtype, copy=False) if outcome == DONE else None, nu, missed, absolute)
+        found = _native.project(
+            _DTYPES[dtype], native_number(self._discrepancy), z.astype(dtype), cell, weights, count, weight, box.lo,
+            box.hi, rows, start, True,
+        )  # fmt: skip
+        return _nearest(found)
 
     def relaxed(
         self, problem: Problem, absolute: np.ndarray, gives: np.ndarray
@@ -114,52 +115,41 @@ class ClassSolver:
     """Probabilities of classes, on the simplex. Cells and rows are those of every class."""
 
     def __init__(self, discrepancy: str):
-        self._kind = KINDS[discrepancy]
-        self._positive = discrepancy == "entropy"
+        self._entropy = discrepancy == "entropy"
 
     def inside(self, box: Box, dtype: np.dtype[Any]) -> Box:
         """The part of a box that outputs can lie in."""
-        return box.within(float(np.finfo(dtype).tiny) if self._positive else 0.0, np.inf)
+        return box.within(float(np.finfo(dtype).tiny) if self._entropy else 0.0, np.inf)
 
     def respond(self, raw: np.ndarray, cell: np.ndarray, shift: np.ndarray, width: int) -> np.ndarray:
         """Probabilities as the shifts of their cells move them, in float64."""
         z = raw.astype(np.float64).reshape(-1, width)
-        moved = np.empty(z.shape)
-        write(self._kind, z, cell[::width] // np.int32(width), shift.reshape(-1, width), moved)
-        return moved.reshape(-1)
+        return respond(self._entropy, z, shift[cell].reshape(-1, width)).reshape(-1)
 
     def nearest(self, problem: Problem) -> Nearest:
         """Project."""
-        z, cell, rows, box, dtype, width, blocks, _ = problem
-        points, own = z.reshape(-1, width), cell[::width] // np.int32(width)
-        ahead = by_class(rows, width, blocks, np.ones(len(rows.start) - 1, dtype=bool))
-        least = dtype.type(self.inside(box, dtype).lowest)
-
-        def rounded(out: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            value = np.maximum(out.astype(dtype), least)
-            return value, value.astype(np.float64)
-
-        def certify(exact: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            sums, missed = missed_by(exact, own, NONE, rows)
-            return sums, missed[ahead.families]
-
-        of_points = class_problem(self._kind, points, own, NONE, ahead)
-        value, found, missed, _, _, solved = nearest_classes(
-            of_points, float(np.finfo(dtype).eps) / 2, rounded, certify
-        )
-        nu = spread_multipliers(found.nu, float(len(points)), ahead, len(rows.offset))
-        return Nearest(value.reshape(-1) if solved else None, nu, missed)
+        return self._solve(problem, np.zeros(len(problem.rows.offset)))
 
     def multipliers(self, problem: Problem) -> np.ndarray | None:
         """(K,) those of the statistics; None where none were found."""
-        z, cell, rows, _, _, width, blocks, weights = problem
-        points, own, G = z.reshape(-1, width), cell[::width] // np.int32(width), len(rows.start) - 1
-        ahead = by_class(rows, width, blocks, np.bincount(cell, minlength=G) > 0)
-        of_points = class_problem(self._kind, points, own, weights, ahead)
-        found = Found.nothing(G // width, len(ahead.family), width)
-        if len(ahead.family) and not aim(of_points, of_points.half, found):
-            return None
-        return spread_multipliers(found.nu, float(weights.sum()), ahead, len(rows.offset))
+        found = self._solve(problem, None)
+        return None if found.value is None else found.nu
+
+    def _solve(self, problem: Problem, start: np.ndarray | None) -> Nearest:
+        z, cell, rows, _, dtype, width, weights = problem
+        points, own, G = z.reshape(-1, width).astype(dtype), cell[::width] // np.int32(width), len(rows.start) - 1
+        count = np.bincount(own, minlength=G // width).astype(np.float64)
+        weight = np.bincount(own, weights, G // width) if len(weights) else count
+        found = _native.project_simplex(
+            _DTYPES[dtype], self._entropy, points, own, weights, count, weight, rows, start, True
+        )
+        return _nearest(found)
+
+
+def _nearest(found: Any) -> Nearest:
+    """What the core found; nothing where rows contradict each other, or it made no progress."""
+    value = found.value if found.end == SOLVED else None
+    return Nearest(value, np.array(found.nu), np.array(found.missed), np.array(found.absolute))
 
 
 def make_solver(settings: Settings) -> OutputSolver | ClassSolver:
@@ -169,8 +159,9 @@ def make_solver(settings: Settings) -> OutputSolver | ClassSolver:
 
 def largest_miss(value: np.ndarray, cell: np.ndarray, rows: Rows) -> float:
     """By how much outputs may miss their rows, at most."""
-    _, missed = missed_by(value.astype(np.float64).reshape(-1, 1), cell, NONE, rows)
-    return float(missed.max(initial=-np.inf))
+    sums, error = np.empty(len(rows.start) - 1), np.empty(len(rows.start) - 1)
+    _native.exact_sums(value.astype(np.float64), cell, NONE, sums, error)
+    return float(_native.shortfalls(rows, sums, error).max(initial=-np.inf))
 
 
 class OwnStep(NamedTuple):
@@ -189,9 +180,8 @@ def project_batch(settings: Settings, batch: Batch, levels: Any) -> OwnStep:
         batch.raw, batch.groups, settings.rules, bounds=settings.bounds, targets=batch.known, features=batch.features,
         levels=levels, infeasible="relax",
     )  # fmt: skip
-    facts: Any = solution.facts
     gap = float(np.abs(solution.gaps).max()) if len(solution.gaps) else float("nan")
-    nu = dict(zip(facts.view.plan.labels, facts.nu.tolist(), strict=True))
+    nu = dict(zip(solution.view.plan.labels, solution.nu.tolist(), strict=True))
     return OwnStep(solution.value, nu, solution.status, gap, solution.excess)
 
 

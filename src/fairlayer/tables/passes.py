@@ -17,15 +17,13 @@ import numpy as np
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.system import System
+from fairlayer.core import _native, solve
+from fairlayer.core.discrepancies import Squared
+from fairlayer.core.feasibility import cell_extremes, least_excess, statistic_scale
+from fairlayer.core.rational import exact_shortfalls
+from fairlayer.core.solver import SOLVED, infeasible
 from fairlayer.errors import FairlayerError
-from fairlayer.solution import Facts, Status
-from fairlayer.solve import infeasible, statistic_scale
-from fairlayer.solve.certify import shortfalls
-from fairlayer.solve.discrepancy import Squared
-from fairlayer.solve.driver import FINISHED, MEASURE, MISSED, OUTCOME, begin, proceed
-from fairlayer.solve.exact import exact_shortfalls
-from fairlayer.solve.feasibility import cell_extremes, least_excess
-from fairlayer.solve.newton import ABSOLUTE, DONE, ERROR, SHIFT, TRIAL, D, S, statistics
+from fairlayer.solution import Solution, Status
 from fairlayer.tables import moved_sql
 from fairlayer.tables.entries import quote, select_list
 from fairlayer.tables.table import Table, Totals
@@ -60,12 +58,12 @@ class Shifts:
     shift: np.ndarray  # (G,)
     lo: float
     hi: float
-    facts: Facts
+    solution: Solution  # without a value
 
     @property
     def status(self) -> Status:
         """How far the promise holds."""
-        return self.facts.status
+        return self.solution.status
 
     @property
     def satisfied(self) -> bool:
@@ -75,59 +73,75 @@ class Shifts:
     @property
     def rows(self) -> tuple[str, ...]:
         """Name of each row of the constraints."""
-        return self.facts.rows
+        return self.solution.rows
 
     @property
     def gaps(self) -> np.ndarray:
         """Value of each row: a difference of group means, for instance."""
-        return self.facts.gaps
+        return self.solution.gaps
 
     @property
     def vacuous(self) -> tuple[str, ...]:
         """What could not be compared, because a group is absent."""
-        return self.facts.vacuous
+        return self.solution.vacuous
 
 
 def project_passes(passes: Passes, system: System, bounds: Any = None) -> Shifts:
     """Project outputs onto a system whose `samples` and `weight` count the samples of each cell of the table.
 
-    The rows hold in exact arithmetic for the outputs as float64 has them, or the status of the facts says that it
+    The rows hold in exact arithmetic for the outputs as float64 has them, or the status says that it
     cannot. Raises InfeasibleError where the rows contradict each other or the bounds.
     """
     box = read_bounds(bounds, 1, np.float64)
     rows, extremes = system.rows, cell_extremes(system, box)
     reach = Squared().reach(*passes.extent(), box.lowest, box.highest)
-    solve = begin(rows, system.samples, system.weight, *extremes, reach, _NONE, UNIT)
-    of_cell, request = solve.search.cell, MEASURE
-    at = of_cell[SHIFT].copy()
-    found = passes.sums(at, box.lowest, box.highest)
-    of_cell[ABSOLUTE] = found.absolute
-    while request != FINISHED:
-        # What is written is what sums were taken of, as nothing is rounded in between: often they are known already.
-        if not np.array_equal(of_cell[SHIFT], at):
-            at = of_cell[SHIFT].copy()
-            found = passes.sums(at, box.lowest, box.highest)
-        of_cell[S], of_cell[ERROR], of_cell[D] = found.outputs, found.error, found.free
-        request = proceed(solve)
-    if solve.search.number[OUTCOME] != DONE:
-        scale = statistic_scale(rows, of_cell[ABSOLUTE], system.weight, extremes)
+    own = _SolverPasses(passes, box.lowest, box.highest, len(system.weight))
+    found = solve(rows, own, system.samples, system.weight, *extremes, reach)
+    if found.end != SOLVED:
+        scale = statistic_scale(rows, found.absolute, system.weight, extremes)
         excess, push = least_excess(rows, *extremes, scale)
         if excess:
             raise infeasible(system.view, rows, excess, push)
         raise FairlayerError("The solver did not converge on this table; please report it with the table.")
-    missed = _settled(passes, system, (at, box.lowest, box.highest), solve.family[MISSED])
-    facts = Facts(system.view, statistics(rows, of_cell[S]), solve.search.statistic[TRIAL], missed)
-    return Shifts(of_cell[SHIFT].copy(), box.lowest, box.highest, facts)
+    shift = np.array(found.shift)
+    missed = _settled(passes, system, (shift, box.lowest, box.highest), np.array(found.missed))
+    solution = Solution(None, system.view, np.array(found.statistics), np.array(found.nu), missed)
+    return Shifts(shift, box.lowest, box.highest, solution)
 
 
-def certify_passes(passes: Passes, system: System) -> Facts:
+class _SolverPasses:
+    """Passes as the core asks for them. Nothing is rounded when an output is written: its sums are those of a pass."""
+
+    def __init__(self, passes: Passes, lo: float, hi: float, cells: int):
+        self._passes, self._lo, self._hi = passes, lo, hi
+        self._at = np.zeros(cells)
+        self._found = passes.sums(self._at, lo, hi)
+
+    def measure(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Sums of outputs as they are, of slopes and of absolute values."""
+        return self._found.outputs, self._found.free, self._found.absolute
+
+    def sums(self, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sums of outputs and of slopes."""
+        if not np.array_equal(shift, self._at):
+            self._at, self._found = shift, self._passes.sums(shift, self._lo, self._hi)
+        return self._found.outputs, self._found.free
+
+    def write(self, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Sums of outputs and of slopes, and a bound on their error."""
+        return *self.sums(shift), self._found.error
+
+    def exact(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sums of outputs, and a bound on their error."""
+        return self._found.outputs, self._found.error
+
+
+def certify_passes(passes: Passes, system: System) -> Solution:
     """Measure the rows of outputs in exact arithmetic: what is true of them as they are."""
     rows, at = system.rows, (np.zeros(len(system.weight)), -math.inf, math.inf)
     found = passes.sums(*at)
-    missed = np.zeros(len(rows.kind))
-    shortfalls(rows, found.outputs, found.error, missed)
-    missed = _settled(passes, system, at, missed)
-    return Facts(system.view, statistics(rows, found.outputs), np.zeros(len(rows.offset)), missed)
+    missed = _settled(passes, system, at, _native.shortfalls(rows, found.outputs, found.error))
+    return Solution(None, system.view, _native.statistics(rows, found.outputs), np.zeros(len(rows.offset)), missed)
 
 
 def _settled(passes: Passes, system: System, at: tuple[np.ndarray, float, float], missed: np.ndarray) -> np.ndarray:

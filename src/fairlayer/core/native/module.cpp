@@ -2,9 +2,16 @@
 #include "bindings.hpp"
 
 NB_MODULE(_native, m) {
+    nanobind::set_leak_warnings(false);  // what a program holds when it ends is its own affair
+    fairlayer::bind_affine(m);
+    fairlayer::bind_cells(m);
     fairlayer::bind_decision_ledger(m);
     fairlayer::bind_dual_simplex(m);
+    fairlayer::bind_exact_sums(m);
     fairlayer::bind_ledger(m);
+    fairlayer::bind_passes(m);
+    fairlayer::bind_project(m);
+    fairlayer::bind_simplex(m);
     fairlayer::bind_sweep(m);
     fairlayer::bind_thresholds(m);
 }

@@ -1,0 +1,92 @@
+"""A batch of independent problems with rows of their own, each a matrix over its outputs: a loop over the one solver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairlayer.arrays import as_numpy
+from fairlayer.binding.bounds import Box
+from fairlayer.constraints.affine import Affine
+from fairlayer.core import _native
+from fairlayer.core.gradient import PullBack
+from fairlayer.core.optimality import TIGHT
+from fairlayer.core.solver import DTYPES, as_bits, from_bits
+
+
+class AffineBatch:
+    """Projected problems, z of shape (B, n)."""
+
+    def __init__(self, z: Tensor, constraints: Sequence[Affine], box: Box, weights: np.ndarray | None):
+        self.shape, self.dtype = z.shape, z.dtype
+        self.weights = np.empty(0) if weights is None else weights
+        A = _together([c.A for c in constraints], 2)
+        lower, upper = _together([c.lower for c in constraints], 1), _together([c.upper for c in constraints], 1)
+        self.problems = _native.Problems(A, lower, upper, self.weights, box.lo, box.hi)
+        host = z.detach().contiguous()
+        value, holds, statistics, self.nu, missed, self.side = _native.project_affine(
+            DTYPES[z.dtype], as_bits(host), self.problems, torch.get_num_threads()
+        )
+        rows = (z.shape[0], A.shape[1])
+        self.holds = holds.astype(bool)  # (B,)
+        self.statistics, self.missed = statistics.reshape(rows), missed.reshape(rows)
+        value = from_bits(value, z.dtype).reshape(z.shape)
+        self.value = _attach(z, value, self) if z.requires_grad and torch.is_grad_enabled() else value
+
+        width = upper - lower
+        one_sided = np.where(np.isfinite(upper), np.abs(upper), np.abs(lower))
+        slack = -self.missed > TIGHT * np.where(np.isfinite(width), width, one_sided)
+        coarse = z.dtype is not torch.float64 and weights is None  # rounding is then most of what rows are aimed inside by
+        # Whether aiming inside the rows cost next to nothing.
+        self.tight = coarse | ~(slack & (self.multipliers != 0.0)).any(axis=1) & (weights is None)
+
+    @property
+    def multipliers(self) -> np.ndarray:
+        """(B, m)."""
+        return self.nu.reshape(self.statistics.shape)
+
+    def pull_back(self, gradient: Tensor, needed: Any = None) -> tuple[Tensor]:
+        """The gradient of z, alone."""
+        given = as_bits(gradient.detach().contiguous())
+        threads = torch.get_num_threads()
+        out = _native.pull_back_affine(DTYPES[self.dtype], given, self.problems, self.nu, self.side, threads)
+        return (from_bits(out, self.dtype).reshape(self.shape),)
+
+    def push_forward(self, *tangents: Tensor | None) -> Tensor:
+        """The change of the output, given that of z. With weights W the Jacobian is W^-1 J' W."""
+        weight = torch.from_numpy(self.weights).to(self.dtype) if len(self.weights) else torch.ones(())
+        (change,) = tangents
+        assert change is not None
+        return self.pull_back(change * weight)[0] / weight
+
+
+class _AffineProjection(torch.autograd.Function):
+    """The projections as a function of z, each linear where it is differentiable."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, value: Tensor, batch: AffineBatch) -> Tensor:
+        ctx.batch = batch
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        batch = ctx.batch
+        again = torch.is_grad_enabled()
+        return *(PullBack.apply(batch, (True,), gradient) if again else batch.pull_back(gradient)), None, None
+
+
+_attach = super(torch.autograd.Function, _AffineProjection).apply  # as in gradient.py
+
+
+def _together(parts: list[Any], single: int) -> np.ndarray:
+    """Arrays of every problem, one below the other; once where all problems have the same. single: their dimensions."""
+    each = [as_numpy(part) for part in parts]
+    each = [part[None] if part.ndim == single else part[:1] if part.strides[0] == 0 else part for part in each]
+    if len(each) > 1:
+        problems = max(map(len, each))
+        each = [np.concatenate([np.broadcast_to(part, (problems, *part.shape[1:])) for part in each], axis=1)]
+    return np.ascontiguousarray(each[0])

@@ -1,0 +1,199 @@
+"""Why no output exists, and how far the rows must give way. Called only when the solver finds a contradiction.
+
+Whether rows can hold depends on the cell sums alone, each of which can take any value between its extremes. So the
+smallest uniform widening of all rows is a linear programme in G unknowns, whatever the number of samples; a family of
+many groups adds one more, the middle of its range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import scipy  # whose parts load when they are used
+
+from fairlayer.arrays import as_numpy
+from fairlayer.binding.bounds import Box
+from fairlayer.binding.rows import EACH, Rows
+from fairlayer.binding.system import System
+
+_DECADES = 1e-6  # between two levels of excess that are looked for in turn
+_NOTHING = 1e-7  # of a level: an excess that is rounding alone, or belongs to a lower level
+_MOST_SPREAD = 8  # rows by way of which one row makes the outputs of another move
+_PROGRAMME, _ROUNDING = 1e-9, 1e-14  # of a linear programme's numbers, and of those they are differences of
+
+
+def cell_extremes(system: System, box: Box) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the most that each cell sum can be within the bounds."""
+    return _extreme(system, box.lo), _extreme(system, box.hi)
+
+
+def _extreme(system: System, side: np.ndarray) -> np.ndarray:
+    if len(side) == 1:
+        return common_extreme(system.weight, float(side[0]))
+    values = weighted_bounds(side, system.weights)
+    return np.bincount(as_numpy(system.cell), weights=values, minlength=len(system.weight))
+
+
+def weighted_bounds(side: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """(n,) bounds of samples in float64, times their weights where there are any."""
+    values = side.astype(np.float64)
+    # What has no weight adds nothing, even where its bound is infinite.
+    return np.where(weights > 0, values, 0.0) * weights if len(weights) else values
+
+
+def common_extreme(weight: np.ndarray, bound: float) -> np.ndarray:
+    """(G,) the cell sums of samples that all rest on the same bound."""
+    if np.isfinite(bound):
+        with np.errstate(over="ignore"):  # a sum past the range of floats is as good as an open one
+            return weight * bound
+    return np.where(weight > 0, bound, 0.0)
+
+
+def statistic_scale(
+    rows: Rows, absolute: np.ndarray, weight: np.ndarray, extremes: tuple[np.ndarray, np.ndarray]
+) -> np.ndarray:
+    """(K,) the size of the numbers that each statistic is made of and compared with.
+
+    absolute, weight: (G,) sums of |y| and of weights by cell; extremes: what the sums of cells can be. To satisfy one
+    row the outputs of its cells may have to move by as much as it says, so what other rows make of these cells is of
+    that size too, as far as the bounds let outputs go.
+    """
+    bounds = [np.where(np.isfinite(side), np.abs(side), 0.0) for side in (rows.lower, rows.upper)]
+    own = np.repeat(np.maximum(*bounds), np.diff(rows.first))
+    scale = np.maximum(rows.sizes(absolute), own)
+    cell, size = np.repeat(np.arange(len(weight)), np.diff(rows.start)), np.abs(rows.value)
+    total = np.bincount(rows.statistic, weights=size * weight[cell], minlength=len(scale))
+    apart = np.where(weight > 0, extremes[1] - extremes[0], 0.0) / np.where(weight > 0, weight, 1.0)
+    for _ in range(_MOST_SPREAD):
+        of_output = (scale / np.where(total > 0, total, 1.0))[rows.statistic]
+        reach = np.zeros(len(weight))
+        np.maximum.at(reach, cell, np.where(size > 0, of_output, 0.0))
+        reach = np.minimum(reach, apart) * weight
+        wider = np.bincount(rows.statistic, weights=size * reach[cell], minlength=len(scale))
+        if (wider <= 2.0 * scale).all():
+            break
+        scale = np.maximum(scale, wider)
+    return np.maximum(scale, max(1e-13 * float(scale.max(initial=0.0)), 1e-300))
+
+
+def least_excess(
+    rows: Rows, least: np.ndarray, most: np.ndarray, scale: np.ndarray, gives: np.ndarray | None = None
+) -> tuple[float, np.ndarray]:
+    """The smallest amount by which all rows must be widened to be feasible, and what stands in the way.
+
+    It is 0 where rounding alone may have made it, or where no programme ends, as its numbers lie too far apart. scale:
+    (K,) the size of the numbers that each statistic is made of; gives: (F,) the families that may give way, all if
+    None. The second is (K,): positive for statistics that would have to be lower, negative for those that would have to
+    be higher.
+
+    A linear programme is exact to some nine digits of its largest numbers. So an excess is looked for among the largest
+    statistics first, and where there is none to speak of, some decades further down.
+    """
+    F = len(rows.kind)
+    family = np.repeat(np.arange(F), np.diff(rows.first))
+    nearer = np.where(np.isfinite(least), least, np.where(np.isfinite(most), most, 0.0))
+    sides = _sides(rows, rows.totals(nearer) - rows.offset)
+    between = rows.totals(np.where(most > least, most - least, 0.0), absolute=True)
+    far = np.maximum(*(np.where(np.isfinite(side), np.abs(side), 0.0) for side in sides))
+    numbers = np.maximum(np.minimum(between + far, scale), 1e-15 * scale)
+    unit = np.maximum.reduceat(numbers, rows.first[:-1])[family]  # every family in units of its own numbers
+    here = unit[rows.present]
+    level, lowest = float(here.max(initial=0.0)) or 1.0, float(here.min(initial=np.inf))
+    found: tuple[float, np.ndarray] = (0.0, np.zeros(len(family)))
+    while True:
+        answer = _excess_at(rows, least, most, sides, np.maximum(unit, 10.0 * _DECADES * level), level, gives)
+        found = found if answer is None else answer  # what was found further up is as near as can be
+        if answer is None or found[0] > _NOTHING * level or level * _DECADES < lowest * _DECADES**0.5:
+            break
+        level *= _DECADES
+    excess, push = found
+    nothing = (_PROGRAMME * unit + _ROUNDING * scale)[push != 0].max(initial=0.0)
+    return excess if excess > nothing else 0.0, push
+
+
+def _sides(rows: Rows, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(K,) how far statistics q may rise and fall until they meet their bounds, infinite where there are none.
+
+    The bounds of a family whose statistics are compared begin at the greatest of them, whatever they have in common.
+    """
+    family = np.repeat(np.arange(len(rows.kind)), np.diff(rows.first))
+    greatest = np.maximum.reduceat(np.where(rows.present, q, -np.inf), rows.first[:-1])
+    start = np.where((rows.kind == EACH) | ~np.isfinite(greatest), 0.0, greatest)[family]
+    lower = np.where(rows.kind == EACH, rows.lower, 0.0)[family]
+    return rows.upper[family] + start - np.where(rows.kind == EACH, 1.0, rows.ratio)[family] * q, q - start - lower
+
+
+def _excess_at(
+    rows: Rows,
+    least: np.ndarray,
+    most: np.ndarray,
+    sides: tuple[np.ndarray, np.ndarray],
+    unit: np.ndarray,
+    level: float,
+    gives: np.ndarray | None,
+) -> tuple[float, np.ndarray] | None:
+    """The same by one linear programme, every cell sum from the nearer of its bounds; sides: as of `_sides` there.
+
+    unit: (K,) what each statistic is measured in; level: what the excess is.
+    """
+    G, K, F = len(least), len(rows.offset), len(rows.kind)
+    family = np.repeat(np.arange(F), np.diff(rows.first))
+    # Cell sums in units in which their largest entry is 1, or of what lies between their bounds.
+    reach = np.where(np.isfinite(most - least), most - least, np.inf)
+    cell = np.repeat(np.arange(G), np.diff(rows.start))
+    largest = np.zeros(G)
+    np.maximum.at(largest, cell, np.abs(rows.value) / unit[rows.statistic])
+    width = 1.0 / np.where(largest > 0, largest, 1.0)
+    width = np.where(reach > 0, np.minimum(width, reach), width)
+    entries = scipy.sparse.csr_array(
+        (rows.value * width[cell] / unit[rows.statistic], (rows.statistic, cell)), shape=(K, G), dtype=np.float64
+    )
+    kind, ratio = rows.kind[family], rows.ratio[family]
+    # EACH: lower - e <= q <= upper + e. Otherwise, c the least: q >= c, and ratio q <= c + upper + e.
+    up = np.where(kind == EACH, 1.0, ratio)
+    middle = scipy.sparse.csr_array((np.where(kind == EACH, 0.0, 1.0), (np.arange(K), family)), shape=(K, F))
+    above, below = (np.flatnonzero(rows.present & np.isfinite(side)) for side in sides)
+    soft = (np.ones(K) if gives is None else gives[family].astype(np.float64)) * level / unit
+    inequality = scipy.sparse.vstack(
+        [
+            scipy.sparse.hstack(
+                [(entries * up[:, None])[above], -middle[above], scipy.sparse.csr_array(-soft[above, None])]
+            ),
+            scipy.sparse.hstack(
+                [-entries[below], middle[below], scipy.sparse.csr_array(-(soft * (kind == EACH))[below, None])]
+            ),
+        ]
+    )
+    limit = np.concatenate([(sides[0] / unit)[above], (sides[1] / unit)[below]])
+    low = np.where(np.isfinite(least), 0.0, -np.inf)
+    high = np.where(np.isfinite(most), np.where(np.isfinite(least), reach / width, 0.0), np.inf)
+    answer = scipy.optimize.linprog(
+        np.concatenate([np.zeros(G + F), [1.0]]),
+        A_ub=inequality,
+        b_ub=limit,
+        bounds=np.column_stack(
+            [np.concatenate([low, np.full(F, -np.inf), [0.0]]), np.concatenate([high, np.full(F + 1, np.inf)])]
+        ),
+        method="highs",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
+    if answer.x is None:
+        return None
+    push = np.zeros(K)
+    price = np.abs(answer.ineqlin.marginals)
+    price[price <= 1e-9] = 0.0
+    np.add.at(push, above, price[: len(above)])
+    np.subtract.at(push, below, price[len(above) :])
+    return max(float(answer.x[-1]) * level, 0.0), push
+
+
+def widened(
+    rows: Rows, excess: float, scale: np.ndarray, gives: np.ndarray | None = None
+) -> Iterator[tuple[float, Rows]]:
+    """Rows wider by what makes them feasible and a hair more, so that the solver has room; ever more until it does."""
+    soft = 1.0 if gives is None else gives.astype(np.float64)
+    unit = np.maximum.reduceat(scale, rows.first[:-1])
+    for room in (0.0, 1e-13, 1e-12, 1e-11, 1e-10, 1e-8, 1e-6, 1e-4):
+        wider = soft * (excess * (1.0 + room) + room * unit)
+        yield float(np.max(wider, initial=0.0)), rows.between(rows.lower - wider, rows.upper + wider)

@@ -1,0 +1,138 @@
+// The guarantee: rows of the output as it was written, with a bound on every rounding error made in checking them.
+//
+// A solver's tolerance is no guarantee. The output is rounded to its own dtype first; then its cell sums are taken, and
+// a row counts as satisfied only if its value plus a bound on the error of this very computation lies within its bounds.
+#pragma once
+
+#include "rows.hpp"
+
+namespace fairlayer {
+
+// How exactly a solver can hope to meet each statistic: a few roundings of what it is made of and compared with.
+inline void solver_tolerance(const Rows& rows, std::span<const double> absolute, std::span<const double> count,
+                             std::span<double> tolerance) {
+    const int K = rows.statistics();
+    Numbers size(K), samples(K, 0.0);
+    rows.sizes(absolute, size);
+    for (int c = 0; c < rows.cells(); ++c) {
+        for (auto e = rows.start[c]; e < rows.start[c + 1]; ++e) samples[rows.statistic[e]] += count[c];
+    }
+    for (const Family& family : rows.families) {
+        double bound = 0.0;
+        if (std::isfinite(family.upper)) bound = std::abs(family.upper);
+        if (std::isfinite(family.lower)) bound = std::max(bound, std::abs(family.lower));
+        for (int k = family.begin; k < family.end; ++k) {
+            tolerance[k] = std::max(unit * ((8.0 + std::sqrt(samples[k])) * size[k] + 8.0 * bound), 1e-300);
+        }
+    }
+}
+
+// How far the bounds of a family can move inwards before they meet. size: of its statistics.
+inline double room(const Family& family, double size) {
+    // Equal means of this size leave so much of a ratio.
+    if (family.kind == Kind::ratio) return 0.1 * (1.0 - family.ratio) * size;
+    return 0.5 * (family.upper - family.lower);
+}
+
+// How far inside its bounds each family is aimed at first: what rounding the output is likely to move it. Roundings do
+// not cancel, however many samples there are: those of one cell are moved by the same shift, and what is left of it on
+// the grid of the dtype is the same for all outputs between two powers of 2.
+inline void first_margins(const Rows& rows, std::span<const double> absolute, double rounding,
+                          std::span<const double> tolerance, std::span<double> margin) {
+    Numbers size(rows.statistics());
+    rows.sizes(absolute, size);
+    for (std::size_t f = 0; f < rows.families.size(); ++f) {
+        const Family& family = rows.families[f];
+        double worst = 0.0, largest = 0.0;
+        for (int k = family.begin; k < family.end; ++k) {
+            worst = std::max(worst, (0.75 * rounding + 12.0 * unit) * size[k] + tolerance[k]);
+            largest = std::max(largest, size[k]);
+        }
+        margin[f] = std::min(family.kind == Kind::each ? worst : 2.0 * worst, 0.25 * room(family, largest));
+    }
+}
+
+// Aim further inside where a row was missed; false where no room is left. eager: everywhere, and by more.
+inline bool widen_margins(const Rows& rows, std::span<const double> missed, std::span<const double> tolerance,
+                          bool eager, std::span<double> margin) {
+    bool changed = false;
+    for (std::size_t f = 0; f < rows.families.size(); ++f) {
+        if (!(missed[f] > 0.0 || eager)) continue;
+        const Family& family = rows.families[f];
+        double finest = 0.0;
+        for (int k = family.begin; k < family.end; ++k) finest = std::max(finest, tolerance[k]);
+        const double beyond = std::max(missed[f], 0.0);
+        double wider = margin[f] + 1.05 * beyond + finest;
+        if (eager) wider = std::max(wider, 2.0 * margin[f] + 1.5 * beyond);
+        wider = std::min(wider, room(family, finest / unit));
+        changed = changed || wider > margin[f];
+        margin[f] = wider;
+    }
+    return changed;
+}
+
+// By how much some row of each family may be missed, at most; 0 or less where all of its rows certainly hold.
+// S: cell sums of the output as it was written; error: a bound on the error of each.
+inline void shortfalls(const Rows& rows, std::span<const double> S, std::span<const double> error,
+                       std::span<double> missed) {
+    constexpr double normal = 0x1p-1022;  // the least float64 that has all its digits
+    const int K = rows.statistics();
+    Numbers q(K), low(K, 0.0), doubt(K);
+    for (int k = 0; k < K; ++k) {
+        q[k] = -rows.offset[k];
+        doubt[k] = unit * std::abs(rows.offset[k]);
+    }
+    for (int c = 0; c < rows.cells(); ++c) {
+        for (auto e = rows.start[c]; e < rows.start[c + 1]; ++e) {
+            const auto k = rows.statistic[e];
+            double lost;
+            two_sum(q[k], rows.value[e] * S[c], q[k], lost);
+            low[k] += lost;
+            // The entry of M is rounded twice, and so is the product; what is left of the sum, hardly at all.
+            doubt[k] += std::max(std::abs(rows.value[e]), normal) * (error[c] + 4.0 * unit * std::abs(S[c]));
+            if (S[c] != 0.0) doubt[k] += 16.0 * tiny;  // what a product has below the range of floats
+        }
+    }
+    for (int k = 0; k < K; ++k) {
+        q[k] += low[k];
+        doubt[k] = (doubt[k] + 2.0 * unit * std::abs(q[k])) * (1.0 + 1e-9);
+    }
+    for (std::size_t f = 0; f < rows.families.size(); ++f) {
+        const Family& family = rows.families[f];
+        missed[f] = -infinity;
+        if (family.kind == Kind::each) {
+            const int k = family.begin;
+            if (!rows.present[k]) continue;
+            missed[f] = std::max(q[k] - family.upper, family.lower - q[k]) + doubt[k] + unit * std::abs(q[k]);
+            continue;
+        }
+        double greatest = -infinity, least = infinity;
+        int found = 0;
+        for (int k = family.begin; k < family.end; ++k) {
+            if (!rows.present[k]) continue;
+            ++found;
+            greatest = std::max(greatest, family.ratio * q[k] + doubt[k]);
+            least = std::min(least, q[k] - doubt[k]);
+        }
+        if (found > 1) {
+            missed[f] = greatest - least - family.upper + 2.0 * unit * (std::abs(greatest) + std::abs(least));
+        }
+    }
+}
+
+// Whether no row may be missed. What is no number is not known to hold.
+inline bool all_hold(std::span<const double> missed) {
+    return std::all_of(missed.begin(), missed.end(), [](double m) { return m <= 0.0; });
+}
+
+// Whether every row that may be missed may also hold, were the sums known without error.
+inline bool in_doubt(const Rows& rows, std::span<const double> S, std::span<const double> missed) {
+    Numbers surely(missed.size()), none(S.size(), 0.0);
+    shortfalls(rows, S, none, surely);
+    for (std::size_t f = 0; f < missed.size(); ++f) {
+        if (missed[f] > 0.0 && surely[f] > missed[f] - surely[f]) return false;
+    }
+    return true;
+}
+
+}  // namespace fairlayer

@@ -1,0 +1,138 @@
+// The solve for whoever can take sums in Python: a user's own discrepancy, a file, a cluster, a database.
+#include <nanobind/stl/optional.h>
+
+#include "bindings.hpp"
+#include "projection.hpp"
+
+namespace fairlayer {
+
+namespace {
+
+// An object with the methods of `fairlayer.core.Passes`.
+class PythonPasses {
+   public:
+    explicit PythonPasses(nb::object passes) : passes_(std::move(passes)) {}
+
+    void measure(Sums& sums) const { take(passes_.attr("measure")(), {&sums.S, &sums.D, &sums.absolute}); }
+    void sums(std::span<const double> shift, Sums& sums) const {
+        take(passes_.attr("sums")(numpy(shift)), {&sums.S, &sums.D});
+    }
+    void write(std::span<const double> shift, Sums& sums) const {
+        take(passes_.attr("write")(numpy(shift)), {&sums.S, &sums.D, &sums.error});
+    }
+    void exact(Sums& sums) const { take(passes_.attr("exact")(), {&sums.S, &sums.error}); }
+
+    void gram(const Rows& rows, const Sums& sums, std::span<const double> floor, std::span<double> H) const {
+        Numbers slopes(sums.D);
+        for (std::size_t c = 0; c < slopes.size(); ++c) slopes[c] = std::max(slopes[c], floor[c]);
+        rows.gram(slopes, H);
+    }
+
+   private:
+    static NewVector<double> numpy(std::span<const double> values) {
+        return to_numpy(Numbers(values.begin(), values.end()));
+    }
+
+    static void take(const nb::object& given, std::initializer_list<Numbers*> wanted) {
+        std::size_t at = 0;
+        for (Numbers* numbers : wanted) {
+            const auto array = nb::cast<Doubles>(given[at++]);
+            if (array.size() != numbers->size()) throw nb::value_error("passes must return one number for each cell");
+            std::copy_n(array.data(), array.size(), numbers->begin());
+        }
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
+
+    nb::object passes_;
+};
+
+}  // namespace
+
+void bind_passes(nb::module_& m) {
+    nb::class_<Solved>(m, "Solved")
+        .def_prop_ro("end", [](const Solved& s) { return int(s.outcome); })
+        .def_prop_ro("nu", [](const Solved& s) { return seen(s.nu); })
+        .def_prop_ro("shift", [](const Solved& s) { return seen(s.shift); })
+        .def_prop_ro("slopes", [](const Solved& s) { return seen(s.slopes); })
+        .def_prop_ro("missed", [](const Solved& s) { return seen(s.missed); })
+        .def_prop_ro("statistics", [](const Solved& s) { return seen(s.statistics); })
+        .def_prop_ro("absolute", [](const Solved& s) { return seen(s.absolute); });
+    m.def(
+        "solve",
+        [](const nb::tuple& given, nb::object passes, const Doubles& count, const Doubles& weight, const Doubles& least,
+           const Doubles& most, double reach, double rounding, const std::optional<Doubles>& start) {
+            const PythonRows python_rows(given);
+            const Rows rows = python_rows.view();
+            CellFacts facts;
+            facts.count = entries(count);
+            facts.weight.assign(weight.data(), weight.data() + weight.size());
+            facts.least.assign(least.data(), least.data() + least.size());
+            facts.most.assign(most.data(), most.data() + most.size());
+            facts.reach = reach;
+            Settings settings;
+            settings.rounding = rounding;
+            if (start) settings.start = entries(*start);
+            PythonPasses own(std::move(passes));
+            return solve(rows, facts, own, settings);
+        },
+        nb::arg("rows"), nb::arg("passes"), nb::arg("count").noconvert(), nb::arg("weight").noconvert(),
+        nb::arg("least").noconvert(), nb::arg("most").noconvert(), nb::arg("reach"), nb::arg("rounding"),
+        nb::arg("start").none());
+    m.def(
+        "statistics",
+        [](const nb::tuple& given, const Doubles& sums) {
+            const PythonRows rows(given);
+            Numbers q(rows.offset.size());
+            rows.view().measure(entries(sums), q);
+            return to_numpy(std::move(q));
+        },
+        nb::arg("rows"), nb::arg("sums").noconvert(), "Statistics of cell sums.");
+    m.def(
+        "spread",
+        [](const nb::tuple& given, const Doubles& nu) {
+            const PythonRows rows(given);
+            Numbers shift(rows.start.size() - 1);
+            rows.view().spread(entries(nu), shift);
+            return to_numpy(std::move(shift));
+        },
+        nb::arg("rows"), nb::arg("nu").noconvert(), "Shifts of the cells, given the multipliers of the statistics.");
+    m.def(
+        "shortfalls",
+        [](const nb::tuple& given, const Doubles& sums, const Doubles& error) {
+            const PythonRows rows(given);
+            Numbers missed(rows.first.size() - 1);
+            shortfalls(rows.view(), entries(sums), entries(error), missed);
+            return to_numpy(std::move(missed));
+        },
+        nb::arg("rows"), nb::arg("sums").noconvert(), nb::arg("error").noconvert(),
+        "By how much some row of each family may be missed; 0 or less where all certainly hold.");
+    m.def(
+        "largest_excess",
+        [](const nb::tuple& given, const Doubles& q) { return largest_excess(PythonRows(given).view(), entries(q)); },
+        nb::arg("rows"), nb::arg("q").noconvert(), "By how much the worst row exceeds its bound.");
+    m.def(
+        "solve_active",
+        [](const nb::tuple& given, const Doubles& nu, const Doubles& slopes, const Doubles& q) {
+            const PythonRows python_rows(given);
+            const Rows rows = python_rows.view();
+            Numbers H(std::size_t(rows.statistics()) * rows.statistics());
+            rows.gram(entries(slopes), H);
+            return to_numpy(solve_active(rows, entries(nu), H, entries(q)));
+        },
+        nb::arg("rows"), nb::arg("nu").noconvert(), nb::arg("slopes").noconvert(), nb::arg("q").noconvert(),
+        "Multipliers v of the statistics with R H v = R q, where R holds the active rows and H is M'DM.");
+    m.def(
+        "active_rows",
+        [](const nb::tuple& given, const Doubles& nu) {
+            const PythonRows python_rows(given);
+            const Rows rows = python_rows.view();
+            const std::vector<Pair> active = active_rows(rows, entries(nu));
+            const std::size_t K = rows.statistics();
+            Numbers R(active.size() * K, 0.0);
+            for (std::size_t j = 0; j < active.size(); ++j) active[j].add_to(std::span(R).subspan(j * K, K), 1.0);
+            return to_numpy(std::move(R), active.size(), K);
+        },
+        nb::arg("rows"), nb::arg("nu").noconvert(), "The rows that hold an output where it is, over the statistics.");
+}
+
+}  // namespace fairlayer

@@ -1,0 +1,221 @@
+// Passes over a batch in memory. Samples are laid out cell by cell once, so that each pass is a plain loop over a stretch
+// of memory with one shift. Loops have no branches, as which samples rest on a bound cannot be predicted, and several
+// sums at a time, which vectorise in a fixed order: the same bits on every machine.
+#pragma once
+
+#include <array>
+
+#include "exact_sums.hpp"
+#include "floats.hpp"
+#include "responses.hpp"
+#include "solve.hpp"
+
+namespace fairlayer {
+
+// A batch as it came.
+template <class T>
+struct Batch {
+    std::span<const T> z;
+    std::span<const std::int32_t> cell;
+    std::span<const double> weight;  // (n,), or empty where all are 1
+    std::span<const double> lo, hi;  // (n,) or (1,), numbers of the dtype
+
+    std::size_t size() const { return z.size(); }
+    bool own_bounds() const { return lo.size() > 1 || hi.size() > 1; }
+    double weight_of(std::size_t i) const { return weight.empty() ? 1.0 : weight[i]; }
+    double lo_of(std::size_t i) const { return lo.size() > 1 ? lo[i] : lo[0]; }
+    double hi_of(std::size_t i) const { return hi.size() > 1 ? hi[i] : hi[0]; }
+};
+
+// A response rounded to the output's dtype, before its bounds; never to the end of the interval that responses lie in.
+template <class T, class R>
+double rounded_response(double raw) {
+    double y = double(Float<T>::nearest(raw));
+    if constexpr (R::smooth) {
+        y = std::max(y, Float<T>::least);
+        if constexpr (R::below_one) y = std::min(y, Float<T>::below_one);
+    }
+    return y;
+}
+
+template <class T, class R>
+class SamplePasses {
+   public:
+    using Stored = std::conditional_t<std::is_same_v<R, Logits>, double, typename Float<T>::Stored>;
+
+    SamplePasses(const Batch<T>& batch, std::span<const double> count, std::span<T> out, std::span<std::int8_t> side)
+        : batch_(batch), out_(out), side_(side), start_(count.size() + 1), order_(batch.size()), z_(batch.size()) {
+        for (std::size_t c = 0; c < count.size(); ++c) start_[c + 1] = start_[c] + std::int32_t(count[c]);
+        std::vector<std::int32_t> next(start_.begin(), start_.end() - 1);
+        const std::size_t n = batch.size();
+        for (std::size_t i = 0; i < n; ++i) {
+            const std::int32_t at = next[batch.cell[i]]++;
+            order_[at] = std::int32_t(i);
+            z_[at] = Stored(R::prepare(double(batch.z[i])));
+        }
+        if (!batch.weight.empty()) weight_ = in_order(batch.weight);
+        if (batch.own_bounds()) {
+            lo_.resize(n);
+            hi_.resize(n);
+            for (std::size_t j = 0; j < n; ++j) {
+                lo_[j] = batch.lo_of(order_[j]);
+                hi_[j] = batch.hi_of(order_[j]);
+            }
+        }
+    }
+
+    void measure(Sums& sums) const {
+        each_cell([&](int c, auto weight, auto lo, auto hi) {
+            const double factor = R::factor(0.0);
+            const auto total = add<3>(c, [&](int j, std::array<double, 3>& to) {
+                const auto [raw, slope] = R::respond(z_[j], factor);
+                const double y = std::min(std::max(raw, lo(j)), hi(j));
+                to[0] += weight(j) * y;
+                to[1] += y == raw ? weight(j) * slope : 0.0;
+                to[2] += weight(j) * std::abs(y);
+            });
+            sums.S[c] = total[0];
+            sums.D[c] = total[1];
+            sums.absolute[c] = total[2];
+        });
+    }
+
+    void sums(std::span<const double> shift, Sums& sums) const {
+        check_interrupt(batch_.size());
+        each_cell([&](int c, auto weight, auto lo, auto hi) {
+            const double factor = R::factor(shift[c]);
+            const auto total = add<2>(c, [&](int j, std::array<double, 2>& to) {
+                const auto [raw, slope] = R::respond(z_[j], factor);
+                const double y = std::min(std::max(raw, lo(j)), hi(j));
+                to[0] += weight(j) * y;
+                to[1] += y == raw ? weight(j) * slope : 0.0;
+            });
+            sums.S[c] = total[0];
+            sums.D[c] = total[1];
+        });
+    }
+
+    void write(std::span<const double> shift, Sums& sums) const {
+        each_cell([&](int c, auto weight, auto lo, auto hi) {
+            const double factor = R::factor(shift[c]);
+            const auto total = add<3>(c, [&](int j, std::array<double, 3>& to) {
+                const auto [raw, slope] = R::respond(z_[j], factor);
+                const double near = rounded_response<T, R>(raw);
+                const double y = std::min(std::max(near, lo(j)), hi(j));
+                out_[order_[j]] = Float<T>::nearest(y);
+                side_[order_[j]] = std::int8_t(int(near > y) - int(near < y));
+                to[0] += weight(j) * y;
+                to[1] += y == near ? weight(j) * slope : 0.0;
+                to[2] += weight(j) * std::abs(y);
+            });
+            sums.S[c] = total[0];
+            sums.D[c] = total[1];
+            const double n = start_[c + 1] - start_[c];
+            sums.error[c] = unit * (n + 8.0) * total[2] + n * tiny;
+        });
+    }
+
+    void exact(Sums& sums) const { exact_sums(out_, batch_.cell, batch_.weight, sums.S, sums.error); }
+
+    void gram(const Rows& rows, const Sums& sums, std::span<const double> floor, std::span<double> H) const {
+        Numbers slopes(sums.D);
+        for (std::size_t c = 0; c < slopes.size(); ++c) slopes[c] = std::max(slopes[c], floor[c]);
+        rows.gram(slopes, H);
+    }
+
+   private:
+    static constexpr int lanes_ = 4;
+
+    Numbers in_order(std::span<const double> values) const {
+        Numbers found(values.size());
+        for (std::size_t j = 0; j < found.size(); ++j) found[j] = values[order_[j]];
+        return found;
+    }
+
+    // Call `work` for every cell with what weights and bounds are: constants to the compiler where they are.
+    template <class Work>
+    void each_cell(const Work& work) const {
+        const int G = int(start_.size()) - 1;
+        const auto one = [](int) { return 1.0; };
+        const auto weight = [w = weight_.data()](int j) { return w[j]; };
+        if (!lo_.empty()) {
+            const auto lo = [side = lo_.data()](int j) { return side[j]; };
+            const auto hi = [side = hi_.data()](int j) { return side[j]; };
+            for (int c = 0; c < G; ++c) weight_.empty() ? work(c, one, lo, hi) : work(c, weight, lo, hi);
+        } else {
+            const auto lo = [side = batch_.lo[0]](int) { return side; };
+            const auto hi = [side = batch_.hi[0]](int) { return side; };
+            for (int c = 0; c < G; ++c) weight_.empty() ? work(c, one, lo, hi) : work(c, weight, lo, hi);
+        }
+    }
+
+    // Sums over the samples of a cell, in several lanes.
+    template <int N, class Step>
+    std::array<double, N> add(int c, const Step& step) const {
+        std::array<std::array<double, N>, lanes_> lane{};
+        std::int32_t j = start_[c];
+        const std::int32_t end = start_[c + 1];
+        for (; j + lanes_ <= end; j += lanes_) {
+            for (int l = 0; l < lanes_; ++l) step(j + l, lane[l]);
+        }
+        for (; j < end; ++j) step(j, lane[0]);
+        std::array<double, N> total;
+        for (int k = 0; k < N; ++k) total[k] = (lane[0][k] + lane[1][k]) + (lane[2][k] + lane[3][k]);
+        return total;
+    }
+
+    const Batch<T>& batch_;
+    std::span<T> out_;
+    std::span<std::int8_t> side_;
+    std::vector<std::int32_t> start_, order_;
+    std::vector<Stored> z_;
+    Numbers weight_, lo_, hi_;
+};
+
+// What each cell's sum can be within the bounds, and how far shifts may go; false where z has a number that the
+// discrepancy does not take.
+template <class T, class R>
+bool describe(const Batch<T>& batch, std::span<const double> cell_weight, CellFacts& facts) {
+    const std::size_t n = batch.size(), G = cell_weight.size();
+    double least = infinity, greatest = -infinity, slopes = 0.0;
+    for (std::size_t i = 0; i < n; ++i) {
+        const double z = R::prepare(double(batch.z[i]));
+        least = std::min(least, z);
+        greatest = std::max(greatest, z);
+        if constexpr (R::smooth) slopes += R::respond(z, R::factor(0.0)).slope;
+    }
+    double low = *std::min_element(batch.lo.begin(), batch.lo.end());
+    double high = *std::max_element(batch.hi.begin(), batch.hi.end());
+    double usual = 1.0;
+    if constexpr (R::smooth) {
+        if (!R::takes(least, greatest)) return false;
+        facts.reach = R::reach(least, greatest);
+        usual = slopes / double(std::max<std::size_t>(n, 1));
+        low = std::max(low, 0.0);  // what a response cannot be, a bound need not forbid
+        if constexpr (R::below_one) high = std::min(high, 1.0);
+    } else {
+        const double largest = std::max(std::abs(least), std::abs(greatest));
+        facts.reach = 2.0 * std::max({largest - low, high + largest, 0.0});
+    }
+    facts.weight.resize(G);
+    facts.least.assign(G, 0.0);
+    facts.most.assign(G, 0.0);
+    for (std::size_t c = 0; c < G; ++c) {
+        facts.weight[c] = usual * cell_weight[c];
+        if (cell_weight[c] > 0.0 && !batch.own_bounds()) {
+            facts.least[c] = cell_weight[c] * low;
+            facts.most[c] = cell_weight[c] * high;
+        }
+    }
+    if (batch.own_bounds()) {
+        for (std::size_t i = 0; i < n; ++i) {
+            const double w = batch.weight_of(i);
+            if (w == 0.0) continue;  // it adds nothing, even where its bound is infinite
+            facts.least[batch.cell[i]] += w * std::max(batch.lo_of(i), low);
+            facts.most[batch.cell[i]] += w * std::min(batch.hi_of(i), high);
+        }
+    }
+    return true;
+}
+
+}  // namespace fairlayer

@@ -1,0 +1,151 @@
+"""The projection under a discrepancy that the core does not know: responses in tensor operations, sums as passes.
+
+All is computed in float64 on the host, and rounded to the dtype of the output when it is written.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairlayer.binding.bounds import Box
+from fairlayer.binding.exact_sums import TINY, UNIT, exact_sums
+from fairlayer.binding.rows import Rows
+from fairlayer.binding.system import System
+from fairlayer.core import _native, solve
+from fairlayer.core.discrepancies import Discrepancy, domain_of, inner_limits
+from fairlayer.core.feasibility import cell_extremes
+
+_MOST_SUM = 1e300  # of |z|: the rest of float64's range is left to differences and error bounds
+
+
+class OwnProjection:
+    """A projected batch, with what `_native.Projection` has; and the passes that its solve asks for."""
+
+    def __init__(
+        self, z: Tensor, system: System, box: Box, discrepancy: Discrepancy, rows: Rows, start: Any, exact: bool
+    ):
+        self.z, self.system, self.discrepancy, self.rows = z, system, discrepancy, rows
+        self.given = z.double()
+        self.cell = torch.from_numpy(system.cell).long()
+        self.weights = torch.from_numpy(system.weights) if len(system.weights) else None
+        self.lo, self.hi = box.tensors()
+        self.value: Any = None
+        self.nu = self.statistics = np.zeros(len(rows.offset))
+        self.shift = self.slopes = self.absolute = np.zeros(len(system.weight))
+        self.missed = np.zeros(len(rows.kind))
+        self.end = self._fault(system)
+        if self.end:
+            return
+        least, greatest = (float(end) for end in torch.aminmax(self.given))
+        reach = math.inf
+        if hasattr(discrepancy, "reach"):
+            reach = discrepancy.reach(least, greatest, box.lowest, box.highest)
+        usual = 1.0 if discrepancy.piecewise_linear else self._usual_slope()
+        extremes = cell_extremes(system, box.within(*inner_limits(discrepancy, z.dtype)))
+        rounding = torch.finfo(z.dtype).eps / 2 if exact else 0.0
+        found = solve(rows, self, system.samples, system.weight * usual, *extremes, reach, rounding, start)
+        self.end, self.nu, self.shift, self.slopes = found.end, found.nu, found.shift, found.slopes
+        self.missed, self.statistics, self.absolute = found.missed, found.statistics, found.absolute
+
+    @property
+    def holds(self) -> bool:
+        """Whether every row certainly holds."""
+        return self.end == 0 and bool((self.missed <= 0.0).all())
+
+    def _fault(self, system: System) -> int:
+        """Why no solve can begin, as `_native` numbers it; 0 if one can."""
+        if not bool(torch.isfinite(self.given).all()):
+            return 3
+        low, high = domain_of(self.discrepancy)
+        if not bool(((self.given > low) & (self.given < high)).all()):
+            return 4
+        largest = float(self.given.abs().max()) * max(float(system.weight.sum()), 1.0)
+        return 0 if largest <= _MOST_SUM else 5
+
+    def _usual_slope(self) -> float:
+        """The mean slope of a sample before any shift, as if there were no bounds."""
+        none = torch.zeros_like(self.given)
+        return float(self.discrepancy.slope(self.given, none, none - math.inf, none + math.inf).mean())
+
+    def _at(self, shift: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.given, torch.from_numpy(np.array(shift))[self.cell], self.lo, self.hi
+
+    def _cell_sums(self, values: Tensor) -> np.ndarray:
+        values = values if self.weights is None else values * self.weights
+        sums = torch.zeros(len(self.system.weight), dtype=torch.float64)
+        return sums.index_add_(0, self.cell, values.detach()).numpy()
+
+    # The passes.
+
+    def measure(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Sums of outputs as they are, of slopes and of absolute values."""
+        at = self._at(np.zeros(len(self.system.weight)))
+        y = self.discrepancy.response(*at)
+        # An output that needs no change is rounded all the same where the response is not the identity.
+        sums = self._cell_sums(y.to(self.z.dtype).double())
+        return sums, self._cell_sums(self.discrepancy.slope(*at)), self._cell_sums(y.abs())
+
+    def sums(self, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sums of outputs and slopes at the shifts."""
+        at = self._at(shift)
+        return self._cell_sums(self.discrepancy.response(*at)), self._cell_sums(self.discrepancy.slope(*at))
+
+    def write(self, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Write the output; sums of it and of slopes, and a bound on their error."""
+        at, dtype = self._at(shift), self.z.dtype
+        inside = torch.clamp(self.discrepancy.response(*at).detach().to(dtype), *inner_limits(self.discrepancy, dtype))
+        self.value = torch.clamp(inside, self.lo.to(dtype), self.hi.to(dtype))
+        y, n = self.value.double(), len(self.z)
+        error = self._cell_sums(y.abs()) * ((n + 8.0) * UNIT) + n * TINY
+        return self._cell_sums(y), self._cell_sums(self.discrepancy.slope(*at)), error
+
+    def exact(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sums of what was written, each rounded once, and a bound on their error."""
+        sums, error = np.empty(len(self.system.weight)), np.empty(len(self.system.weight))
+        exact_sums(self.value.double().numpy(), self.system.cell, self.system.weights, sums, error)
+        return sums, error
+
+    # The derivative.
+
+    @property
+    def side(self) -> np.ndarray:
+        """(n,) -1 below the lower bound, 1 above the upper one, 0 between them."""
+        raw = self._open("response")
+        return ((raw > self.hi).to(torch.int8) - (raw < self.lo).to(torch.int8)).numpy()
+
+    @property
+    def slope(self) -> Tensor:
+        """(n,) of the responses, as if there were no bounds."""
+        return self._open("slope")
+
+    @property
+    def sensitivity(self) -> Tensor:
+        """(n,) derivative of the responses with respect to z, as if there were no bounds."""
+        return self._open("sensitivity")
+
+    def pull_back(self, gradient: np.ndarray) -> np.ndarray:
+        """The gradient with respect to z."""
+        return self.pull_back_all(gradient)[0]
+
+    def pull_back_all(self, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Gradients with respect to z, to the statistics' offsets, and to z as if no output rested on a bound."""
+        g = torch.from_numpy(gradient.astype(np.float64))
+        free = torch.from_numpy(self.side == 0).double()
+        sums = torch.zeros(len(self.system.weight), dtype=torch.float64)
+        sums.index_add_(0, self.cell, self.slope * free * g)
+        v = _native.solve_active(self.rows, self.nu, self.slopes, self.rows.totals(sums.numpy()))
+        correction = torch.from_numpy(_native.spread(self.rows, v))[self.cell]
+        raw = g - (correction if self.weights is None else correction * self.weights)
+        pulled = self.sensitivity * free * raw
+        return pulled.numpy().astype(gradient.dtype), v, raw.numpy()
+
+    def _open(self, method: str) -> Tensor:
+        """The response, its slope or its sensitivity, as if there were no bounds."""
+        infinite = torch.tensor(math.inf, dtype=torch.float64)
+        z, s, _, _ = self._at(self.shift)
+        return getattr(self.discrepancy, method)(z, s, -infinite, infinite).detach()

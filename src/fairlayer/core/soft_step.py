@@ -1,0 +1,166 @@
+"""The soft step: outputs near the raw ones whose largest gap is priced rather than bounded.
+
+    min_{y, e}  1/2 sum_i w_i (y_i - z_i)^2 + price e  subject to  lower - e <= rows(y) <= upper + e,  lo <= y <= hi,
+
+e down to where the narrowest row is an equality. For rows that share one tolerance it is the largest |gap| up to a
+constant: the primal step of the paper's Algorithm 1.
+
+Its multipliers are those of the projection onto rows widened by e, and add up to the price: a cap on them. Their sum
+falls as e grows, and does so piecewise linearly, so Newton's method on that one number finds e in a few solves, each
+of which starts from the multipliers of the last.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairlayer.arrays import as_numpy
+from fairlayer.binding.bounds import Box
+from fairlayer.binding.exact_sums import UNIT
+from fairlayer.binding.rows import EACH, Rows
+from fairlayer.binding.system import System
+from fairlayer.core import _native
+from fairlayer.core.discrepancies import Squared
+from fairlayer.core.solver import SOLVED, Batch, attempt, from_bits
+
+_MOST_SOLVES = 120
+
+
+def _total(rows: Rows, nu: np.ndarray) -> float:
+    """The sum of the multipliers of the rows: of a family, what is carried from one statistic to another."""
+    each = np.repeat(rows.kind == EACH, np.diff(rows.first))
+    return float(np.where(each, np.abs(nu), np.maximum(-nu, 0.0)).sum())
+
+
+def _decline(rows: Rows, nu: np.ndarray, slopes: np.ndarray) -> float:
+    """How fast the sum of the multipliers falls as the rows are widened: 1'(A D A')^+ 1, A the active rows."""
+    A = _native.active_rows(rows, nu) @ rows.dense().T
+    return float(np.linalg.pinv((A * slopes) @ A.T, rcond=1e-12, hermitian=True).sum())
+
+
+def _solve_priced(batch: Batch, price: float) -> tuple[Any, bool]:
+    """The projection onto rows widened so far that the multipliers add up to the price; and whether it is pinned.
+
+    pinned: the price is so high that the narrowest family became an equality, and a higher one changes nothing.
+    """
+    rows, none = batch.system.rows, np.zeros(len(batch.system.rows.offset))
+
+    def widened(excess: float) -> Rows:
+        return rows.between(rows.lower - excess, rows.upper + excess)
+
+    # Outputs as they are, within their bounds: rows so wide that they all hold.
+    found, pinned = attempt(batch, rows.between(rows.lower - np.inf, rows.upper + np.inf), exact=False), False
+    q = np.asarray(found.statistics)
+    if not len(rows.kind) or price <= 0.0 or found.end != SOLVED:
+        return found, pinned
+    tolerance = 64.0 * UNIT * max(np.abs(q).max(), np.abs(rows.offset).max())
+    above = _native.largest_excess(rows, q)
+    half = 0.5 * (rows.upper - rows.lower).min()
+    # An equality proper would leave the multipliers of dependent rows undetermined.
+    floor = (-half if np.isfinite(half) else 0.0) + 16.0 * tolerance
+    if above <= floor:
+        return found, pinned
+    below, excess, nu, tried_floor = floor, above, none, False
+    for _ in range(_MOST_SOLVES):
+        if excess <= floor and not tried_floor:
+            excess, tried_floor = floor, True
+        elif not below < excess < above:
+            excess = 0.5 * (below + above)
+        # From the multipliers of the last solve, and where that fails from none.
+        wide = widened(excess)
+        found = attempt(batch, wide, nu, exact=False)
+        if found.end != SOLVED:
+            found = attempt(batch, wide, none, exact=False)
+        step = np.inf
+        if found.end == SOLVED:
+            nu = np.array(found.nu)
+            total, rate = _total(rows, nu), _decline(wide, nu, np.asarray(found.slopes))
+            pinned = excess == floor and total <= price
+            if pinned or abs(total - price) <= 1e-12 * price:
+                return found, pinned
+            below, above = (excess, above) if total > price else (below, excess)
+            step = (total - price) / rate if rate > 0.0 else np.inf
+        else:  # too narrow for the bounds: the rows can only be met from some excess on
+            below, nu = excess, none
+        if above - below <= 4.0 * tolerance:
+            break
+        excess += step
+    # The sum of the multipliers jumps here, or rounding hides where it crosses the price.
+    return attempt(batch, widened(above), none, exact=False), pinned
+
+
+class Softened(NamedTuple):
+    """The end of a soft step."""
+
+    value: Any  # (n,) like z
+    gap: float  # largest |row|; nan where there is no row, because groups are absent
+    excess: float  # largest amount by which a row exceeds its tolerance, negative within; nan where there is no row
+    nu: np.ndarray  # (K,) multipliers of the statistics; those of the rows add up to the price at most
+    pinned: bool  # the price is so high that the narrowest row became an equality
+    slopes: np.ndarray  # (G,) samples per cell that rest on no bound
+    shift: np.ndarray  # (G,)
+
+
+def soft_step(
+    z: Any,  # (n,) float32 or float64, array or tensor on the CPU
+    system: System,  # constraints bound to the batch, see `system.bind`
+    box: Box,  # bounds in z's dtype, see `bounds.read_bounds`
+    price: float,  # of one unit of gap; lambda n / 2 in the paper's terms
+) -> Softened:
+    """Solve without a gradient. A price of 0 gives z within its bounds; a high one the projection onto equalities."""
+    raw = torch.from_numpy(np.ascontiguousarray(as_numpy(z)))
+    found, pinned = _solve_priced(Batch(raw, system, box, Squared()), float(price))
+    q = np.asarray(found.statistics)
+    gap = excess = float("nan")
+    if len(system.view.plus):
+        gap = float(np.abs(system.view.values(q)).max())
+        excess = _native.largest_excess(system.rows, q)
+    value = from_bits(found.value, raw.dtype) if isinstance(z, Tensor) else found.value
+    nu, slopes, shift = np.array(found.nu), np.array(found.slopes), np.array(found.shift)
+    return Softened(value, gap, excess, nu, pinned, slopes, shift)
+
+
+def soften(z: Tensor, system: System, box: Box, price: float) -> tuple[Tensor, Softened]:
+    """The soft step as a differentiable function of z, of any float dtype on any device.
+
+    The active rows A share the excess e, and their multipliers keep their sum: with sigma their signs and D the slopes,
+
+        dy = D (dz - A' dmu),   A dy = sigma de,   sigma' dmu = 0    (de = 0 instead of the last where pinned).
+
+    The step is piecewise linear in z, so its derivative is written as a linear map of constants, and autograd does the
+    rest, to any order.
+    """
+    plain = z.detach().cpu()
+    plain = plain if plain.dtype in (torch.float32, torch.float64) else plain.float()
+    softened = soft_step(plain, system, box, price)
+    value = softened.value.to(device=z.device, dtype=z.dtype)
+    if not (torch.is_grad_enabled() and z.requires_grad):
+        return value, softened
+
+    index = torch.from_numpy(system.cell).long()
+    shifted = (plain.double() - torch.from_numpy(softened.shift)[index]).to(plain.dtype)
+    free = (shifted == softened.value).double()
+    dz = z.cpu().double() * free
+    A, inverse = _active_rows(system, softened)
+    if A.size:
+        weights = torch.from_numpy(system.weights) if len(system.weights) else None
+        sums = dz.new_zeros(A.shape[1]).index_add(0, index, dz if weights is None else dz * weights)
+        dz = dz - free * (torch.from_numpy(A.T @ inverse @ A) @ sums)[index]
+    move = dz.to(device=z.device, dtype=z.dtype)
+    return value + (move - move.detach()), softened
+
+
+def _active_rows(system: System, softened: Softened) -> tuple[np.ndarray, np.ndarray]:
+    """Active rows over cells, (a, G), and the inverse by which dmu = inverse A D dz."""
+    A = _native.active_rows(system.rows, softened.nu) @ system.rows.dense().T
+    inverse = np.linalg.pinv((A * softened.slopes) @ A.T, rcond=1e-12, hermitian=True)
+    if not softened.pinned:
+        towards = inverse.sum(axis=1)
+        scale = towards.sum()
+        if scale > 0.0:
+            inverse = inverse - np.outer(towards, towards) / scale
+    return A, inverse

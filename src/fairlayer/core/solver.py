@@ -1,0 +1,257 @@
+"""The solve of a batch in memory: attempt, explain, or say what was reached.
+
+One attempt by the core ends as a rule in an output that certainly satisfies every row. Where it does not, rational
+arithmetic tells whether the rows are missed at all, a linear programme tells whether they can hold, and what remains is
+ROUNDED: tolerances finer than the dtype resolves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairlayer.binding.bounds import Box
+from fairlayer.binding.row_plan import PresentRows
+from fairlayer.binding.rows import Rows
+from fairlayer.binding.system import System
+from fairlayer.core import _native
+from fairlayer.core.discrepancies import Discrepancy, check_domain, inner_limits, native_number
+from fairlayer.core.feasibility import cell_extremes, least_excess, statistic_scale, widened
+from fairlayer.core.grid import search_grid
+from fairlayer.core.optimality import is_tight, optimality_gap
+from fairlayer.core.own_discrepancy import OwnProjection
+from fairlayer.core.rational import exact_shortfalls
+from fairlayer.errors import FairlayerError, InfeasibleError, InputError
+
+DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}  # as the core numbers them
+_FAR = 1e-6  # of a tolerance: rows missed by more are not missed by rounding
+_MOST_SAMPLES = 1000  # up to which the box is put into the rows, where nothing else helps
+SOLVED, INFEASIBLE, STALLED, NOT_FINITE, OUTSIDE, TOO_LARGE = range(6)  # how an attempt ends
+
+
+def as_bits(values: Tensor) -> np.ndarray:
+    """Outputs on the host as an array for the core; halves as their bits, as NumPy has no bfloat16."""
+    return values.numpy() if values.itemsize > 2 else values.view(torch.int16).numpy()
+
+
+def from_bits(values: np.ndarray, dtype: torch.dtype) -> Tensor:
+    """An array of the core as a tensor."""
+    found = torch.from_numpy(values)
+    return found if found.dtype == dtype else found.view(dtype)
+
+
+class Batch(NamedTuple):
+    """Outputs to be projected, and what they are projected onto."""
+
+    z: Tensor  # (n,), on the host, contiguous, without a graph
+    system: System
+    box: Box
+    discrepancy: Discrepancy
+
+
+class Projected:
+    """A projected batch: the output, and what is known of it."""
+
+    def __init__(self, batch: Batch, found: Any):
+        self.batch = batch
+        self.found = found  # a `_native.Projection`, or what takes its place
+        value = found.value
+        self.value = from_bits(value, batch.z.dtype) if isinstance(value, np.ndarray) else value  # on the host
+        self.missed = found.missed  # (F,) by how much each family may be missed; 0 or less where it certainly holds
+        self.statistics = found.statistics  # (K,) of the output
+        self.nu = found.nu  # (K,) multipliers of the statistics
+        self.excess = 0.0  # by how much rows had to give way
+        self.optimality_gap = 0.0  # of the squared change
+
+    @property
+    def holds(self) -> bool:
+        """Whether every row certainly holds."""
+        return bool((self.missed <= 0.0).all())
+
+    def replace(self, value: Tensor, missed: np.ndarray) -> None:
+        """Put another output in the place of this one."""
+        self.value, self.missed = value, missed
+        system, sums = self.batch.system, np.empty(len(self.batch.system.weight))
+        _native.exact_sums(value.double().numpy(), system.cell, system.weights, sums, np.empty(len(sums)))
+        self.statistics = _native.statistics(system.rows, sums)
+
+
+def attempt(batch: Batch, rows: Rows, start: np.ndarray | None = None, exact: bool = True) -> Any:
+    """One attempt by the core. exact: rows must hold for the output as it is rounded."""
+    z, system, box, discrepancy = batch
+    number = native_number(discrepancy)
+    if number is None:
+        return OwnProjection(z, system, box, discrepancy, rows, start, exact)
+    return _native.project(
+        DTYPES[z.dtype], number, as_bits(z), system.cell, system.weights, system.samples, system.weight, box.lo, box.hi,
+        rows, start, exact,
+    )  # fmt: skip
+
+
+def solve(batch: Batch, relax: bool = False) -> Projected:
+    """Project.
+
+    Raises InfeasibleError where the rows contradict each other or the bounds, unless `relax` asks for the output that
+    violates them least.
+    """
+    found = attempt(batch, batch.system.rows)
+    projected = Projected(batch, found)
+    if found.holds:
+        _measure_optimality(projected)
+        return projected
+    _refuse(batch, found.end)
+    if found.end != SOLVED:
+        explained = _explain(batch, projected, relax)
+        if explained is not None:
+            return explained
+    if found.end != SOLVED:
+        for again in (_without_box(batch), _from_wider(batch, projected) if found.end == INFEASIBLE else None):
+            if again is not None and max(again.missed, default=0.0) < max(projected.missed, default=0.0):
+                projected = again
+    _settle(projected)
+    missed, widest = projected.missed.max(initial=0.0), batch.system.rows.upper.max(initial=0.0)
+    if missed > _FAR * widest and batch.discrepancy.name != "squared":
+        least, most = float(batch.z.min()), float(batch.z.max())
+        raise FairlayerError(
+            f"The solver did not converge: z, here from {least:.3g} to {most:.3g}, or the weights of the "
+            f"{batch.discrepancy.name!r} discrepancy are too far apart. Bring them nearer to each other (logits within "
+            "30 of 0, say), allow a larger tolerance, or use 'squared'."
+        )
+    return projected
+
+
+def _from_wider(batch: Batch, projected: Projected) -> Projected | None:
+    """Another attempt, onto rows that are wider by what rounding may have taken from them."""
+    rows = batch.system.rows
+    scale = np.maximum(rows.sizes(np.asarray(projected.found.absolute)), 1e-300)
+    for _, wide in widened(rows, 0.0, scale):
+        again = Projected(batch, attempt(batch, wide, np.zeros(len(scale)), exact=False))
+        if again.found.end == SOLVED:
+            again.missed = exact_shortfalls(again.value.double().numpy(), batch.system, again.missed + np.inf)
+            return again
+    return None
+
+
+def _without_box(batch: Batch) -> Projected | None:
+    """Another attempt, from multipliers that are found with the box as rows; None where that does not go.
+
+    Then nothing is left to clip, and one small quadratic programme over all samples finds the optimum: for problems of
+    few samples whose sizes or weights lie many decades apart, on which Newton's method makes no progress.
+    """
+    z, system, box, discrepancy = batch
+    rows, cell, n = system.rows, system.cell, len(z)
+    if discrepancy.name != "squared" or n > _MOST_SAMPLES or not np.isfinite(np.append(box.lo, box.hi)).any():
+        return None
+    weight = system.weights if len(system.weights) else np.ones(n)
+    width, K = np.diff(rows.start)[cell], len(rows.offset)
+    start = np.concatenate([[0], np.cumsum(width + 1)]).astype(np.int64)
+    own = start[1:] - 1  # the last entry of every sample is that of its own statistic, its output
+    source = np.delete(np.arange(start[-1]) - np.repeat(start[:-1] - rows.start[cell], width + 1), own)
+    statistic, value = np.empty(start[-1], dtype=np.int64), np.empty(start[-1])
+    others = np.delete(np.arange(start[-1]), own)
+    statistic[others], value[others] = rows.statistic[source], rows.value[source]
+    statistic[own], value[own] = K + np.arange(n), 1.0 / np.where(weight > 0, weight, 1.0)
+    sides = np.stack([np.zeros(n), np.ones(n), np.broadcast_to(box.lo, n), np.broadcast_to(box.hi, n)])
+    wider = Rows(
+        start,
+        statistic,
+        value,
+        np.append(rows.offset, np.zeros(n)),
+        np.append(rows.present, weight > 0),
+        np.append(rows.first, rows.first[-1] + 1 + np.arange(n)),
+        np.ascontiguousarray(np.concatenate([rows.family, sides], axis=1)),
+    )
+    ones, infinite = np.ones(n), np.array([np.inf])
+    found = _native.project(
+        DTYPES[torch.float64], 0, z.double().numpy(), np.arange(n, dtype=np.int32), system.weights, ones, weight,
+        -infinite, infinite, wider, None, False,
+    )  # fmt: skip
+    return Projected(batch, attempt(batch, rows, np.array(found.nu[:K])))
+
+
+def _settle(projected: Projected) -> None:
+    """Have rational arithmetic say whether rows are missed; where they are, look for an output on a coarser grid."""
+    batch = projected.batch
+    if not np.isfinite(projected.statistics).all():
+        raise InputError(
+            f"z would have to be moved beyond the range of {batch.z.dtype}: scale z, targets and bounds down, or use "
+            "float64."
+        )
+    projected.missed = exact_shortfalls(projected.value.double().numpy(), batch.system, projected.missed)
+    if not projected.holds and not projected.nu.any():
+        # Nothing was moved, as it looked as if nothing had to be.
+        again = Projected(batch, attempt(batch, batch.system.rows, np.zeros(len(projected.nu))))
+        if again.found.end == SOLVED:
+            again.missed = exact_shortfalls(again.value.double().numpy(), batch.system, again.missed)
+            projected.__dict__.update(again.__dict__)
+    if not projected.holds:
+        inside = batch.box.within(*inner_limits(batch.discrepancy, batch.z.dtype))
+        value = search_grid(projected.value, batch.system, inside)
+        if value is not None:
+            missed = exact_shortfalls(value.double().numpy(), batch.system, projected.missed)
+            if max(missed) < max(projected.missed):
+                projected.replace(value, missed)
+    if projected.holds:
+        _measure_optimality(projected, rounded=True)
+
+
+def _measure_optimality(projected: Projected, rounded: bool = False) -> None:
+    """Say by how much the output may be further than the nearest, where aiming inside the rows may have cost something.
+
+    A family is aimed inside by what rounding moves the coarsest of its means. Where that is the mean of a light group,
+    heavy ones are moved with it; and where outputs are large and moved by little, it is much of the way. rounded: the
+    output may stand on a coarser grid.
+    """
+    z, system, box, discrepancy = projected.batch
+    if discrepancy.name != "squared":
+        return
+    coarse = z.dtype is not torch.float64  # rounding is then most of what rows are aimed inside by
+    if not rounded and not len(system.weights) and (coarse or is_tight(system, projected.nu, projected.missed)):
+        return
+    y = projected.value.double().numpy()
+    projected.optimality_gap = optimality_gap(z.double().numpy(), y, system, box, projected.nu, z.dtype)
+
+
+def _explain(batch: Batch, projected: Projected, relax: bool) -> Projected | None:
+    """Raise where rows contradict each other or the bounds, or relax them; None where they can hold."""
+    system, rows = batch.system, batch.system.rows
+    extremes = cell_extremes(system, batch.box.within(*inner_limits(batch.discrepancy, batch.z.dtype)))
+    scale = statistic_scale(rows, np.asarray(projected.found.absolute), system.weight, extremes)
+    excess, push = least_excess(rows, *extremes, scale)
+    if not excess:
+        return None
+    if not relax:
+        raise infeasible(system.view, rows, excess, push)
+    for _, wide in widened(rows, excess, scale):
+        again = Projected(batch, attempt(batch, wide, np.zeros(len(scale)), exact=False))
+        if again.found.end == SOLVED:
+            again.excess = max(float(_native.largest_excess(rows, again.statistics)), excess)
+            return again
+    raise FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
+
+
+def infeasible(view: PresentRows, rows: Rows, excess: float, push: np.ndarray) -> InfeasibleError:
+    """The rows that stand in each other's way, by name."""
+    blamed = np.flatnonzero(view.multipliers(push))
+    names = [view.names[j] for j in blamed]
+    half = 0.5 * (rows.upper - rows.lower)[view.family[blamed]]  # infinite of ratios, which name no tolerance
+    return InfeasibleError(names, excess, half + excess)
+
+
+def _refuse(batch: Batch, end: int) -> None:
+    """Say what is wrong with outputs that cannot be added up."""
+    z = batch.z
+    if end == NOT_FINITE:
+        position = int((~torch.isfinite(z)).nonzero()[0])
+        raise InputError(f"z[{position}] is {float(z[position])}: outputs must be finite.")
+    if end == OUTSIDE:
+        check_domain(z.double().numpy(), batch.discrepancy)
+    if end == TOO_LARGE:
+        raise InputError(
+            f"z is too large: with outputs up to {float(z.abs().max()):.3g} and weights that add up to "
+            f"{batch.system.weight.sum():.3g}, their sums may exceed 1e+300, near the end of float64's range. Scale z, "
+            "and with it targets, tolerances and bounds, down."
+        )
