@@ -1,4 +1,4 @@
-"""One Ray cluster for all tests that need one: two workers, on this machine alone."""
+"""One Ray cluster for the tests of a module that need one: two workers, on this machine alone."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 PROC = Path("/proc")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # others start clusters too, as the documentation does, and a process has one at most
 def cluster():
-    """The module `ray`, connected to a cluster that ends with the tests."""
+    """The module `ray`, connected to a cluster that ends with the tests of a module."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray = pytest.importorskip("ray", reason="needs fairlayer[ray]")
     pytest.importorskip("pyarrow", reason="needs fairlayer[ray]")
