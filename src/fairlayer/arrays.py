@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,16 @@ def check_dense(values: torch.Tensor, what: str) -> None:
     if not is_dense(values):
         kind = "nested" if values.is_nested else "meta" if values.is_meta else "sparse"
         raise InputError(f"{what} is a {kind} tensor: pass a dense one that holds its values.")
+
+
+def on_host(values: Any) -> Any:
+    """Tensors, also those in a mapping, on the host, as functions of what they were; anything else as it is.
+
+    Copies follow right upon each other, so that the host waits for a busy device once.
+    """
+    if isinstance(values, torch.Tensor):
+        return values if values.is_meta else values.cpu()
+    return {name: on_host(value) for name, value in values.items()} if isinstance(values, Mapping) else values
 
 
 def _check_entries(values: Any, array: np.ndarray, what: str) -> None:

@@ -1,8 +1,8 @@
 """The layer as an operator of torch, so that torch.compile can take it into a graph (`fullgraph=True`).
 
 A graph holds tensors and plain values alone: labels that are integers in tensors, and a number by which the operator
-finds the layer. The operator runs the layer as it runs without a graph; its derivative solves the batch again, as a
-graph cannot hold what the solver found.
+finds the layer, in a tensor as well: a number of Python's would be part of the graph, and make one for every layer. The
+operator runs the layer as it runs without a graph. Its second output stands for what the derivative needs.
 """
 
 from __future__ import annotations
@@ -15,16 +15,26 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor, nn
 
+from fairlayer.errors import InputError
+
 _LAYERS: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()
 _NUMBERS = count(1)
 _BETWEEN = "\0"  # names of attributes: an operator takes no list of words
 
 
-def number_of(layer: nn.Module) -> int:
+def number_of(layer: nn.Module) -> Tensor:
     """A number by which the operator finds a layer, as long as there is one."""
     number = next(_NUMBERS)
     _LAYERS[number] = layer
-    return number
+    return torch.tensor(number)
+
+
+def refuse_files(way: str) -> None:
+    """Refuse to be written to a file: the constraints are Python objects, and no part of a graph."""
+    raise InputError(
+        f"{way} cannot hold a fairness layer: its constraints are Python objects. Apply {way} to the network without "
+        "the layer, and use fairlayer.freeze for what is to follow it; or speed the whole up with torch.compile."
+    )
 
 
 def fits_graph(z: Any, groups: Any, targets: Any, features: Any, weights: Any) -> bool:
@@ -41,56 +51,70 @@ def fits_graph(z: Any, groups: Any, targets: Any, features: Any, weights: Any) -
     )
 
 
-def project_in_graph(number: int, z: Tensor, groups: Any, targets: Tensor | None, weights: Tensor | None) -> Tensor:
+def project_in_graph(number: Tensor, z: Tensor, groups: Any, targets: Tensor | None, weights: Tensor | None) -> Tensor:
     """The output of a layer, by the operator."""
     named = isinstance(groups, Mapping)
     labels, names = (list(groups.values()), _BETWEEN.join(groups)) if named else ([groups], None)
-    return torch.ops.fairlayer.project(z, labels, names, targets, weights, number)
+    return torch.ops.fairlayer.project(number, z, labels, names, targets, weights)[0]
 
 
-def _output(
-    z: Tensor, groups: list[Tensor], names: str | None, targets: Tensor | None, weights: Tensor | None, layer: int
-) -> Tensor:
+def _project(
+    number: Tensor, z: Tensor, groups: list[Tensor], names: str | None, targets: Tensor | None, weights: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The output, and a tensor whose memory has the output's own graph as an attribute: both are freed together."""
     given = groups[0] if names is None else dict(zip(names.split(_BETWEEN), groups, strict=True))
-    return _LAYERS[layer].forward(z, given, targets, None, weights).contiguous()
+    with torch.enable_grad(), _recording():
+        leaf = z.detach().requires_grad_()
+        y = _LAYERS[int(number)].forward(leaf, given, targets, None, weights).contiguous()
+    found = torch.zeros(())
+    found.untyped_storage().graph = leaf, y  # type: ignore[attr-defined]
+    return y.detach(), found
 
 
-def _run(z: Tensor, *rest: Any) -> Tensor:
-    with torch.no_grad():
-        return _output(z, *rest)
+def _recording() -> Any:
+    """Have autograd take part again, which torch leaves out while it runs a graph."""
+    include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    return torch._C._ForceDispatchKeyGuard(include, exclude & torch._C._after_ADInplaceOrView_keyset)
 
 
-def _run_back(gradient: Tensor, z: Tensor, *rest: Any) -> Tensor:
-    with torch.enable_grad():
-        again = z.detach().requires_grad_()
-        return torch.autograd.grad(_output(again, *rest), again, gradient)[0].contiguous()
+def _pull_back(found: Tensor, gradient: Tensor) -> Tensor:
+    try:
+        leaf, y = found.untyped_storage().graph  # type: ignore[attr-defined]
+    except AttributeError:
+        raise RuntimeError(
+            "What was saved for backward has been copied, as hooks on saved tensors do: call the layer outside of them, "
+            "or without torch.compile."
+        ) from None
+    return torch.autograd.grad(y, leaf, gradient, retain_graph=True)[0].contiguous()
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    z, groups, names, targets, weights, layer = inputs
-    ctx.save_for_backward(z, targets, weights, *groups)
-    ctx.plain = names, layer
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.groups = len(inputs[2])
+    ctx.save_for_backward(output[1])
 
 
-def _differentiate(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-    (z, targets, weights, *groups), (names, layer) = ctx.saved_tensors, ctx.plain
-    back = torch.ops.fairlayer.project_backward(gradient, z, groups, names, targets, weights, layer)
-    return back, [None] * len(groups), None, None, None, None
+def _differentiate(ctx: Any, gradient: Tensor, _: Any) -> tuple[Any, ...]:
+    back = torch.ops.fairlayer.project_backward(*ctx.saved_tensors, gradient)
+    return None, back, [None] * ctx.groups, None, None, None
 
 
 _LIBRARY = torch.library.Library("fairlayer", "DEF")
-_DATA = "Tensor z, Tensor[] groups, str? names, Tensor? targets, Tensor? weights, int layer"
-_LIBRARY.define(f"project({_DATA}) -> Tensor")
-_LIBRARY.define(f"project_backward(Tensor gradient, {_DATA}) -> Tensor")
-_LIBRARY.impl("project", _run, "CompositeExplicitAutograd")
-_LIBRARY.impl("project_backward", _run_back, "CompositeExplicitAutograd")
+_DATA = "Tensor layer, Tensor z, Tensor[] groups, str? names, Tensor? targets, Tensor? weights"
+_HOST = (torch.Tag.cudagraph_unsafe,)  # it runs on the host, which a recorded graph of kernels would leave out
+_LIBRARY.define(f"project({_DATA}) -> (Tensor, Tensor)", tags=_HOST)
+_LIBRARY.define("project_backward(Tensor found, Tensor gradient) -> Tensor", tags=_HOST)
+_LIBRARY.impl("project", _project, "CompositeExplicitAutograd")
+_LIBRARY.impl("project_backward", _pull_back, "CompositeExplicitAutograd")
 
 
 @torch.library.register_fake("fairlayer::project", lib=_LIBRARY)
+def _shapes(number: Tensor, z: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(z, memory_format=torch.contiguous_format), torch.empty((), device="cpu")
+
+
 @torch.library.register_fake("fairlayer::project_backward", lib=_LIBRARY)
-def _shape(given: Tensor, *_: Any) -> Tensor:
-    """What comes out is of the shape of z, as is a gradient."""
-    return torch.empty_like(given, memory_format=torch.contiguous_format)
+def _shape(found: Tensor, gradient: Tensor) -> Tensor:
+    return torch.empty_like(gradient, memory_format=torch.contiguous_format)
 
 
 torch.library.register_autograd("fairlayer::project", _differentiate, setup_context=_save, lib=_LIBRARY)

@@ -14,7 +14,7 @@ from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.core.discrepancies import Discrepancy
 from fairlayer.errors import InputError
-from fairlayer.graph import fits_graph, number_of, project_in_graph
+from fairlayer.graph import fits_graph, number_of, project_in_graph, refuse_files
 from fairlayer.projection import answer
 from fairlayer.request import Absent, Infeasible, Request, Surrogate
 from fairlayer.solution import Solution
@@ -97,8 +97,13 @@ class FairLayer(nn.Module):
         self, z: Tensor, groups: Any = None, targets: Any = None, features: Any = None, weights: Any = None
     ) -> Tensor:
         """Project one batch: z of shape (n,) or (n, d), and what the constraints look at."""
-        if torch.compiler.is_compiling() and self._fits_graph(z, groups, targets, features, weights):
-            return project_in_graph(self._number, z, groups, targets, weights)
+        if torch.compiler.is_compiling():
+            if torch.compiler.is_exporting():
+                refuse_files("torch.export")
+            if self._fits_graph(z, groups, targets, features, weights):
+                return project_in_graph(self._number, z, groups, targets, weights)
+        if torch.jit.is_tracing():
+            refuse_files("torch.jit.trace")
         request = self._request
         data = request.data(groups, targets, features, weights)
         solution = answer(z, request, data, None if self.training else self.confidence)
@@ -128,6 +133,10 @@ class FairLayer(nn.Module):
             and (self.training or self.confidence is None)
             and fits_graph(*batch)
         )
+
+    def __prepare_scriptable__(self) -> None:
+        """What torch.jit.script asks for."""
+        refuse_files("torch.jit.script")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "solution": None}

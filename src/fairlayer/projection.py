@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.arrays import as_numpy
+from fairlayer.arrays import as_numpy, check_dense, on_host
 from fairlayer.binding.bounds import Box, read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.process_group import Group, find_ranks
@@ -37,7 +37,7 @@ from fairlayer.gaps import bind_batch
 from fairlayer.margin import settle
 from fairlayer.ranks import project_share
 from fairlayer.request import Absent, Data, Infeasible, Request, Surrogate, read_weights
-from fairlayer.solution import Facts, JointFacts, ProblemFacts, Solution
+from fairlayer.solution import JointSolution, Problems, Solution
 
 
 @eager
@@ -97,7 +97,7 @@ def answer(z: Any, request: Request, data: Data, confidence: float | None = None
     if confidence is not None:
         return _settled(z, request, data, confidence)
     if isinstance(z, Tensor):
-        return _project(z, request, data)
+        return _project(z, request, data) if z.is_cpu else _project_on_host(z, request, data)
     array = as_numpy(z, "z")
     if array.dtype not in (np.float16, np.float32, np.float64):
         raise InputError(f"z must hold floats; got an array of {array.dtype}.")
@@ -119,6 +119,14 @@ def _settled(z: Any, request: Request, data: Data, confidence: float) -> Solutio
     n = z.numel() if isinstance(z, Tensor) else np.size(z)
     system = bind_batch(rules, n, *data, request.levels)
     return settle(rules, confidence, system, targets, request.span(), lambda tight: answer(z, request.of(tight), data))
+
+
+def _project_on_host(z: Tensor, request: Request, data: Data) -> Solution:
+    """Project outputs of another device, to which the output and its gradient are copied back."""
+    check_dense(z, "z")
+    solution = _project(z.cpu(), request, Data(*map(on_host, data)))
+    solution.value = solution.value.to(z.device)
+    return solution
 
 
 def _project(z: Tensor, request: Request, data: Data) -> Solution:
@@ -159,7 +167,7 @@ def _project_columns(z: Tensor, request: Request, data: Data) -> Solution:
     if not solutions:
         raise InputError(f"z has shape {tuple(z.shape)}: pass at least one column.")
     value = torch.stack([solution.value for solution in solutions], dim=1)
-    return Solution(value, JointFacts([solution.facts for solution in solutions], "output"))  # type: ignore[misc]
+    return JointSolution(value, solutions, "output")
 
 
 def _project_one(z: Tensor, request: Request, data: Data) -> Solution:
@@ -177,28 +185,20 @@ def project_bound(z: Tensor, system: System, box: Box, request: Request) -> Solu
         return project_classes(z, system, request.discrepancy)
     if request.rules.about_decisions:
         return project_decisions(z, system, request.rules, box, relax, request.surrogate, request.temperature)
-    host = z.detach().contiguous()
-    projected = solve(Batch(host if host.is_cpu else host.cpu(), system, box, request.discrepancy), relax)
-    exact = partial(exact_statistics, projected.value, system)
-    facts = Facts(
-        system.view,
-        projected.statistics,
-        projected.nu,
-        projected.missed,
-        projected.excess,
-        projected.optimality_gap,
-        exact=exact,
-    )
-    return Solution(attach_gradient(z, projected), facts)
+    projected = solve(Batch(z.detach().contiguous(), system, box, request.discrepancy), relax)
+    return Solution(
+        attach_gradient(z, projected), system.view, projected.statistics, projected.nu, projected.missed,
+        projected.excess, projected.optimality_gap, exact=partial(exact_statistics, projected.value, system),
+    )  # fmt: skip
 
 
 def nothing(z: Tensor, system: System) -> Solution:
     """What is known of an empty batch."""
     none = np.zeros(len(system.rows.offset))
-    return Solution(z.clone(), Facts(system.view, none, none, none[:0]))
+    return Solution(z.clone(), system.view, none, none, none[:0])
 
 
-def _project_each(z: Tensor, request: Request, data: Data) -> Solution:
+def _project_each(z: Tensor, request: Request, data: Data) -> JointSolution:
     """Project a batch of independent problems, z of shape (B, n)."""
     (B, n), rules, weights = z.shape, request.rules, data.weights
     for constraint in rules.matrices:
@@ -220,7 +220,7 @@ def _project_each(z: Tensor, request: Request, data: Data) -> Solution:
     if request.discrepancy.name != "squared" or wants_others or not z.numel():
         solutions = [alone(b) for b in range(B)]
         value = torch.stack([solution.value for solution in solutions]) if solutions else z.clone()
-        return Solution(value, JointFacts([solution.facts for solution in solutions]))  # type: ignore[misc]
+        return JointSolution(value, solutions)
     batch = AffineBatch(z, rules.matrices, box, weights)
     value, closer = batch.value, {}
     sure = batch.holds & batch.tight
@@ -228,6 +228,6 @@ def _project_each(z: Tensor, request: Request, data: Data) -> Solution:
         doubtful = np.flatnonzero(~sure)
         solutions = [alone(b) for b in doubtful.tolist()]
         value = value.index_copy(0, torch.from_numpy(doubtful), torch.stack([each.value for each in solutions]))
-        closer = {b: each.facts for b, each in zip(doubtful.tolist(), solutions, strict=True)}
+        closer = dict(zip(doubtful.tolist(), solutions, strict=True))
     ends = np.stack([batch.statistics, batch.multipliers, batch.missed])
-    return Solution(value, JointFacts(ProblemFacts(rules.matrix_at, ends, closer)))
+    return JointSolution(value, Problems(rules.matrix_at, ends, closer))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -60,47 +60,77 @@ class Status(enum.Enum):
     )
 
 
-@dataclass(eq=False, repr=False)
-class Facts:
-    """What is known of one projected batch; see `Solution` for the meaning of each. Worked out when it is asked for."""
+class Solution:
+    """A projected batch, and what is known about it, most of it worked out when it is asked for.
 
-    view: PresentRows
-    statistics: np.ndarray  # (K,) such as the means of groups
-    nu: np.ndarray | None  # (K,) their multipliers; None where they are not known
-    missed: np.ndarray  # (F,) by how much families of rows are missed
-    excess: float = 0.0
-    optimality_gap: float = 0.0  # of the squared change, where no nearer output was found
-    ties: int = 0
-    # The status, where it does not follow from the rest, as where the policy of a stream says what it promises.
-    promise: Status | None = None
-    # Gives the statistics without rounding, or None where that would take too long.
-    exact: Callable[[], list[Fraction] | None] | None = None
+    value: the output, with the type, dtype, device and shape of the input; None where outputs are not in memory.
+    excess: by how much the tolerances had to grow, where the constraints contradict each other. optimality_gap: by how
+    much, at most, the sum of squared changes exceeds the least possible, 0 where it is the least; every turned decision
+    adds 1e-6 times the squared range of the scores to that sum. ties: people whose decision differs from that of
+    somebody in their group with the very same score. margin: what was aimed at for the population, where a confidence
+    was asked for; see `fairlayer.margin.Margin`.
+    """
 
-    @property
+    def __init__(
+        self,
+        value: Any,
+        view: PresentRows,
+        statistics: np.ndarray,  # (K,) such as the means of groups
+        nu: np.ndarray,  # (K,) their multipliers
+        missed: np.ndarray,  # (F,) by how much families of rows are missed
+        excess: float = 0.0,
+        optimality_gap: float = 0.0,
+        ties: int = 0,
+        status: Status | None = None,  # where it does not follow from the rest, as where a stream's policy says it
+        exact: Callable[[], list[Fraction] | None] | None = None,  # statistics without rounding; None: takes too long
+    ):
+        self.value, self.view, self.statistics, self.nu, self.missed = value, view, statistics, nu, missed
+        self.excess, self.optimality_gap, self.ties, self.exact = excess, optimality_gap, ties, exact
+        self.margin: Any = None
+        if status is not None:
+            self.status = status
+
+    @classmethod
+    def recorded(
+        cls,
+        value: Any,
+        rows: tuple[str, ...],
+        gaps: np.ndarray,
+        multipliers: np.ndarray,
+        status: Status,
+        vacuous: tuple[str, ...],
+        excess: float,
+    ) -> Solution:
+        """A solution as it was recorded, with no statistics to work anything out from."""
+        none = np.zeros(0)
+        solution = cls(value, None, none, none, none, excess, status=status)  # type: ignore[arg-type]
+        solution.rows, solution.vacuous = rows, vacuous
+        solution.gaps, solution.multipliers = solution._like_value(gaps), solution._like_value(multipliers)
+        return solution
+
+    @cached_property
+    def gaps(self) -> Any:
+        """Value of each row, signed, in float64: a difference of group means, for instance."""
+        return self._like_value(self.view.exact_values(self.statistics, self.exact))
+
+    @cached_property
+    def multipliers(self) -> Any:
+        """One per row, zero where the row does not bind."""
+        return self._like_value(self.view.multipliers(self.nu))
+
+    @cached_property
     def rows(self) -> tuple[str, ...]:
         """Name of each row."""
         return self.view.names
 
-    @property
+    @cached_property
     def vacuous(self) -> tuple[str, ...]:
-        """What could not be compared."""
+        """What could not be compared, because a group is absent."""
         return self.view.vacuous
 
-    @property
-    def gaps(self) -> np.ndarray:
-        """Value of each row."""
-        return self.view.exact_values(self.statistics, self.exact)
-
-    @property
-    def multipliers(self) -> np.ndarray:
-        """Multiplier of each row."""
-        return np.full(len(self.rows), np.nan) if self.nu is None else self.view.multipliers(self.nu)
-
-    @property
+    @cached_property
     def status(self) -> Status:
-        """The gravest thing that can be said."""
-        if self.promise is not None:
-            return self.promise
+        """How far the promise holds: the gravest thing that can be said."""
         if self.excess:
             return Status.RELAXED
         if not (self.missed <= 0.0).all():  # what is no number is not known to hold
@@ -109,25 +139,88 @@ class Facts:
             return Status.BOUNDED
         return Status.VACUOUS if self.vacuous else Status.OPTIMAL
 
+    @property
+    def satisfied(self) -> bool:
+        """Whether every row that can be stated holds exactly."""
+        return self.status in (Status.OPTIMAL, Status.VACUOUS, Status.BOUNDED)
 
-@dataclass(frozen=True)
-class RecordedFacts:
-    """The same, each given as it is."""
+    def _like_value(self, array: np.ndarray) -> Any:
+        return torch.from_numpy(array) if isinstance(self.value, torch.Tensor) else array
 
-    rows: tuple[str, ...]
-    gaps: np.ndarray
-    multipliers: np.ndarray
-    status: Status
-    vacuous: tuple[str, ...] = ()
-    excess: float = 0.0
-    optimality_gap: float = 0.0
-    ties: int = 0
+    def __repr__(self) -> str:
+        named = dict(zip(self.rows, np.round(np.reshape(self.gaps, -1), 6).tolist(), strict=False))
+        return f"Solution(status={self.status.name}, gaps={named}, value={self.value!r})"
 
 
-class ProblemFacts(Sequence[Facts]):
-    """Facts of every problem of a batch that was solved in one call, each made when it is asked for."""
+class JointSolution(Solution):
+    """Several problems solved together, with the gravest status of all.
 
-    def __init__(self, matrices: Mapping[int, Affine], ends: np.ndarray, closer: Mapping[int, Any]):
+    column: what each is called in the names of rows, such as a class, where the problems are the columns of outputs:
+    every row once for each. None for a batch of independent problems with the same rows: one more dimension.
+    """
+
+    def __init__(self, value: Any, parts: Sequence[Solution], column: str | None = None):
+        self.value, self.parts, self.column = value, parts, column
+        self.margin = None
+
+    @cached_property
+    def excess(self) -> float:  # type: ignore[override]
+        """The largest of all."""
+        return max((part.excess for part in self.parts), default=0.0)
+
+    @cached_property
+    def optimality_gap(self) -> float:  # type: ignore[override]
+        """Of all together."""
+        return sum(part.optimality_gap for part in self.parts)
+
+    @cached_property
+    def ties(self) -> int:  # type: ignore[override]
+        """Of all together."""
+        return sum(part.ties for part in self.parts)
+
+    @cached_property
+    def rows(self) -> tuple[str, ...]:
+        """Name of each row."""
+        if self.column is None:
+            return self.parts[0].rows if self.parts else ()
+        return tuple(f"{row}, {self.column} {j}" for j, part in enumerate(self.parts) for row in part.rows)
+
+    @cached_property
+    def vacuous(self) -> tuple[str, ...]:
+        """What could not be compared, because a group is absent."""
+        return self.parts[0].vacuous if self.parts else ()
+
+    @cached_property
+    def gaps(self) -> Any:
+        """Value of each row, signed, in float64."""
+        return self._joined([part.gaps for part in self.parts])
+
+    @cached_property
+    def multipliers(self) -> Any:
+        """One per row, zero where the row does not bind."""
+        return self._joined([part.multipliers for part in self.parts])
+
+    @cached_property
+    def status(self) -> Status:
+        """The gravest of all."""
+        return max((part.status for part in self.parts), key=list(Status).index, default=Status.OPTIMAL)
+
+    def problem(self, b: int) -> Solution:
+        """Of a batch of independent problems, one alone."""
+        alone = copy(self.parts[b])
+        alone.value = self.value[b]
+        return alone
+
+    def _joined(self, each: list[Any]) -> Any:
+        if self.column is not None:
+            return self._like_value(np.concatenate([np.zeros(0), *each]))
+        return self._like_value(np.stack(each) if each else np.zeros((0, 0)))
+
+
+class Problems(Sequence[Solution]):
+    """Solutions of every problem of a batch that was solved in one call, without their values."""
+
+    def __init__(self, matrices: Mapping[int, Affine], ends: np.ndarray, closer: Mapping[int, Solution]):
         """matrices: by position; ends: (3, B, m) values, multipliers and shortfalls; closer: of those solved alone."""
         self.matrices = matrices
         self.ends = ends
@@ -146,135 +239,4 @@ class ProblemFacts(Sequence[Facts]):
     def __getitem__(self, b: Any) -> Any:
         if not 0 <= b < len(self):
             raise IndexError(b)
-        return self.closer[b] if b in self.closer else Facts(self.view, *self.ends[:, b])
-
-
-class JointFacts:
-    """The same of several problems, with the gravest status of all.
-
-    column: what each is called in the names of rows, such as a class, where the problems are the columns of outputs:
-    every row once for each. None for a batch of independent problems with the same rows: one more dimension.
-    """
-
-    def __init__(self, parts: Sequence[Facts | RecordedFacts], column: str | None = None):
-        self.parts = parts
-        self.column = column
-
-    @property
-    def excess(self) -> float:
-        """The largest of all."""
-        return max((part.excess for part in self.parts), default=0.0)
-
-    @property
-    def optimality_gap(self) -> float:
-        """Of all together."""
-        return sum(part.optimality_gap for part in self.parts)
-
-    @property
-    def ties(self) -> int:
-        """Of all together."""
-        return sum(part.ties for part in self.parts)
-
-    @cached_property
-    def rows(self) -> tuple[str, ...]:
-        """Name of each row."""
-        if self.column is None:
-            return self.parts[0].rows if self.parts else ()
-        return tuple(f"{row}, {self.column} {j}" for j, part in enumerate(self.parts) for row in part.rows)
-
-    @property
-    def vacuous(self) -> tuple[str, ...]:
-        """What could not be compared."""
-        return self.parts[0].vacuous if self.parts else ()
-
-    @property
-    def gaps(self) -> np.ndarray:
-        """Value of each row."""
-        return self._joined([part.gaps for part in self.parts])
-
-    @property
-    def multipliers(self) -> np.ndarray:
-        """Multiplier of each row."""
-        return self._joined([part.multipliers for part in self.parts])
-
-    @property
-    def status(self) -> Status:
-        """The gravest of all."""
-        return max((part.status for part in self.parts), key=list(Status).index, default=Status.OPTIMAL)
-
-    def _joined(self, each: list[np.ndarray]) -> np.ndarray:
-        if self.column is not None:
-            return np.concatenate([np.zeros(0), *each])
-        return np.stack(each) if each else np.zeros((0, 0))
-
-
-class Solution:
-    """A projected batch. Everything but the value is worked out when it is asked for.
-
-    value: the output, with the type, dtype, device and shape of the input. margin: what was aimed at for the
-    population, where a confidence was asked for; see `fairlayer.margin.Margin`.
-    """
-
-    def __init__(self, value: Any, facts: Facts | RecordedFacts | JointFacts, margin: Any = None):
-        self.value = value
-        self.facts = facts
-        self.margin = margin
-
-    def problem(self, b: int) -> Solution:
-        """Of a batch of independent problems, one alone."""
-        return Solution(self.value[b], self.facts.parts[b])  # type: ignore[union-attr]
-
-    @cached_property
-    def gaps(self) -> Any:
-        """Value of each row, signed, in float64: a difference of group means, for instance."""
-        return self._like_value(self.facts.gaps)
-
-    @cached_property
-    def multipliers(self) -> Any:
-        """One per row, zero where the row does not bind."""
-        return self._like_value(self.facts.multipliers)
-
-    @property
-    def rows(self) -> tuple[str, ...]:
-        """Name of each row."""
-        return self.facts.rows
-
-    @property
-    def status(self) -> Status:
-        """How far the promise holds."""
-        return self.facts.status
-
-    @property
-    def vacuous(self) -> tuple[str, ...]:
-        """What could not be compared, because a group is absent."""
-        return self.facts.vacuous
-
-    @property
-    def excess(self) -> float:
-        """By how much the tolerances had to grow, where the constraints contradict each other."""
-        return self.facts.excess
-
-    @property
-    def optimality_gap(self) -> float:
-        """By how much, at most, the sum of squared changes exceeds the least possible; 0 where it is the least.
-
-        Every turned decision adds 1e-6 times the squared range of the scores to that sum.
-        """
-        return self.facts.optimality_gap
-
-    @property
-    def ties(self) -> int:
-        """People whose decision differs from that of somebody in their group with the very same score."""
-        return self.facts.ties
-
-    @property
-    def satisfied(self) -> bool:
-        """Whether every row that can be stated holds exactly."""
-        return self.status in (Status.OPTIMAL, Status.VACUOUS, Status.BOUNDED)
-
-    def _like_value(self, array: np.ndarray) -> Any:
-        return torch.from_numpy(array) if isinstance(self.value, torch.Tensor) else array
-
-    def __repr__(self) -> str:
-        named = dict(zip(self.rows, np.round(self.facts.gaps.reshape(-1), 6).tolist(), strict=False))
-        return f"Solution(status={self.status.name}, gaps={named}, value={self.value!r})"
+        return self.closer[b] if b in self.closer else Solution(None, self.view, *self.ends[:, b])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import shutil
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fairlayer import EqualizedOdds, FairLayer, MeanParity, RateParity, ResidualMean, Status
+from fairlayer.core.solver import Batch
 
 N = 48
 GENERATOR = torch.manual_seed(2)
@@ -86,6 +88,24 @@ def test_in_a_graph_with_weights():
 def test_by_inductor():
     """Which takes sums of the network in another order."""
     compare(FairLayer(MeanParity(0.01), bounds=(0.0, 1.0)), "inductor", COLUMNS, atol=1e-5)
+
+
+def test_without_gradients():
+    model = Network(FairLayer(MeanParity(0.01), bounds=(0.0, 1.0)))
+    with torch.no_grad():
+        assert torch.equal(torch.compile(model, fullgraph=True, backend="aot_eager")(X, COLUMNS), model(X, COLUMNS))
+
+
+def test_what_backward_needs_is_freed_with_the_output():
+    """It is kept outside of the graph, which holds tensors alone."""
+    compiled = torch.compile(Network(FairLayer(MeanParity(0.01))), fullgraph=True, backend="aot_eager")
+    kept = [compiled(X, TABLE) for _ in range(3)]
+    gc.collect()
+    before = sum(isinstance(one, Batch) for one in gc.get_objects())
+    kept[0].sum().backward()
+    del kept
+    gc.collect()
+    assert sum(isinstance(one, Batch) for one in gc.get_objects()) <= before - 2  # the layer's last solution has one
 
 
 def test_errors_are_said_from_within_a_graph():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fairlayer import EqualizedOdds, InputError, MeanParity, Status, Stream
-from fairlayer.solution import Facts
+from fairlayer.solution import Solution
 
 Z = np.array([0.0, 0.0, 5.0, 5.0])
 GROUPS = np.array([[0], [0], [1], [1]])
@@ -39,8 +39,8 @@ def test_multipliers_of_algorithm_1_stand_at_their_rows():
 
 
 def test_what_is_no_number_is_not_known_to_hold():
-    facts = Facts(None, np.array([np.nan]), np.zeros(1), np.array([np.nan]))
-    assert facts.status is Status.ROUNDED
+    found = Solution(None, None, np.array([np.nan]), np.zeros(1), np.array([np.nan]))
+    assert found.status is Status.ROUNDED
 
 
 @pytest.mark.parametrize("bad", [1e200, -np.inf, np.nan, np.float32(np.inf)])

@@ -60,7 +60,7 @@ def test_agrees_with_project(kind, tolerance, bounds, passes):
     shifts = project_passes(over, system, bounds)
     y = response(z, system.cell, shifts)
     whole = project(z, groups, rules, bounds)
-    assert shifts.facts.status is whole.status is Status.OPTIMAL
+    assert shifts.solution.status is whole.status is Status.OPTIMAL
     assert np.abs(y - whole.value).max() < 1e-9
     change = over.change(shifts)
     assert change.changed == np.count_nonzero(y != z)
@@ -95,8 +95,8 @@ def test_equal_means_are_reached_as_nearly_as_floats_allow(passes):
     z, groups = sample(1_000, 4)
     system = bind(ConstraintSet([MeanParity(0.0)]), len(z), groups=groups)
     shifts = project_passes(passes(z, system.cell), system)
-    assert shifts.facts.status is Status.ROUNDED
-    assert np.abs(shifts.facts.gaps).max() < 1e-14
+    assert shifts.solution.status is Status.ROUNDED
+    assert np.abs(shifts.solution.gaps).max() < 1e-14
 
 
 def test_a_gap_that_only_exact_sums_tell_from_its_tolerance(passes):
@@ -124,7 +124,7 @@ def test_the_same_to_the_bit_in_whatever_order_rows_come(seed, passes):
     again = passes(z[order], system.cell[order])
     found = project_passes(again, system, (None, 1.0))
     assert found.shift.tobytes() == whole.shift.tobytes()
-    assert found.facts.gaps.tobytes() == whole.facts.gaps.tobytes()
+    assert found.solution.gaps.tobytes() == whole.gaps.tobytes()
     assert again.change(found) == change
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairlayer.arrays import as_numpy
+from fairlayer.arrays import as_numpy, on_host
 from fairlayer.errors import InputError
 
 _NUMBERS = (float, int, bool, type(None))
@@ -102,6 +102,7 @@ def _scalar_box(low: float | None, high: float | None, dtype: Any) -> Box:
 def _side(side: Any, default: float, n: int, what: str) -> tuple[np.ndarray, torch.Tensor | None]:
     if side is None:
         return np.array([default]), None
+    side = on_host(side)
     tensor = side if isinstance(side, torch.Tensor) and side.requires_grad else None
     array = as_numpy(side, what)
     try:

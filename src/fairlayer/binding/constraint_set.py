@@ -132,5 +132,5 @@ def _tolerance(tolerance: Any) -> Any:
     if tolerance is None:
         return 0.0
     if isinstance(tolerance, torch.Tensor):
-        return tolerance.cpu().double() if tolerance.requires_grad else float(tolerance)
+        return tolerance.cpu().double() if tolerance.requires_grad else float(tolerance.cpu())
     return tolerance

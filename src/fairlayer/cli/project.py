@@ -94,7 +94,7 @@ def project(
             ) from error
     _show(found)
     note(f"Wrote {output}.{points_for_commas(source)}")
-    return 0 if found.facts.missed.max(initial=0.0) <= 0.0 else 1
+    return 0 if found.solution.missed.max(initial=0.0) <= 0.0 else 1
 
 
 def _check_numbers(table: TableFile, constraints: asking.Constraints, target: str | None) -> None:
@@ -109,11 +109,11 @@ def _check_numbers(table: TableFile, constraints: asking.Constraints, target: st
 
 
 def _show(found: ProjectedFile) -> None:
-    facts, change, system = found
+    solution, change, system = found
     n = int(system.weight.sum())
     lower, upper = system.view.limits(*system.stated)
-    show_gaps(facts.rows, facts.gaps.tolist(), (0.5 * (upper - lower)).tolist())
-    say(facts.status.value)
+    show_gaps(solution.rows, solution.gaps.tolist(), (0.5 * (upper - lower)).tolist())
+    say(solution.status.value)
     say(
         f"{change.changed:,} of {n:,} scores were changed, by {change.total / n:.4g} on average over all and by "
         f"{change.largest:.4g} at most."

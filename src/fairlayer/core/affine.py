@@ -27,14 +27,14 @@ class AffineBatch:
         A = _together([c.A for c in constraints], 2)
         lower, upper = _together([c.lower for c in constraints], 1), _together([c.upper for c in constraints], 1)
         self.problems = _native.Problems(A, lower, upper, self.weights, box.lo, box.hi)
-        host = z.detach().cpu().contiguous()
+        host = z.detach().contiguous()
         value, holds, statistics, self.nu, missed, self.side = _native.project_affine(
             DTYPES[z.dtype], as_bits(host), self.problems, torch.get_num_threads()
         )
         rows = (z.shape[0], A.shape[1])
         self.holds = holds.astype(bool)  # (B,)
         self.statistics, self.missed = statistics.reshape(rows), missed.reshape(rows)
-        value = from_bits(value, z.dtype).reshape(z.shape).to(z.device)
+        value = from_bits(value, z.dtype).reshape(z.shape)
         self.value = _attach(z, value, self) if z.requires_grad and torch.is_grad_enabled() else value
 
         width = upper - lower
@@ -49,12 +49,19 @@ class AffineBatch:
         """(B, m)."""
         return self.nu.reshape(self.statistics.shape)
 
-    def pull_back(self, gradient: Tensor) -> Tensor:
-        """The vector-Jacobian product."""
-        given = as_bits(gradient.detach().cpu().contiguous())
+    def pull_back(self, gradient: Tensor, needed: Any = None) -> tuple[Tensor]:
+        """The gradient of z, alone."""
+        given = as_bits(gradient.detach().contiguous())
         threads = torch.get_num_threads()
         out = _native.pull_back_affine(DTYPES[self.dtype], given, self.problems, self.nu, self.side, threads)
-        return from_bits(out, self.dtype).reshape(self.shape).to(gradient.device)
+        return (from_bits(out, self.dtype).reshape(self.shape),)
+
+    def push_forward(self, *tangents: Tensor | None) -> Tensor:
+        """The change of the output, given that of z. With weights W the Jacobian is W^-1 J' W."""
+        weight = torch.from_numpy(self.weights).to(self.dtype) if len(self.weights) else torch.ones(())
+        (change,) = tangents
+        assert change is not None
+        return self.pull_back(change * weight)[0] / weight
 
 
 class _AffineProjection(torch.autograd.Function):
@@ -69,7 +76,7 @@ class _AffineProjection(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         batch = ctx.batch
         again = torch.is_grad_enabled()
-        return (PullBack.apply(gradient, batch, batch.weights) if again else batch.pull_back(gradient)), None, None
+        return *(PullBack.apply(batch, (True,), gradient) if again else batch.pull_back(gradient)), None, None
 
 
 _attach = super(torch.autograd.Function, _AffineProjection).apply  # as in gradient.py

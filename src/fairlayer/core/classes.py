@@ -20,7 +20,7 @@ from fairlayer.core import _native
 from fairlayer.core.rational import exact_shortfalls
 from fairlayer.core.solver import DTYPES, as_bits, from_bits
 from fairlayer.errors import InputError
-from fairlayer.solution import Facts, JointFacts, Solution
+from fairlayer.solution import JointSolution, Solution
 
 KINDS = ("entropy", "squared")
 _OFF = 1e-5  # that a row may add up to more or less than 1, as softmax in float32 does
@@ -114,7 +114,7 @@ def project_classes(z: Tensor, system: System, discrepancy: Any) -> Solution:
     """Project probabilities (n, d) of at least one sample."""
     if system.lower is not None or system.upper is not None:
         raise InputError("tolerance wants a gradient, which simplex=True does not have: detach it.")
-    host, d = z.detach().cpu().contiguous(), z.shape[1]
+    host, d = z.detach().contiguous(), z.shape[1]
     check_probabilities(host.double().numpy(), discrepancy.name, torch.finfo(z.dtype).eps / 2)
     rows, weights = system.rows, system.weights
     if len(rows.offset) * d > _MOST_ROWS or len(system.weight) * d * d > _MOST_NUMBERS:
@@ -132,11 +132,10 @@ def project_classes(z: Tensor, system: System, discrepancy: Any) -> Solution:
         exact = value.double().numpy()
         missed = np.stack([exact_shortfalls(exact[:, j], system, missed[j]) for j in range(d)])
     of_class = (np.asarray(found.statistics).reshape(d, -1), np.asarray(found.nu).reshape(d, -1), missed)
-    facts = JointFacts([Facts(system.view, *one) for one in zip(*of_class, strict=True)], "class")
-    value = value if z.is_cpu else value.to(z.device)
+    parts = [Solution(None, system.view, *one) for one in zip(*of_class, strict=True)]
     if torch.is_grad_enabled() and z.requires_grad:
         value = _OnSimplex.apply(z, value, found)
-    return Solution(value, facts)
+    return JointSolution(value, parts, "class")
 
 
 class _OnSimplex(torch.autograd.Function):
@@ -153,6 +152,5 @@ class _OnSimplex(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise RuntimeError("Double backward with simplex=True is not available: use create_graph=False.")
         _ = ctx.saved_tensors  # which refuses a z that was overwritten
-        host = gradient.detach().cpu().contiguous()
-        pulled = from_bits(ctx.found.pull_back(as_bits(host)), gradient.dtype)
-        return pulled.reshape(gradient.shape).to(gradient.device), None, None
+        pulled = from_bits(ctx.found.pull_back(as_bits(gradient.detach().contiguous())), gradient.dtype)
+        return pulled.reshape(gradient.shape), None, None

@@ -4,11 +4,13 @@ With A the active rows, D the slopes and rho_z the sensitivities of the response
 
     J = (I - D A' (A D A')^+ A) diag(rho_z),
 
-for the squared discrepancy without bounds the orthogonal projector on the null space of A (paper, theorem 4.4).
+for the squared discrepancy without bounds the orthogonal projector on the null space of A (paper, theorem 4.4). Backward
+applies J'. Where the projection is piecewise linear, that is linear in the incoming gradient, and its own derivative J.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from fairlayer.binding.bounds import Box
-from fairlayer.binding.rows import EACH, Rows
+from fairlayer.binding.rows import EACH
+from fairlayer.core import _native
 from fairlayer.core.own_discrepancy import OwnProjection
-from fairlayer.core.solver import Projected, as_bits, from_bits
+from fairlayer.core.solver import Batch, Projected, as_bits, from_bits
 from fairlayer.errors import InputError
 
 _OVERWRITTEN = (
@@ -29,9 +31,9 @@ _OVERWRITTEN = (
 
 
 def attach_gradient(z: Tensor, projected: Projected) -> Tensor:
-    """The output, where z is, as a function of whatever wants gradients: z, row bounds, targets, box."""
+    """The output as a function of whatever wants gradients: z, row bounds, targets, box."""
     system, box = projected.batch.system, projected.batch.box
-    value = projected.value if z.is_cpu else projected.value.to(z.device)
+    value = projected.value
     if not torch.is_grad_enabled():
         return value
     if system.wants_gradient or box.wants_gradient:
@@ -69,26 +71,25 @@ class _Projection(torch.autograd.Function):
     def forward(ctx: Any, value: Tensor, projected: Projected, z: Tensor, *others: Tensor | None) -> Tensor:
         # The output holds ctx. Were ctx to hold the output, only the garbage collector would free either of them.
         ctx.found, ctx.batch = projected.found, projected.batch
-        ctx.z, ctx.version = projected.batch.z, projected.batch.z._version
+        ctx.version = projected.batch.z._version
         return value
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         found, batch = ctx.found, ctx.batch
-        if ctx.z._version != ctx.version:
+        if batch.z._version != ctx.version:
             raise RuntimeError(_OVERWRITTEN)
-        needed = ctx.needs_input_grad[2:]
         if torch.is_grad_enabled():
-            if not batch.discrepancy.piecewise_linear or any(needed[1:]):
+            if not batch.discrepancy.piecewise_linear:
                 raise RuntimeError(
-                    f"Double backward is available with respect to z alone, and not through the "
-                    f"{batch.discrepancy.name!r} discrepancy unless that is 'squared': use create_graph=False."
+                    f"Double backward is not available through the {batch.discrepancy.name!r} discrepancy: use "
+                    "'squared', or create_graph=False."
                 )
-            weights = batch.system.weights
-            return None, None, PullBack.apply(gradient, _Linear(found), weights), *[None] * (len(needed) - 1)
+            return None, None, *PullBack.apply(_Derivative(found, batch), ctx.needs_input_grad[2:], gradient)
+        needed = ctx.needs_input_grad[2:]
         if len(needed) == 1:
             return None, None, pulled_back(found, gradient)
-        return None, None, *_all_gradients(found, batch, gradient, needed)
+        return None, None, *_Derivative(found, batch).pull_back(gradient, needed)
 
 
 # Past what `Function.apply` does for the transforms of torch.func, in which no projection is made.
@@ -96,76 +97,96 @@ _attach = super(torch.autograd.Function, _Projection).apply
 
 
 class Linear(Protocol):
-    """A projection that is linear in z, where it is differentiable."""
+    """The derivative of a projection with respect to several arguments, where it does not depend on any of them."""
 
-    def pull_back(self, gradient: Tensor) -> Tensor:
-        """The vector-Jacobian product."""
+    def pull_back(self, gradient: Tensor, needed: Sequence[bool]) -> tuple[Tensor | None, ...]:
+        """Gradients of the arguments, as far as they are needed, given that of the output."""
 
-
-class _Linear:
-    def __init__(self, found: Any):
-        self.pull_back = lambda gradient: pulled_back(found, gradient)
+    def push_forward(self, *tangents: Tensor | None) -> Tensor:
+        """The change of the output, given those of the arguments; None where one does not change."""
 
 
 class PullBack(torch.autograd.Function):
-    """The vector-Jacobian product, itself linear in the vector: its derivative is the Jacobian again."""
+    """The vector-Jacobian product, linear in the vector."""
 
     @staticmethod
-    def forward(ctx: Any, gradient: Tensor, linear: Linear, weights: np.ndarray) -> Tensor:
-        ctx.linear, ctx.weights = linear, weights
-        return linear.pull_back(gradient)
+    def forward(ctx: Any, linear: Linear, needed: Sequence[bool], gradient: Tensor) -> tuple[Tensor | None, ...]:
+        ctx.linear = linear
+        return linear.pull_back(gradient, needed)
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        return None, None, PushForward.apply(ctx.linear, *tangents)
+
+
+class PushForward(torch.autograd.Function):
+    """The Jacobian-vector product, the transpose of `PullBack`: each is the derivative of the other."""
+
+    @staticmethod
+    def forward(ctx: Any, linear: Linear, *tangents: Tensor | None) -> Tensor:
+        ctx.linear = linear
+        return linear.push_forward(*tangents)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        # With weights J is not symmetric: J = W^-1 J' W.
-        weight = torch.from_numpy(ctx.weights).to(gradient) if len(ctx.weights) else None
-        given = gradient if weight is None else gradient * weight
-        back = PullBack.apply(given, ctx.linear, ctx.weights)
-        return (back if weight is None else back / weight), None, None
+        return None, *PullBack.apply(ctx.linear, ctx.needs_input_grad[1:], gradient)
 
 
 def pulled_back(found: Any, gradient: Tensor) -> Tensor:
-    """The gradient with respect to z, where `gradient` is. found: as of `solver.attempt`."""
+    """The gradient with respect to z. found: as of `solver.attempt`."""
+    plain = gradient.detach().contiguous()  # that of a sum repeats one number
     if isinstance(found, OwnProjection):
-        return torch.from_numpy(found.pull_back(gradient.detach().double().cpu().numpy())).to(gradient)
-    host = gradient.detach().cpu().contiguous()  # that of a sum repeats one number
-    pulled = from_bits(found.pull_back(as_bits(host)), gradient.dtype)
-    return pulled if gradient.is_cpu else pulled.to(gradient.device)
+        return torch.from_numpy(found.pull_back(plain.double().numpy())).to(gradient.dtype)
+    return from_bits(found.pull_back(as_bits(plain)), gradient.dtype)
 
 
-def _all_gradients(found: Any, batch: Any, gradient: Tensor, needed: Any) -> tuple[Tensor | None, ...]:
-    """Gradients of z and of row bounds, offsets and box, as far as they are needed."""
-    host = gradient.detach().cpu().contiguous()
-    if isinstance(found, OwnProjection):
-        pulled, v, raw = found.pull_back_all(host.double().numpy())
-        of_z = torch.from_numpy(pulled).to(gradient)
-    else:
-        bits, v, raw = found.pull_back_all(as_bits(host))
-        of_z = from_bits(bits, gradient.dtype).to(gradient.device)
-    box, side = batch.box, np.asarray(found.side)
-    lower, upper = _bound_gradients(batch.system.rows, np.asarray(found.nu), torch.from_numpy(v))
-    return (
-        of_z if needed[0] else None,
-        lower if needed[1] else None,
-        upper if needed[2] else None,
-        torch.from_numpy(v) if needed[3] else None,
-        _to_bound(raw * (side < 0), box.lo_tensor) if needed[4] else None,
-        _to_bound(raw * (side > 0), box.hi_tensor) if needed[5] else None,
-    )
+class _Derivative:
+    """The derivative with respect to z, row bounds, statistic offsets, and the box."""
 
+    def __init__(self, found: Any, batch: Batch):
+        self.found, self.batch = found, batch
+        self.rows, self.side, nu = batch.system.rows, np.asarray(found.side), np.asarray(found.nu)
+        self.family = np.repeat(np.arange(len(self.rows.kind)), np.diff(self.rows.first))
+        each = (self.rows.kind == EACH)[self.family]
+        # By how much the bounds of its family move a statistic: the one that pushes does; both do by half where neither
+        # pushes, as at an equality that z satisfies. Of statistics that are compared, those that are pushed down gain
+        # what the bound gives way.
+        up = 0.5 + 0.5 * np.sign(nu)
+        self.by_lower = np.where(each, 1.0 - up, 0.0)
+        self.by_upper = np.where(each, up, np.where(nu > 0, 1.0 / self.rows.ratio[self.family], 0.0))
 
-def _bound_gradients(rows: Rows, nu: np.ndarray, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of the lower and upper bounds of the families."""
-    family = torch.from_numpy(np.repeat(np.arange(len(rows.kind)), np.diff(rows.first)))
-    each = torch.from_numpy((rows.kind == EACH)[family.numpy()])
-    # The bound that pushes moves a statistic; both do by half where neither pushes, as at an equality that z satisfies.
-    up = torch.from_numpy(0.5 + 0.5 * np.sign(nu))
-    ratio = torch.from_numpy(rows.ratio)[family]
-    # Of families that are compared, the statistics that are pushed down gain what the bound gives way.
-    to_upper = torch.where(each, v * up, torch.where(torch.from_numpy(nu > 0), v / ratio, torch.zeros_like(v)))
-    to_lower = torch.where(each, v * (1.0 - up), torch.zeros_like(v))
-    zeros = torch.zeros(len(rows.kind), dtype=torch.float64)
-    return zeros.index_add(0, family, to_lower), zeros.index_add(0, family, to_upper)
+    def pull_back(self, gradient: Tensor, needed: Sequence[bool]) -> tuple[Tensor | None, ...]:
+        """Gradients of all, as far as they are needed."""
+        if len(needed) == 1:
+            return (pulled_back(self.found, gradient),)
+        plain, box, families = gradient.detach().contiguous(), self.batch.box, len(self.rows.kind)
+        if isinstance(self.found, OwnProjection):
+            pulled, v, raw = self.found.pull_back_all(plain.double().numpy())
+            of_z = torch.from_numpy(pulled).to(gradient.dtype)
+        else:
+            bits, v, raw = self.found.pull_back_all(as_bits(plain))
+            of_z = from_bits(bits, gradient.dtype)
+        lower, upper = (np.bincount(self.family, v * by, families) for by in (self.by_lower, self.by_upper))
+        lo, hi = _to_bound(raw * (self.side < 0), box.lo_tensor), _to_bound(raw * (self.side > 0), box.hi_tensor)
+        all_of_them = of_z, torch.from_numpy(lower), torch.from_numpy(upper), torch.from_numpy(v), lo, hi
+        return tuple(one if wanted else None for one, wanted in zip(all_of_them, needed, strict=True))
+
+    def push_forward(self, *tangents: Tensor | None) -> Tensor:
+        """The change of the output: that of each sample by itself, less what keeps the active rows where they are."""
+        system, dtype = self.batch.system, self.batch.z.dtype
+        z, lower, upper, offset, lo, hi = (
+            0.0 if one is None else one.detach().double().numpy() for one in (*tangents, *[None] * (6 - len(tangents)))
+        )
+        free, slope, sensitivity = self.side == 0, 1.0, 1.0
+        if isinstance(self.found, OwnProjection):
+            slope, sensitivity = self.found.slope.numpy(), self.found.sensitivity.numpy()
+        alone = free * sensitivity * z + (self.side < 0) * lo + (self.side > 0) * hi
+        weighted = alone * system.weights if len(system.weights) else alone
+        q = self.rows.totals(np.bincount(system.cell, weighted, len(system.weight))) - offset
+        q -= self.by_lower * np.broadcast_to(lower, len(self.rows.kind))[self.family]
+        q -= self.by_upper * np.broadcast_to(upper, len(self.rows.kind))[self.family]
+        v = _native.solve_active(self.rows, np.asarray(self.found.nu), np.asarray(self.found.slopes), q)
+        return torch.from_numpy(alone - free * slope * _native.spread(self.rows, v)[system.cell]).to(dtype)
 
 
 def _to_bound(gradient: np.ndarray, bound: Tensor | None) -> Tensor | None:
@@ -173,4 +194,4 @@ def _to_bound(gradient: np.ndarray, bound: Tensor | None) -> Tensor | None:
     if bound is None:
         return None
     found = torch.from_numpy(gradient)
-    return (found if bound.ndim else found.sum()).to(bound.dtype).to(bound.device)
+    return (found if bound.ndim else found.sum()).to(bound.dtype)

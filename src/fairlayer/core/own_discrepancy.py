@@ -118,6 +118,16 @@ class OwnProjection:
         raw = self._open("response")
         return ((raw > self.hi).to(torch.int8) - (raw < self.lo).to(torch.int8)).numpy()
 
+    @property
+    def slope(self) -> Tensor:
+        """(n,) of the responses, as if there were no bounds."""
+        return self._open("slope")
+
+    @property
+    def sensitivity(self) -> Tensor:
+        """(n,) derivative of the responses with respect to z, as if there were no bounds."""
+        return self._open("sensitivity")
+
     def pull_back(self, gradient: np.ndarray) -> np.ndarray:
         """The gradient with respect to z."""
         return self.pull_back_all(gradient)[0]
@@ -127,11 +137,11 @@ class OwnProjection:
         g = torch.from_numpy(gradient.astype(np.float64))
         free = torch.from_numpy(self.side == 0).double()
         sums = torch.zeros(len(self.system.weight), dtype=torch.float64)
-        sums.index_add_(0, self.cell, self._open("slope") * free * g)
-        v = _native.solve_active(self.rows, self.nu, self.slopes, sums.numpy())
+        sums.index_add_(0, self.cell, self.slope * free * g)
+        v = _native.solve_active(self.rows, self.nu, self.slopes, self.rows.totals(sums.numpy()))
         correction = torch.from_numpy(_native.spread(self.rows, v))[self.cell]
         raw = g - (correction if self.weights is None else correction * self.weights)
-        pulled = self._open("sensitivity") * free * raw
+        pulled = self.sensitivity * free * raw
         return pulled.numpy().astype(gradient.dtype), v, raw.numpy()
 
     def _open(self, method: str) -> Tensor:

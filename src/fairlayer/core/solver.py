@@ -7,7 +7,6 @@ ROUNDED: tolerances finer than the dtype resolves.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,29 +58,13 @@ class Projected:
     def __init__(self, batch: Batch, found: Any):
         self.batch = batch
         self.found = found  # a `_native.Projection`, or what takes its place
+        value = found.value
+        self.value = from_bits(value, batch.z.dtype) if isinstance(value, np.ndarray) else value  # on the host
+        self.missed = found.missed  # (F,) by how much each family may be missed; 0 or less where it certainly holds
+        self.statistics = found.statistics  # (K,) of the output
+        self.nu = found.nu  # (K,) multipliers of the statistics
         self.excess = 0.0  # by how much rows had to give way
         self.optimality_gap = 0.0  # of the squared change
-
-    @cached_property
-    def value(self) -> Tensor:
-        """The output, on the host."""
-        value = self.found.value
-        return from_bits(value, self.batch.z.dtype) if isinstance(value, np.ndarray) else value
-
-    @cached_property
-    def missed(self) -> np.ndarray:
-        """(F,) by how much each family of rows may be missed; 0 or less where it certainly holds."""
-        return np.asarray(self.found.missed)
-
-    @cached_property
-    def statistics(self) -> np.ndarray:
-        """(K,) of the output."""
-        return np.asarray(self.found.statistics)
-
-    @cached_property
-    def nu(self) -> np.ndarray:
-        """(K,) multipliers of the statistics."""
-        return np.asarray(self.found.nu)
 
     @property
     def holds(self) -> bool:
@@ -124,9 +107,10 @@ def solve(batch: Batch, relax: bool = False) -> Projected:
         explained = _explain(batch, projected, relax)
         if explained is not None:
             return explained
-    for again in (_without_box(batch), _from_wider(batch, projected) if found.end == INFEASIBLE else None):
-        if again is not None and max(again.missed, default=0.0) < max(projected.missed, default=0.0):
-            projected = again
+    if found.end != SOLVED:
+        for again in (_without_box(batch), _from_wider(batch, projected) if found.end == INFEASIBLE else None):
+            if again is not None and max(again.missed, default=0.0) < max(projected.missed, default=0.0):
+                projected = again
     _settle(projected)
     missed, widest = projected.missed.max(initial=0.0), batch.system.rows.upper.max(initial=0.0)
     if missed > _FAR * widest and batch.discrepancy.name != "squared":

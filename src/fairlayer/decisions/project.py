@@ -22,7 +22,7 @@ from fairlayer.decisions.scores import Turns, read_turns, threshold_in, write_sc
 from fairlayer.decisions.surrogate import binding_rows, follow
 from fairlayer.decisions.units import Units
 from fairlayer.errors import InfeasibleError, InputError, rounded_down, rounded_up
-from fairlayer.solution import Facts, Solution
+from fairlayer.solution import Solution
 
 
 def read_threshold(rules: ConstraintSet) -> float:
@@ -75,7 +75,7 @@ def project_decisions(
         value = follow(z, value, rows, system.weights, at, temperature)
     elif not torch.is_grad_enabled():
         value = value.detach()
-    return Solution(value, Facts(system.view, rates, np.zeros(len(rates)), missed, answer.excess, answer.gap, ties))
+    return Solution(value, system.view, rates, np.zeros(len(rates)), missed, answer.excess, answer.gap, ties)
 
 
 def fit_thresholds(z: Tensor, system: System, rules: ConstraintSet, box: Box) -> np.ndarray:

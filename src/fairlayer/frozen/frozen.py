@@ -97,8 +97,9 @@ class Frozen(nn.Module):
         member = self.membership(groups)
         if not groups.is_floating_point():
             member = member + self._refuse_unknown(groups, member)
-        shift = member @ self.shifts
-        return self.respond(z, shift.unsqueeze(-1) if z.ndim > shift.ndim else shift)
+        shift, device = member @ self.shifts, z.device
+        z = z.to(self.shifts.device)  # outputs may come from elsewhere, and go back there
+        return self.respond(z, shift.unsqueeze(-1) if z.ndim > shift.ndim else shift).to(device)
 
     def respond(self, z: Tensor, shift: Tensor) -> Tensor:
         """Raw outputs moved by shifts in float64, of the same shape."""

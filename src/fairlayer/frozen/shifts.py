@@ -94,8 +94,8 @@ class ShiftFit(Fit):
         """(shifts, d) from the multipliers of the statistics."""
         layer, data = self.layer, (some.targets, some.features, some.weights)
         options: dict[str, Any] = {"infeasible": layer.infeasible, "simplex": layer.simplex, "levels": self.levels}
-        facts: Any = project(some.z, some.columns, rules, layer.bounds, *data, layer.discrepancy, **options).facts
-        parts = facts.parts if layer.simplex else [facts]
+        found: Any = project(some.z, some.columns, rules, layer.bounds, *data, layer.discrepancy, **options)
+        parts = found.parts if layer.simplex else [found]
         shifts = np.zeros((len(total), len(parts)))
         shifts[self.frozen.places(parts[0].view.plan)] = np.stack([part.nu for part in parts], axis=1)
         return np.where(total[:, None] > 0, shifts / np.where(total > 0, total, 1.0)[:, None], 0.0)

@@ -15,7 +15,7 @@ from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.row_plan import PresentRows
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.core._native import enter_batch, move_decisions, pooled_means
-from fairlayer.solution import Facts, Solution, Status
+from fairlayer.solution import Solution, Status
 from fairlayer.core.classes import column_cells
 from fairlayer.stream.batch import Batch
 from fairlayer.stream.cell_index import CellIndex
@@ -158,7 +158,7 @@ class Ledger:
                 status = Status.EXCEEDED if self.settings.threshold is None else Status.GRANULAR
             else:
                 status = Status.VACUOUS if view.vacuous else Status.OPTIMAL
-        return Solution(batch.like(outcome.value), Facts(view, q, outcome.nu, _NONE, outcome.excess, promise=status))
+        return Solution(batch.like(outcome.value), view, q, outcome.nu, _NONE, outcome.excess, status=status)
 
     def unchanged(self, batch: Batch) -> Solution:
         """What is known after a batch without samples."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from fairlayer.errors import InputError
 from fairlayer.plural import plural
-from fairlayer.solution import RecordedFacts, Solution, Status
+from fairlayer.solution import Solution, Status
 from fairlayer.stream.batch import Batch
 from fairlayer.stream.ledger import Pending
 from fairlayer.stream.state import RECORDED
@@ -106,7 +106,8 @@ def replay(entry: Entry, batch: Batch, cell: np.ndarray) -> Solution:
             "send a batch again with the same outputs, groups and targets."
         )
     multipliers = [payload["multipliers"].get(row, 0.0) for row in payload["rows"]]
-    facts = RecordedFacts(
+    return Solution.recorded(
+        batch.like(np.frombuffer(entry.emitted, dtype=payload["dtype"]).copy()),
         tuple(payload["rows"]),
         np.array(payload["gaps"]),
         np.array(multipliers),
@@ -114,7 +115,6 @@ def replay(entry: Entry, batch: Batch, cell: np.ndarray) -> Solution:
         tuple(payload["vacuous"]),
         payload["excess"],
     )
-    return Solution(batch.like(np.frombuffer(entry.emitted, dtype=payload["dtype"]).copy()), facts)
 
 
 def _fingerprint(batch: Batch, cell: np.ndarray) -> str:

@@ -180,9 +180,8 @@ def project_batch(settings: Settings, batch: Batch, levels: Any) -> OwnStep:
         batch.raw, batch.groups, settings.rules, bounds=settings.bounds, targets=batch.known, features=batch.features,
         levels=levels, infeasible="relax",
     )  # fmt: skip
-    facts: Any = solution.facts
     gap = float(np.abs(solution.gaps).max()) if len(solution.gaps) else float("nan")
-    nu = dict(zip(facts.view.plan.labels, facts.nu.tolist(), strict=True))
+    nu = dict(zip(solution.view.plan.labels, solution.nu.tolist(), strict=True))
     return OwnStep(solution.value, nu, solution.status, gap, solution.excess)
 
 

@@ -23,7 +23,7 @@ from fairlayer.core.feasibility import cell_extremes, least_excess, statistic_sc
 from fairlayer.core.rational import exact_shortfalls
 from fairlayer.core.solver import SOLVED, infeasible
 from fairlayer.errors import FairlayerError
-from fairlayer.solution import Facts, Status
+from fairlayer.solution import Solution, Status
 from fairlayer.tables import moved_sql
 from fairlayer.tables.entries import quote, select_list
 from fairlayer.tables.table import Table, Totals
@@ -58,12 +58,12 @@ class Shifts:
     shift: np.ndarray  # (G,)
     lo: float
     hi: float
-    facts: Facts
+    solution: Solution  # without a value
 
     @property
     def status(self) -> Status:
         """How far the promise holds."""
-        return self.facts.status
+        return self.solution.status
 
     @property
     def satisfied(self) -> bool:
@@ -73,23 +73,23 @@ class Shifts:
     @property
     def rows(self) -> tuple[str, ...]:
         """Name of each row of the constraints."""
-        return self.facts.rows
+        return self.solution.rows
 
     @property
     def gaps(self) -> np.ndarray:
         """Value of each row: a difference of group means, for instance."""
-        return self.facts.gaps
+        return self.solution.gaps
 
     @property
     def vacuous(self) -> tuple[str, ...]:
         """What could not be compared, because a group is absent."""
-        return self.facts.vacuous
+        return self.solution.vacuous
 
 
 def project_passes(passes: Passes, system: System, bounds: Any = None) -> Shifts:
     """Project outputs onto a system whose `samples` and `weight` count the samples of each cell of the table.
 
-    The rows hold in exact arithmetic for the outputs as float64 has them, or the status of the facts says that it
+    The rows hold in exact arithmetic for the outputs as float64 has them, or the status says that it
     cannot. Raises InfeasibleError where the rows contradict each other or the bounds.
     """
     box = read_bounds(bounds, 1, np.float64)
@@ -105,8 +105,8 @@ def project_passes(passes: Passes, system: System, bounds: Any = None) -> Shifts
         raise FairlayerError("The solver did not converge on this table; please report it with the table.")
     shift = np.array(found.shift)
     missed = _settled(passes, system, (shift, box.lowest, box.highest), np.array(found.missed))
-    facts = Facts(system.view, np.array(found.statistics), np.array(found.nu), missed)
-    return Shifts(shift, box.lowest, box.highest, facts)
+    solution = Solution(None, system.view, np.array(found.statistics), np.array(found.nu), missed)
+    return Shifts(shift, box.lowest, box.highest, solution)
 
 
 class _SolverPasses:
@@ -136,12 +136,12 @@ class _SolverPasses:
         return self._found.outputs, self._found.error
 
 
-def certify_passes(passes: Passes, system: System) -> Facts:
+def certify_passes(passes: Passes, system: System) -> Solution:
     """Measure the rows of outputs in exact arithmetic: what is true of them as they are."""
     rows, at = system.rows, (np.zeros(len(system.weight)), -math.inf, math.inf)
     found = passes.sums(*at)
     missed = _settled(passes, system, at, _native.shortfalls(rows, found.outputs, found.error))
-    return Facts(system.view, _native.statistics(rows, found.outputs), np.zeros(len(rows.offset)), missed)
+    return Solution(None, system.view, _native.statistics(rows, found.outputs), np.zeros(len(rows.offset)), missed)
 
 
 def _settled(passes: Passes, system: System, at: tuple[np.ndarray, float, float], missed: np.ndarray) -> np.ndarray:

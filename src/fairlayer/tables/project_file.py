@@ -19,7 +19,7 @@ from fairlayer.constraints import Constraint
 from fairlayer.decisions.project import exact_rates, project_decisions, read_threshold
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.extras import needs
-from fairlayer.solution import Facts
+from fairlayer.solution import Solution
 from fairlayer.tables.attribute import Attribute
 from fairlayer.tables.entries import named, quote
 from fairlayer.tables.passes import Change, TablePasses, certify_passes
@@ -35,7 +35,7 @@ OPTIONS = {"score": "--score", "target": "--target", "protected": "--protected"}
 class ProjectedFile(NamedTuple):
     """What was written, and what is true of it in exact arithmetic."""
 
-    facts: Facts
+    solution: Solution
     change: Change
     system: System
 
@@ -76,10 +76,10 @@ def project_file(
             columns |= {} if keep_raw is None else {keep_raw: "VARCHAR"}
             with TableFile(Source(temporary, columns), folder=output.absolute().parent) as written:
                 again = {name: sql for name, sql in cells.values.items() if name != "t"}
-                facts = moves.certify(written.keep(again, cells.code.parameters))
-            if facts.missed.max(initial=0.0) > 0.0 >= moves.facts.missed.max(initial=0.0):
+                found = moves.certify(written.keep(again, cells.code.parameters))
+            if found.missed.max(initial=0.0) > 0.0 >= moves.solution.missed.max(initial=0.0):
                 raise FairlayerError(f"{output} does not hold what was computed; nothing was kept. Please report it.")
-    return ProjectedFile(facts, moves.change, bound.system)
+    return ProjectedFile(found, moves.change, bound.system)
 
 
 class _ByShifts:
@@ -87,11 +87,11 @@ class _ByShifts:
 
     def __init__(self, cells: ScoredTable, bound: Bound, kept: LocalTable):
         shifts = bound.solve(cells.bounds)
-        self.facts, self.bound, self.change = shifts.facts, bound, bound.passes.change(shifts)
+        self.solution, self.bound, self.change = shifts.solution, bound, bound.passes.change(shifts)
         self.sql, self.parameters = cells.moved(shifts, bound.cell_of_code)
         self.relation = cells.table.relation  # type: ignore[attr-defined]
 
-    def certify(self, written: LocalTable) -> Facts:
+    def certify(self, written: LocalTable) -> Solution:
         """In one pass."""
         found, system = TablePasses(written), self.bound.system
         return certify_passes(found.grouped(self.bound.cell_of_code[found.code], len(system.weight)), system)
@@ -113,9 +113,8 @@ class _ByDecisions:
             )
         self.bound, self.threshold = bound, read_threshold(cells.rules)
         z, system = self._rows(kept)
-        solution = project_decisions(torch.from_numpy(z), system, cells.rules, read_bounds(cells.bounds, rows, z.dtype))
-        self.facts: Any = solution.facts
-        value = solution.value.numpy()
+        self.solution = project_decisions(torch.from_numpy(z), system, cells.rules, read_bounds(cells.bounds, rows, z.dtype))
+        value = self.solution.value.numpy()
         by = np.abs(value - z)
         self.change = Change(int(np.count_nonzero(by)), float(by.max(initial=0.0)), float(by.sum()))
         with needs("Writing a table", "pandas"):
@@ -131,9 +130,9 @@ class _ByDecisions:
         z = np.ascontiguousarray(found["z"], dtype=np.float64)
         return z, system._replace(cell=cell, samples=samples, weights=np.zeros(0))
 
-    def certify(self, written: LocalTable) -> Facts:
+    def certify(self, written: LocalTable) -> Solution:
         """By counts."""
         y, system = self._rows(written)
         rates, missed = exact_rates(y >= self.threshold, system)
-        nobody, found = np.zeros(len(rates)), self.facts  # has a multiplier
-        return Facts(system.view, rates, nobody, missed, found.excess, found.optimality_gap, found.ties)
+        nobody, found = np.zeros(len(rates)), self.solution  # has a multiplier
+        return Solution(None, system.view, rates, nobody, missed, found.excess, found.optimality_gap, found.ties)

@@ -112,17 +112,15 @@ void bind_passes(nb::module_& m) {
         nb::arg("rows"), nb::arg("q").noconvert(), "By how much the worst row exceeds its bound.");
     m.def(
         "solve_active",
-        [](const nb::tuple& given, const Doubles& nu, const Doubles& slopes, const Doubles& sums) {
+        [](const nb::tuple& given, const Doubles& nu, const Doubles& slopes, const Doubles& q) {
             const PythonRows python_rows(given);
             const Rows rows = python_rows.view();
-            const std::size_t K = rows.statistics();
-            Numbers q(K), H(K * K);
-            rows.add_up(entries(sums), q);
+            Numbers H(std::size_t(rows.statistics()) * rows.statistics());
             rows.gram(entries(slopes), H);
-            return to_numpy(solve_active(rows, entries(nu), H, q));
+            return to_numpy(solve_active(rows, entries(nu), H, entries(q)));
         },
-        nb::arg("rows"), nb::arg("nu").noconvert(), nb::arg("slopes").noconvert(), nb::arg("sums").noconvert(),
-        "Multipliers v with A D A'v = A sums over the active rows A.");
+        nb::arg("rows"), nb::arg("nu").noconvert(), nb::arg("slopes").noconvert(), nb::arg("q").noconvert(),
+        "Multipliers v of the statistics with R H v = R q, where R holds the active rows and H is M'DM.");
     m.def(
         "active_rows",
         [](const nb::tuple& given, const Doubles& nu) {
