@@ -4,8 +4,9 @@ With A the active rows, D the slopes and rho_z the sensitivities of the response
 
     J = (I - D A' (A D A')^+ A) diag(rho_z),
 
-for the squared discrepancy without bounds the orthogonal projector on the null space of A (paper, theorem 4.4). Backward
-applies J'. Where the projection is piecewise linear, that is linear in the incoming gradient, and its own derivative J.
+for the squared discrepancy without bounds the orthogonal projector on the null space of A (paper, theorem 4.4).
+Backward applies J'. Where the projection is piecewise linear, that is linear in the incoming gradient, and its own
+derivative J.
 """
 
 from __future__ import annotations
@@ -111,11 +112,13 @@ class PullBack(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, linear: Linear, needed: Sequence[bool], gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """The vector times the Jacobian."""
         ctx.linear = linear
         return linear.pull_back(gradient, needed)
 
     @staticmethod
     def backward(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        """The Jacobian times the vector."""
         return None, None, PushForward.apply(ctx.linear, *tangents)
 
 
@@ -124,11 +127,13 @@ class PushForward(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, linear: Linear, *tangents: Tensor | None) -> Tensor:
+        """The Jacobian times the vector."""
         ctx.linear = linear
         return linear.push_forward(*tangents)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """The vector times the Jacobian."""
         return None, *PullBack.apply(ctx.linear, ctx.needs_input_grad[1:], gradient)
 
 
@@ -177,7 +182,9 @@ class _Derivative:
         z, lower, upper, offset, lo, hi = (
             0.0 if one is None else one.detach().double().numpy() for one in (*tangents, *[None] * (6 - len(tangents)))
         )
-        free, slope, sensitivity = self.side == 0, 1.0, 1.0
+        free = self.side == 0
+        slope: np.ndarray | float = 1.0
+        sensitivity: np.ndarray | float = 1.0
         if isinstance(self.found, OwnProjection):
             slope, sensitivity = self.found.slope.numpy(), self.found.sensitivity.numpy()
         alone = free * sensitivity * z + (self.side < 0) * lo + (self.side > 0) * hi

@@ -1,6 +1,6 @@
-// Passes over a batch in memory. Samples are laid out cell by cell once, so that each pass is a plain loop over a stretch
-// of memory with one shift. Loops have no branches, as which samples rest on a bound cannot be predicted, and several
-// sums at a time, which vectorise in a fixed order: the same bits on every machine.
+// Passes over a batch in memory. Samples are laid out cell by cell once, so that each pass is a plain loop over a
+// stretch of memory with one shift. Loops have no branches, as which samples rest on a bound cannot be predicted, and
+// several sums at a time, which vectorise in a fixed order: the same bits on every machine.
 #pragma once
 
 #include <array>
@@ -40,7 +40,7 @@ double rounded_response(double raw) {
 
 template <class T, class R>
 class SamplePasses {
-   public:
+  public:
     using Stored = std::conditional_t<std::is_same_v<R, Logits>, double, typename Float<T>::Stored>;
 
     SamplePasses(const Batch<T>& batch, std::span<const double> count, std::span<T> out, std::span<std::int8_t> side)
@@ -123,7 +123,7 @@ class SamplePasses {
         rows.gram(slopes, H);
     }
 
-   private:
+  private:
     static constexpr int lanes_ = 4;
 
     Numbers in_order(std::span<const double> values) const {
