@@ -20,11 +20,10 @@ from fairlayer import EqualizedOdds, EqualizedResiduals, FairlayerError, MeanPar
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 formulas = importlib.import_module("formulas")
 duality = importlib.import_module("duality")
+judges = importlib.import_module("judge")
 
 SECONDS = 2.0  # of processor time, the most that a problem may take
 RELATIVE = 1e-6  # how much further than the optimum an answer may be, besides the rounding of its outputs
-_WARM = 30  # problems of another seed that are solved first
-FINE = 8.0  # times the rounding of the largest output: tolerances below may be finer than the dtype
 
 
 class Verdict(NamedTuple):
@@ -109,8 +108,7 @@ def judge(problem: Any, dtype: torch.dtype) -> Verdict:
     if (y < lo).any() or (y > hi).any() or holds != satisfied:
         return Verdict(f"false: {solution.status.name}", seconds, 0.0)
     if not satisfied:
-        rounding = torch.finfo(dtype).eps * np.abs(y).max()
-        fine = solution.status.name == "ROUNDED" and problem.rows[0].upper < FINE * rounding
+        fine = solution.status.name == "ROUNDED" and judges.is_fine(problem, y, dtype)
         return Verdict("finer than the dtype: ROUNDED" if fine else f"failed: {solution.status.name}", seconds, 0.0)
     optimum = duality.least_distance(problem, solution.multipliers)
     reached = duality.distance(problem, y) - duality.rounding_norm(problem, y, dtype)
@@ -149,11 +147,9 @@ class Attacked(NamedTuple):
         )
 
 
-def warm(seed: int) -> None:
-    """Solve some problems first: what is compiled on the way is nobody's time."""
+def alone() -> None:
+    """One thread for each process."""
     torch.set_num_threads(1)
-    for number in range(_WARM):
-        judge(*draw(seed, number)[:2])
 
 
 def attack(seed: int, numbers: range) -> Attacked:

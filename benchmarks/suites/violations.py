@@ -43,6 +43,7 @@ from records import Target, markdown_table, write_settings
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 formulas = importlib.import_module("formulas")
 oracle = importlib.import_module("oracle")
+judges = importlib.import_module("judge")
 
 PROBLEMS, IN_RATIONALS, COMPARED, OUTLIERS = 100_000, 2_000, 2_000, 20_000
 LIMIT = {torch.float64: 1e-8, torch.float32: 1e-5}
@@ -65,7 +66,7 @@ def main(args: Namespace) -> list[Target]:
     start = time.perf_counter()
     found = Found(Counter(), [], {dtype: [] for dtype in LIMIT})
     attacked = outliers.Attacked(0, Counter(), [], 0.0, 0.0)
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), outliers.warm, (args.seed + 1,)) as processes:
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), outliers.alone) as processes:
         ordinary = [processes.submit(solve, args.seed, numbers, problems) for numbers in _shares(problems)]
         others = [
             processes.submit(outliers.attack, args.seed, numbers)
@@ -125,11 +126,10 @@ def judge(problem: Any, dtype: torch.dtype, solution: Solution, in_rationals: bo
             return "broken: rows"
         return f"solved: {solution.status.name}"
     if solution.status is Status.ROUNDED:
-        tolerance = problem.rows[0].upper
-        rounding = torch.finfo(dtype).eps * np.abs(np.append(y, problem.z)).max()
-        if tolerance == 0:
+        if problem.rows[0].upper == 0:
             return "tolerance 0: ROUNDED"
-        return "finer than the dtype: ROUNDED" if tolerance < 8 * rounding else "failed: ROUNDED without need"
+        fine = judges.is_fine(problem, y, dtype)
+        return "finer than the dtype: ROUNDED" if fine else "failed: ROUNDED without need"
     return f"failed: {solution.status.name}"
 
 

@@ -16,7 +16,7 @@ from fairlayer.binding.bounds import Box
 from fairlayer.binding.exact_sums import TINY, UNIT, exact_sums
 from fairlayer.binding.rows import Rows
 from fairlayer.binding.system import System
-from fairlayer.core import _native
+from fairlayer.core import _native, solve
 from fairlayer.core.discrepancies import Discrepancy, domain_of, inner_limits
 from fairlayer.core.feasibility import cell_extremes
 
@@ -48,7 +48,7 @@ class OwnProjection:
         usual = 1.0 if discrepancy.piecewise_linear else self._usual_slope()
         extremes = cell_extremes(system, box.within(*inner_limits(discrepancy, z.dtype)))
         rounding = torch.finfo(z.dtype).eps / 2 if exact else 0.0
-        found = _native.solve(rows, self, system.samples, system.weight * usual, *extremes, reach, rounding, start)
+        found = solve(rows, self, system.samples, system.weight * usual, *extremes, reach, rounding, start)
         self.end, self.nu, self.shift, self.slopes = found.end, found.nu, found.shift, found.slopes
         self.missed, self.statistics, self.absolute = found.missed, found.statistics, found.absolute
 

@@ -107,9 +107,10 @@ def solve(batch: Batch, relax: bool = False) -> Projected:
         explained = _explain(batch, projected, relax)
         if explained is not None:
             return explained
-    for again in (_without_box(batch), _from_wider(batch, projected) if found.end == INFEASIBLE else None):
-        if again is not None and max(again.missed, default=0.0) < max(projected.missed, default=0.0):
-            projected = again
+    if found.end != SOLVED:
+        for again in (_without_box(batch), _from_wider(batch, projected) if found.end == INFEASIBLE else None):
+            if again is not None and max(again.missed, default=0.0) < max(projected.missed, default=0.0):
+                projected = again
     _settle(projected)
     missed, widest = projected.missed.max(initial=0.0), batch.system.rows.upper.max(initial=0.0)
     if missed > _FAR * widest and batch.discrepancy.name != "squared":

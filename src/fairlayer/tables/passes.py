@@ -17,7 +17,7 @@ import numpy as np
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.exact_sums import UNIT
 from fairlayer.binding.system import System
-from fairlayer.core import _native
+from fairlayer.core import _native, solve
 from fairlayer.core.discrepancies import Squared
 from fairlayer.core.feasibility import cell_extremes, least_excess, statistic_scale
 from fairlayer.core.rational import exact_shortfalls
@@ -96,7 +96,7 @@ def project_passes(passes: Passes, system: System, bounds: Any = None) -> Shifts
     rows, extremes = system.rows, cell_extremes(system, box)
     reach = Squared().reach(*passes.extent(), box.lowest, box.highest)
     own = _SolverPasses(passes, box.lowest, box.highest, len(system.weight))
-    found = _native.solve(rows, own, system.samples, system.weight, *extremes, reach, UNIT, None)
+    found = solve(rows, own, system.samples, system.weight, *extremes, reach)
     if found.end != SOLVED:
         scale = statistic_scale(rows, found.absolute, system.weight, extremes)
         excess, push = least_excess(rows, *extremes, scale)

@@ -51,7 +51,7 @@ class Projection {
 // The lock is released for long work, so that other threads go on.
 struct LongWork {
     explicit LongWork(std::size_t n) {
-        if (n > 4096) release.emplace();
+        if (n > long_batch) release.emplace();
     }
     std::optional<nb::gil_scoped_release> release;
 };

@@ -79,6 +79,7 @@ class SamplePasses {
     }
 
     void sums(std::span<const double> shift, Sums& sums) const {
+        check_interrupt(batch_.size());
         each_cell([&](int c, auto weight, auto lo, auto hi) {
             const double factor = R::factor(shift[c]);
             const auto total = add<2>(c, [&](int j) -> std::array<double, 2> {

@@ -10,34 +10,41 @@
 
 namespace fairlayer {
 
-// Cholesky factor of a matrix in place, passing over zeros.
-class SparseFactor {
+// The sum of products, in several lanes, which vectorise in a fixed order.
+inline double dot(const double* a, const double* b, int n) {
+    double lane[4] = {0.0, 0.0, 0.0, 0.0};
+    int k = 0;
+    for (; k + 4 <= n; k += 4) {
+        for (int l = 0; l < 4; ++l) lane[l] += a[k + l] * b[k + l];
+    }
+    for (; k < n; ++k) lane[0] += a[k] * b[k];
+    return (lane[0] + lane[1]) + (lane[2] + lane[3]);
+}
+
+// Cholesky factor of a matrix in place, row by row from the first entry of each that is not zero: next to nothing for the
+// diagonal matrix of disjoint groups.
+class SkylineFactor {
    public:
     // False where a pivot all but vanishes.
     bool factor(Numbers matrix, int n) {
         n_ = n;
         L_ = std::move(matrix);
-        std::vector<int> below;
-        Numbers own(n);
-        for (int k = 0; k < n; ++k) own[k] = at(k, k);
-        for (int k = 0; k < n; ++k) {
-            if (!(at(k, k) > 1e-9 * own[k])) return false;
-            const double root = at(k, k) = std::sqrt(at(k, k));
-            below.clear();
-            for (int i = k + 1; i < n; ++i) {
-                if (at(i, k) == 0.0) continue;
-                at(i, k) /= root;
-                below.push_back(i);
-            }
-            for (std::size_t x = 0; x < below.size(); ++x) {
-                const double left = at(below[x], k);
-                for (std::size_t y = 0; y <= x; ++y) at(below[x], below[y]) -= left * at(below[y], k);
-            }
-        }
-        column_.assign(n, {});
-        for (int k = 0; k < n; ++k) {
-            for (int i = k + 1; i < n; ++i) {
-                if (at(i, k) != 0.0) column_[k].push_back(i);
+        first_.assign(n, 0);
+        for (int i = 0; i < n; ++i) {
+            double* line = row(i);
+            int& first = first_[i];
+            while (first < i && line[first] == 0.0) ++first;
+            const double own = line[i];
+            for (int j = first; j <= i; ++j) {
+                const int from = std::max(first, first_[j]);
+                const double left = line[j] - (from < j ? dot(line + from, row(j) + from, j - from) : 0.0);
+                if (j < i) {
+                    line[j] = left / row(j)[j];
+                } else if (left > 1e-9 * own) {
+                    line[i] = std::sqrt(left);
+                } else {
+                    return false;
+                }
             }
         }
         return true;
@@ -45,25 +52,22 @@ class SparseFactor {
 
     // x <- (L L')^-1 x
     void solve(std::span<double> x) const {
-        for (int k = 0; k < n_; ++k) {
-            x[k] /= at(k, k);
-            if (x[k] == 0.0) continue;
-            for (const int i : column_[k]) x[i] -= at(i, k) * x[k];
+        for (int i = 0; i < n_; ++i) {
+            x[i] = (x[i] - dot(row(i) + first_[i], &x[first_[i]], i - first_[i])) / row(i)[i];
         }
-        for (int k = n_ - 1; k >= 0; --k) {
-            double total = x[k];
-            for (const int i : column_[k]) total -= at(i, k) * x[i];
-            x[k] = total / at(k, k);
+        for (int i = n_ - 1; i >= 0; --i) {
+            x[i] /= row(i)[i];
+            for (int j = first_[i]; j < i; ++j) x[j] -= row(i)[j] * x[i];
         }
     }
 
    private:
-    double& at(int i, int k) { return L_[std::size_t(i) * n_ + k]; }
-    double at(int i, int k) const { return L_[std::size_t(i) * n_ + k]; }
+    double* row(int i) { return &L_[std::size_t(i) * n_]; }
+    const double* row(int i) const { return &L_[std::size_t(i) * n_]; }
 
     int n_ = 0;
     Numbers L_;
-    std::vector<std::vector<int>> column_;  // the entries below the diagonal
+    std::vector<int> first_;
 };
 
 class Sides {
@@ -129,7 +133,7 @@ class Sides {
             matrix[std::size_t(a) * n + a] *= 1.0 + more_;
             if (of[a] >= 0) columns[std::size_t(of[a]) * n + a] = share[a];
         }
-        SparseFactor factor, schur;
+        SkylineFactor factor, schur;
         if (!factor.factor(std::move(matrix), n)) return false;
         for (int g = 0; g < count; ++g) factor.solve(std::span(columns).subspan(std::size_t(g) * n, n));
         Numbers between(std::size_t(count) * count, 0.0);

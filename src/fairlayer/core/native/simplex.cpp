@@ -124,14 +124,14 @@ class SimplexPasses {
     }
 
     void sums(std::span<const double> shift, Sums& sums) {
+        check_interrupt(points_.z.size());
         prepare(shift, sums);
-        each([&](std::size_t i, std::size_t first, double w) {
+        each([&](std::size_t, std::size_t first, double w) {
             const int support = R::support(y_);
             for (int j = 0; j < points_.d; ++j) {
                 sums.S[first + j] += w * y_[j];
                 sums.D[first + j] += w * R::slope(y_[j], support);
             }
-            (void)i;
         });
     }
 

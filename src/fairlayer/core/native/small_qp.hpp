@@ -26,9 +26,7 @@ class Factor {
     void forward(std::span<double> x) const {
         for (int a = 0; a < size_; ++a) {
             const double* line = row(a);
-            double total = x[a];
-            for (int b = 0; b < a; ++b) total -= line[b] * x[b];
-            x[a] = total / line[a];
+            x[a] = (x[a] - dot(line, x.data(), a)) / line[a];
         }
     }
 

@@ -13,6 +13,15 @@
 
 namespace fairlayer {
 
+inline constexpr std::size_t long_batch = 4096;  // samples, of which more take so long that others should go on
+
+// Look for Ctrl-C between two passes over many samples, where the lock has been released.
+inline void check_interrupt(std::size_t samples) {
+    if (samples <= long_batch) return;
+    const nb::gil_scoped_acquire lock;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
 struct Solved {
     Outcome outcome = Outcome::solved;
     Numbers nu;          // (K,) multipliers of the statistics

@@ -3,9 +3,19 @@
 import numpy as np
 import pytest
 import torch
-from test_simplex import make
 
 from fairlayer import ConditionalParity, FairLayer, FairModel, InputError, MeanParity, SoftGroup, freeze, project
+
+
+
+def make(seed, n=40, d=4, sizes=(2, 3), spread=1.5):
+    """Probabilities that differ between groups, the groups, a feature and a class of each sample."""
+    rng = np.random.default_rng(seed)
+    groups = np.stack([rng.integers(0, size, n) for size in sizes], axis=1)
+    logits = spread * rng.normal(size=(n, d)) + groups @ rng.normal(size=(len(sizes), d))
+    z = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return z / z.sum(axis=1, keepdims=True), groups, rng.uniform(size=n), rng.integers(0, 2, n)
+
 
 every_kind = pytest.mark.parametrize("kind", ["entropy", "squared"])
 
