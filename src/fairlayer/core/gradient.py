@@ -4,8 +4,9 @@ With A the active rows, D the slopes and rho_z the sensitivities of the response
 
     J = (I - D A' (A D A')^+ A) diag(rho_z),
 
-for the squared discrepancy without bounds the orthogonal projector on the null space of A (paper, theorem 4.4). Backward
-applies J'. Where the projection is piecewise linear, that is linear in the incoming gradient, and its own derivative J.
+for the squared discrepancy without bounds the orthogonal projector on the null space of A (paper, theorem 4.4).
+Backward applies J'. Where the projection is piecewise linear, J does not
+depend on z, and the derivative of backward is J itself.
 """
 
 from __future__ import annotations
@@ -177,7 +178,9 @@ class _Derivative:
         z, lower, upper, offset, lo, hi = (
             0.0 if one is None else one.detach().double().numpy() for one in (*tangents, *[None] * (6 - len(tangents)))
         )
-        free, slope, sensitivity = self.side == 0, 1.0, 1.0
+        free = self.side == 0
+        slope: Any = 1.0
+        sensitivity: Any = 1.0
         if isinstance(self.found, OwnProjection):
             slope, sensitivity = self.found.slope.numpy(), self.found.sensitivity.numpy()
         alone = free * sensitivity * z + (self.side < 0) * lo + (self.side > 0) * hi

@@ -113,7 +113,9 @@ class _ByDecisions:
             )
         self.bound, self.threshold = bound, read_threshold(cells.rules)
         z, system = self._rows(kept)
-        self.solution = project_decisions(torch.from_numpy(z), system, cells.rules, read_bounds(cells.bounds, rows, z.dtype))
+        self.solution = project_decisions(
+            torch.from_numpy(z), system, cells.rules, read_bounds(cells.bounds, rows, z.dtype)
+        )
         value = self.solution.value.numpy()
         by = np.abs(value - z)
         self.change = Change(int(np.count_nonzero(by)), float(by.max(initial=0.0)), float(by.sum()))

@@ -10,7 +10,7 @@ namespace {
 
 // An object with the methods of `fairlayer.core.Passes`.
 class PythonPasses {
-   public:
+  public:
     explicit PythonPasses(nb::object passes) : passes_(std::move(passes)) {}
 
     void measure(Sums& sums) const { take(passes_.attr("measure")(), {&sums.S, &sums.D, &sums.absolute}); }
@@ -28,7 +28,7 @@ class PythonPasses {
         rows.gram(slopes, H);
     }
 
-   private:
+  private:
     static NewVector<double> numpy(std::span<const double> values) {
         return to_numpy(Numbers(values.begin(), values.end()));
     }
