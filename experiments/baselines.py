@@ -19,8 +19,8 @@ from fairlayer import FairLayer, FairModel, InputError
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.system import System
-from fairlayer.gaps import bind_batch, row_excesses, row_values
 from fairlayer.core.soft_step import soften
+from fairlayer.gaps import bind_batch, row_excesses, row_values
 from fairlayer.training import Batch
 
 

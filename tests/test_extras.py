@@ -76,9 +76,7 @@ def frozen() -> None:
 
 
 def on_ray() -> None:
-    for name in [name for name in sys.modules if name.startswith("fairlayer.ray")]:
-        del sys.modules[name]
-    importlib.import_module("fairlayer.ray")
+    fairlayer.ray.audit(None, "sex", [MeanParity(0.5)], prediction="score")
 
 
 def audited() -> None:

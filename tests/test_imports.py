@@ -12,7 +12,7 @@ import pytest
 
 import fairlayer
 
-HEAVY = {"torch", "numba", "scipy", "sklearn", "pandas", "numpy", "duckdb", "torch._dynamo"}
+HEAVY = {"torch", "scipy", "sklearn", "pandas", "numpy", "duckdb", "torch._dynamo"}
 
 
 def loaded_by(code: str) -> set[str]:

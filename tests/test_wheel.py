@@ -54,6 +54,6 @@ def test_it_has_one_version(metadata: Message) -> None:
     assert metadata["Version"] == fairlayer.__version__ == citation[1].strip("\"'")
 
 
-def test_without_extras_it_needs_four_packages(metadata: Message) -> None:
+def test_without_extras_it_needs_three_packages(metadata: Message) -> None:
     plain = [entry for entry in metadata.get_all("Requires-Dist") if "extra ==" not in entry]
-    assert {re.match(r"[\w.-]+", entry)[0] for entry in plain} == {"torch", "numpy", "numba", "scipy"}
+    assert {re.match(r"[\w.-]+", entry)[0] for entry in plain} == {"torch", "numpy", "scipy"}

@@ -9,7 +9,6 @@ shares of the groups for exact, so that the policy is near the best one, not the
 from functools import lru_cache
 
 import numpy as np
-from numba import njit
 
 from streams.methods import Run
 from streams.scenarios import SPREAD, WIDE, Scenario
@@ -39,54 +38,47 @@ def _table(samples: int, tolerance: float) -> np.ndarray:
     return _costs_to_go(samples, SHARE, scale, tolerance, scale * nodes, weights / weights.sum())
 
 
-@njit(cache=True)
-def _cost(i, start, per_unit, wall, to_go):
-    """Of moving to a point of the corridor, and of all that follows."""
-    place = (2.0 * i / (to_go.size - 1) - 1.0) * wall
-    return ((place - start) / per_unit) ** 2 + to_go[i]
+def _move(start: np.ndarray, per_unit: np.ndarray, wall: float, to_go: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where in the corridor the cost is least, and that cost, from each start: it is convex along the corridor."""
+    last = to_go.size - 1
+
+    def cost(i: np.ndarray) -> np.ndarray:
+        """Of moving to a point of the corridor, and of all that follows."""
+        return (((2.0 * i / last - 1.0) * wall - start) / per_unit) ** 2 + to_go[i]
+
+    low, high = np.zeros(start.shape, np.int64), np.full(start.shape, last)
+    for _ in range(last.bit_length()):
+        middle = np.minimum((low + high) // 2, last - 1)
+        falls = (cost(middle) > cost(middle + 1)) & (low < high)
+        low, high = np.where(falls, middle + 1, low), np.where(falls, high, np.minimum(middle, high))
+    least = cost(low)
+    # Between the points, by the parabola through three of them.
+    left, right = cost(np.maximum(low - 1, 0)), cost(np.minimum(low + 1, last))
+    curvature = left - 2.0 * least + right
+    inside = (low > 0) & (low < last) & (curvature > 0.0)
+    curvature = np.where(inside, curvature, 1.0)
+    at = low + np.where(inside, 0.5 * (left - right) / curvature, 0.0)
+    least = least - np.where(inside, (left - right) ** 2 / (8.0 * curvature), 0.0)
+    return (2.0 * at / last - 1.0) * wall, least
 
 
-@njit(cache=True)
-def _move(start, per_unit, wall, to_go):
-    """Where in the corridor the cost is least, and that cost: it is convex along it."""
-    low, high = 0, to_go.size - 1
-    while low < high:
-        middle = (low + high) // 2
-        here = _cost(middle, start, per_unit, wall, to_go)
-        if here <= _cost(middle + 1, start, per_unit, wall, to_go):
-            high = middle
-        else:
-            low = middle + 1
-    at, least_cost = float(low), _cost(low, start, per_unit, wall, to_go)
-    if 0 < low < to_go.size - 1:  # between the points, by the parabola through three of them
-        left = _cost(low - 1, start, per_unit, wall, to_go)
-        right = _cost(low + 1, start, per_unit, wall, to_go)
-        curvature = left - 2.0 * least_cost + right
-        if curvature > 0.0:
-            at += 0.5 * (left - right) / curvature
-            least_cost -= (left - right) ** 2 / (8.0 * curvature)
-    return (2.0 * at / (to_go.size - 1) - 1.0) * wall, least_cost
-
-
-@njit(cache=True)
-def _costs_to_go(samples, share, gap, tolerance, nodes, weights):
+def _costs_to_go(
+    samples: int, share: float, gap: float, tolerance: float, nodes: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
     """By samples so far and place in the corridor. Outputs are normal about means that are `gap` apart."""
     table = np.zeros((samples + 1, POINTS))
+    per_unit = np.array([-1.0 / (1.0 - share), 1.0 / share])[:, None, None]
+    middle = np.array([-gap * share, gap * (1.0 - share)])[:, None, None]
+    chance = np.array([1.0 - share, share])[:, None] * weights
     for t in range(samples - 1, 0, -1):
-        for i in range(POINTS):
-            place = (2.0 * i / (POINTS - 1) - 1.0) * tolerance * t
-            for group in range(2):
-                per_unit = 1.0 / share if group else -1.0 / (1.0 - share)
-                middle = gap * (1.0 - share) if group else -gap * share
-                chance = share if group else 1.0 - share
-                for node, weight in zip(nodes, weights):  # noqa: B905
-                    start = place + per_unit * (middle + node)
-                    table[t, i] += chance * weight * _move(start, per_unit, tolerance * (t + 1), table[t + 1])[1]
+        place = np.linspace(-1.0, 1.0, POINTS)[:, None] * tolerance * t
+        start = place + per_unit * (middle + nodes)  # groups, points, nodes
+        cost = _move(start, np.broadcast_to(per_unit, start.shape), tolerance * (t + 1), table[t + 1])[1]
+        table[t] = np.einsum("gpn,gn->p", cost, chance)
     return table
 
 
-@njit(cache=True)
-def _emit(z, group, tolerance, table):
+def _emit(z: np.ndarray, group: np.ndarray, tolerance: float, table: np.ndarray) -> np.ndarray:
     emitted = z.copy()
     count, total = np.zeros(2), np.zeros(2)
     for t in range(z.size):
@@ -97,6 +89,7 @@ def _emit(z, group, tolerance, table):
             per_unit = sign * (t + 1) / count[mine]
             gap = sign * ((total[mine] + z[t]) / count[mine] - total[other] / count[other])
             start = gap * (t + 1)
-            emitted[t] += (_move(start, per_unit, tolerance * (t + 1), table[t + 1])[0] - start) / per_unit
+            moved, _ = _move(np.array(start), np.array(per_unit), tolerance * (t + 1), table[t + 1])
+            emitted[t] += (float(moved) - start) / per_unit
         total[mine] += emitted[t]
     return emitted

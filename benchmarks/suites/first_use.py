@@ -1,7 +1,6 @@
-"""First use: the README's layer, then its stream, each in a new process, before anything is compiled and after."""
+"""First use: the README's layer, then its stream, each in a new process."""
 
 import json
-import os
 import re
 import resource
 import subprocess
@@ -18,55 +17,32 @@ from records import Target, figure, markdown_table, write_csv, write_settings
 PROCESS = Path(__file__).parents[1] / "first_use_process.py"
 README = Path(__file__).parents[2] / "README.md"
 SNIPPETS = {"layer": "FairLayer(", "stream": "stream.update("}  # by what they contain
-LIMIT, LOAD_LIMIT = 20.0, 3.0
-LONGEST = 25
+LIMIT = 3.0
 TITLE = """# First use
 
-The two programs of the README, the layer (forward and backward, float32) and the stream (float64), each in a process of
-its own, one after the other. First: nothing is compiled yet. Again: all of it is found on disk. Seconds; `import torch`
-is not counted, `import fairlayer` is.
+Two programs of the README, the layer (forward and backward) and the stream, each in a process of its own. Seconds and
+memory are beyond those of `import torch`; `import fairlayer` and everything it loads are included.
 
 """
 
 
 def main(args: Namespace) -> list[Target]:
-    """Both programs twice over one folder of compiled code, which is empty at first."""
-    rows, functions, others = [], {}, OtherWork()
+    """Both programs, each once."""
+    others = OtherWork()
     start, spent = time.perf_counter(), _spent_by_children()
-    with tempfile.TemporaryDirectory() as folder:
-        for when in ("first", "again"):
-            for name, content in SNIPPETS.items():
-                found = run(snippet(content), folder)
-                own = found.pop("compiled")
-                rows.append({"program": name, "when": when, **found, "functions": sum(map(len, own.values()))})
-                functions.update({(name, what): times for what, times in own.items()})
+    rows = [{"program": name, **run(snippet(content))} for name, content in SNIPPETS.items()]
     beside = others.cores()
     if beside is not None:  # the programs themselves are no other work
         beside -= (_spent_by_children() - spent) / (time.perf_counter() - start)
     write_csv(args.results / "first_use.csv", rows)
-    columns = ("processor", "wall", "peak_mb", "functions")
-    lines = [(row["program"], row["when"], *(figure(row[what]) for what in columns)) for row in rows]
-    longest = sorted(functions.items(), key=lambda item: -sum(item[1]))[:LONGEST]
-    (args.results / "first_use.md").write_text(
-        TITLE
-        + markdown_table(("program", "when", "processor", "wall", "peak MB", "functions compiled"), lines)
-        + "\n\nWhat compiles longest, without what it calls, and for how many types of its arguments:\n\n"
-        + markdown_table(
-            ("program", "function", "processor", "times"),
-            [(program, f"`{what}`", figure(sum(times)), len(times)) for (program, what), times in longest],
-        )
-        + "\n"
-    )
-    write_settings(args.results / "first_use.json", args, functions={f"{p} {w}": t for (p, w), t in functions.items()})
+    lines = [(row["program"], *(figure(row[what]) for what in ("imports", "processor", "wall", "mb"))) for row in rows]
+    table = markdown_table(("program", "import fairlayer", "processor", "wall", "MB"), lines)
+    (args.results / "first_use.md").write_text(f"{TITLE}{table}\n")
+    write_settings(args.results / "first_use.json", args)
     doubt = busy(beside)
-
-    def both(when: str, what: str) -> float:
-        return sum(row[what] for row in rows if row["when"] == when)
-
     return [
-        Target("first layer and first stream, processor seconds", both("first", "processor"), LIMIT, busy=doubt),
-        Target("first layer and first stream, seconds", both("first", "wall"), LIMIT, busy=doubt),
-        Target("the same once compiled, seconds", both("again", "wall"), LOAD_LIMIT, busy=doubt),
+        Target(f"first layer and first stream, {words}", sum(row[what] for row in rows), LIMIT, busy=doubt)
+        for what, words in (("processor", "processor seconds"), ("wall", "seconds"))
     ]
 
 
@@ -76,12 +52,13 @@ def snippet(content: str) -> str:
     return found
 
 
-def run(program: str, folder: str) -> dict[str, Any]:
-    """Run a program of the README with compiled code in this folder."""
-    path, environment = Path(folder) / "program.py", {**os.environ, "NUMBA_CACHE_DIR": folder}
-    path.write_text(program)
-    command = [sys.executable, str(PROCESS), str(path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+def run(program: str) -> dict[str, Any]:
+    """Run a program of the README in an empty folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.py"
+        path.write_text(program)
+        command = [sys.executable, str(PROCESS), str(path)]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
     return json.loads(done.stdout)

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
         RatioParity,
         ResidualMean,
     )
+    from fairlayer.core.check_discrepancy import check_discrepancy
+    from fairlayer.core.discrepancies import Discrepancy, WeightedSquared
     from fairlayer.errors import AbsentGroupError, FairlayerError, InfeasibleError, InputError, RankError
     from fairlayer.frozen.freeze import freeze
     from fairlayer.layer import FairLayer
     from fairlayer.model import FairModel
     from fairlayer.projection import project
     from fairlayer.solution import Solution, Status
-    from fairlayer.core.check_discrepancy import check_discrepancy
-    from fairlayer.core.discrepancies import Discrepancy, WeightedSquared
     from fairlayer.stream import Stream
 
 __version__ = "0.1.0"

@@ -97,7 +97,8 @@ def _read(z: Tensor, request: Request, data: Data) -> _Share:
     groupings, columns = read_columns(rules, n, data.groups, targets, data.features, request.levels)
     box = request.box(n, z.dtype)
     sides = (None, None) if request.bounds is None else request.bounds
-    per_sample = tuple(side is not None and np.ndim(side) > 0 for side in sides)
+    lo, hi = (side is not None and np.ndim(side) > 0 for side in sides)
+    per_sample = (lo, hi)
     residuals = any(constraint.quantity == "residual" for constraint in rules.constraints)
     floats = [*host.double().numpy().reshape(n, z.shape[1] if simplex else 1).T]
     floats += [] if weights is None else [weights]
@@ -137,9 +138,7 @@ def _read(z: Tensor, request: Request, data: Data) -> _Share:
         ("infeasible", request.infeasible),
     )  # fmt: skip
     labels = tuple(column.labels for column in firm)
-    return _Share(
-        words, labels, settings, groupings, columns, box, per_sample, weights is not None, residuals, targets
-    )
+    return _Share(words, labels, settings, groupings, columns, box, per_sample, weights is not None, residuals, targets)
 
 
 def _told(ranks: Ranks, share: _Share, digests: list[int]) -> list[tuple[Any, Labels]]:
@@ -163,7 +162,11 @@ def _united(tables: list[Labels], share: _Share) -> Labels:
     """The labels of all ranks that have samples: in their own order where all have the same, otherwise sorted."""
     names = [key[-1] for key, column in share.columns.items() if isinstance(column, Column)]
     united: list[tuple[Label, ...] | None] = []
-    for name, *parts in zip(names, *tables, strict=True) if tables else [(name, own) for name, own in zip(names, share.labels, strict=True)]:
+    for name, *parts in (
+        zip(names, *tables, strict=True)
+        if tables
+        else [(name, own) for name, own in zip(names, share.labels, strict=True)]
+    ):
         different = list(dict.fromkeys(parts))
         if len(different) == 1:
             united.append(different[0])
@@ -220,15 +223,18 @@ def _project_all(
         sides.append(next(columns).view(np.float64).copy() if per else side)
         tensors.append(tensor)
         if tensor is not None and per:
-            tensors[-1] = torch.from_numpy(sides[-1].copy()).requires_grad_()
-            inputs.append((tensor, tensors[-1]))
+            whole_side = torch.from_numpy(sides[-1].copy()).requires_grad_()
+            tensors[-1] = whole_side
+            inputs.append((tensor, whole_side))
     lowest, highest = float(sides[0].min(initial=np.inf)), float(sides[1].max(initial=-np.inf))
     box = replace(share.box, lo=sides[0], hi=sides[1], lowest=lowest, highest=highest, lo_tensor=tensors[0],
                   hi_tensor=tensors[1])  # fmt: skip
     read: dict[Key, Column | SoftGroup] = {}
     for key, column in share.columns.items():
         if isinstance(column, SoftGroup):
-            read[key] = SoftGroup(np.stack([next(columns).view(np.float64) for _ in column.labels], axis=1), column.labels)
+            read[key] = SoftGroup(
+                np.stack([next(columns).view(np.float64) for _ in column.labels], axis=1), column.labels
+            )
     known = iter(labels)
     for key, column in share.columns.items():
         if isinstance(column, Column):

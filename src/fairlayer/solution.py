@@ -54,10 +54,6 @@ class Status(enum.Enum):
         "The constraints contradict each other or the bounds: this output violates them least, by `excess`, and is the "
         "closest to the input among those that do."
     )
-    APPROXIMATE = (
-        "Solved by a general conic solver: rows and bounds hold to its tolerance only, `gaps` holds what was reached. "
-        "Multipliers are not known. A discrepancy of the library's own holds them exactly."
-    )
 
 
 class Solution:

@@ -140,7 +140,7 @@ def test_outputs_far_beyond_their_bounds(size):
 
 @pytest.mark.parametrize("size", [1e100, 1e200, 1e290])
 def test_outputs_beyond_all_resolution_keep_their_rows_and_bounds(size):
-    """A shift of 1e100 cannot say where between 0 and 1 an output lies: rows hold, or the status says that they do not."""
+    """A shift of 1e100 cannot say where in [0, 1] an output lies: rows hold, or the status says that they do not."""
     z, groups = np.array([size, 0.5 * size, 0.2 * size, -size]), np.array([0, 1, 0, 1])
     assert_true_status(project(z, groups, MeanParity(0.01), (0, 1)), Problem(z, [MeanParity(0.01)], groups, (0, 1)))
 

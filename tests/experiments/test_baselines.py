@@ -22,8 +22,8 @@ from experiments.baselines import (
 from fairlayer import FairLayer, FairModel, InputError, MeanParity, RateParity, RatioParity, ResidualMean, project
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.gaps import bind_batch
 from fairlayer.core.soft_step import soft_step
+from fairlayer.gaps import bind_batch
 from fairlayer.training import Batch, batches, evaluate, fit
 
 mse = nn.functional.mse_loss

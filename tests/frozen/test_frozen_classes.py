@@ -7,7 +7,6 @@ import torch
 from fairlayer import ConditionalParity, FairLayer, FairModel, InputError, MeanParity, SoftGroup, freeze, project
 
 
-
 def make(seed, n=40, d=4, sizes=(2, 3), spread=1.5):
     """Probabilities that differ between groups, the groups, a feature and a class of each sample."""
     rng = np.random.default_rng(seed)
@@ -52,7 +51,7 @@ def test_the_statement_is_about_every_class(kind):
     layer = FairLayer([MeanParity(0.02)], discrepancy=kind, simplex=True)
     certificate = freeze(layer, z, {"g": groups}).certificate
     assert [row.row for row in certificate.rows] == [f"mean parity, g: 0 - 1, class {j}" for j in range(3)]
-    assert [mean.group for mean in certificate.means][-1] == "g 1, class 2"
+    assert all(np.isfinite(row.bound) and row.bound > 0.02 for row in certificate.rows)
     assert certificate.excess > 0
     alone = freeze(FairLayer([MeanParity(0.02)], (0.0, 1.0)), z[:, 0], {"g": groups}).certificate
     assert certificate.rows[0].bound > alone.rows[0].bound  # three classes are stated together

@@ -297,11 +297,6 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     global promised
     promised = args.of
-    with tempfile.TemporaryDirectory() as folder:  # compiled once here, so that successors find it done
-        warm = open_stream(str(Path(folder) / "warm.db"))
-        for index in range(60):
-            warm.update(*batch(index % 2, 0, index), batch_id=index)
-        warm.close()
     failed = False
     for kind in [args.at] if args.at else args.databases:
         print(f"== {kind}", flush=True)

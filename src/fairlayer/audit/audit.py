@@ -24,8 +24,8 @@ from fairlayer.audit.tradeoff import trade_off
 from fairlayer.audit.words import number
 from fairlayer.binding.conditions import Key
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.core.classes import check_class_rules
 from fairlayer.constraints import Constraint
+from fairlayer.core.classes import check_class_rules
 from fairlayer.errors import InputError
 from fairlayer.intervals import Range, possible_range
 from fairlayer.tables.table import Table

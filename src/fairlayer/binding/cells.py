@@ -1,6 +1,6 @@
 """Cells: one for each combination of everything the constraints look at.
 
-Where there are few combinations, as a rule, the number of a cell is computed from the labels, and empty combinations are
+With few combinations, the usual case, the number of a cell is computed from the labels, and empty combinations are
 simply empty cells; otherwise the combinations that occur are numbered.
 """
 

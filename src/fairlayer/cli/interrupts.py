@@ -57,13 +57,21 @@ def finish() -> None:
 def _interrupt(_: int, frame: FrameType | None) -> None:
     global _came
     if _is_fragile(frame):
-        again = threading.Timer(PAUSE, _thread.interrupt_main)
+        again = threading.Timer(PAUSE, _interrupt_again)
         again.daemon = True
         again.start()
         return
     _came = True
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # what tidies up must not be broken off by another one
     raise KeyboardInterrupt
+
+
+def _interrupt_again() -> None:
+    """As a signal to the main thread, which also ends a call that it waits in; Windows has none to a thread."""
+    if sys.platform == "win32":
+        _thread.interrupt_main()
+    else:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 def _is_fragile(frame: FrameType | None) -> bool:

@@ -1,4 +1,4 @@
-"""A batch of independent problems with rows of their own, each a matrix over its outputs: a loop over the one solver."""
+"""A batch of independent problems with their own rows, each a matrix over its outputs: a loop over the one solver."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class AffineBatch:
         width = upper - lower
         one_sided = np.where(np.isfinite(upper), np.abs(upper), np.abs(lower))
         slack = -self.missed > TIGHT * np.where(np.isfinite(width), width, one_sided)
-        coarse = z.dtype is not torch.float64 and weights is None  # rounding is then most of what rows are aimed inside by
+        coarse = (
+            z.dtype is not torch.float64 and weights is None
+        )  # rounding is then most of what rows are aimed inside by
         # Whether aiming inside the rows cost next to nothing.
         self.tight = coarse | ~(slack & (self.multipliers != 0.0)).any(axis=1) & (weights is None)
 

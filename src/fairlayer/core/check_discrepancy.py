@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy
-from fairlayer.errors import InputError
 from fairlayer.core.discrepancies import Discrepancy, check_domain, domain_of, find_discrepancy, interval_of
+from fairlayer.errors import InputError
 
 _OPEN = torch.tensor(math.inf, dtype=torch.float64)
 _STEP = 1e-6  # of differences, relative to the distance from the ends of the domain

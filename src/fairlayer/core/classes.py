@@ -1,8 +1,8 @@
 """Class probabilities: outputs (n, d) whose rows lie on the simplex, projected so that every class is fair.
 
 A sample in cell c with d classes counts as d, in the cells c d to c d + d - 1; of K statistics those of class j are j K
-to j K + K - 1. So whatever is said of cells and rows, the proof that rows hold included, is said of every class. Rows of
-differences can always hold: equal probabilities for everyone satisfy them all.
+to j K + K - 1. So whatever is said of cells and rows, the proof that rows hold included, is said of every class. Rows
+of differences can always hold: equal probabilities for everyone satisfy them all.
 """
 
 from __future__ import annotations

@@ -271,7 +271,7 @@ def known_name(discrepancy: Any) -> str | None:
 
 
 def native_number(discrepancy: Any) -> int | None:
-    """The number by which the core knows a discrepancy; None where it does not. A subclass may respond in another way."""
+    """The number by which the core knows a discrepancy; None where it does not. A subclass may respond differently."""
     return _NATIVE.get(type(discrepancy))
 
 

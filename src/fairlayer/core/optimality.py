@@ -34,9 +34,7 @@ def is_tight(system: System, nu: np.ndarray, missed: np.ndarray) -> bool:
     return not (slack & (np.maximum.reduceat(np.abs(nu), rows.first[:-1]) > 0.0)).any() if len(slack) else True
 
 
-def optimality_gap(
-    z: np.ndarray, y: np.ndarray, system: System, box: Box, nu: np.ndarray, dtype: torch.dtype
-) -> float:
+def optimality_gap(z: np.ndarray, y: np.ndarray, system: System, box: Box, nu: np.ndarray, dtype: torch.dtype) -> float:
     """By how much the squared change of y may exceed the least; 0 where the rounding of outputs is the reason.
 
     z, y: (n,) float64; nu: (K,) multipliers of the statistics; dtype: of the output.
@@ -53,7 +51,9 @@ def _distances(z: np.ndarray, y: np.ndarray, system: System, box: Box, nu: np.nd
     """Of y from z by weight, one below which no output satisfies rows and bounds, and of y from 0."""
     rows, (lower, upper) = system.rows, system.stated
     weight = system.weights if len(system.weights) else np.ones(len(z))
-    unit = max(np.abs(z).max(initial=0.0), np.abs(y).max(initial=0.0)) or 1.0  # squares may be beyond the range of floats
+    unit = (
+        max(np.abs(z).max(initial=0.0), np.abs(y).max(initial=0.0)) or 1.0
+    )  # squares may be beyond the range of floats
     heaviest = weight.max(initial=0.0) or 1.0
     w, z, y = weight / heaviest, z / unit, y / unit
     lo, hi = (np.broadcast_to(side.astype(np.float64) / unit, len(z)) for side in (box.lo, box.hi))

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fairlayer.arrays import as_floats
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import MeanParity
+from fairlayer.core.discrepancies import known_name
 from fairlayer.errors import InputError
 from fairlayer.estimators.blind import STATED, GroupModel, check_blind, part_rows, rows_of
 from fairlayer.estimators.inputs import are_columns, columns_of, groups_within, named_groups
@@ -30,7 +31,6 @@ from fairlayer.frames import is_frame
 from fairlayer.frozen.freeze import freeze
 from fairlayer.layer import FairLayer
 from fairlayer.plural import plural
-from fairlayer.core.discrepancies import known_name
 from fairlayer.stream import Stream
 from fairlayer.training import Batch
 

@@ -15,8 +15,8 @@ from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.row_plan import PresentRows
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.core._native import enter_batch, move_decisions, pooled_means
-from fairlayer.solution import Solution, Status
 from fairlayer.core.classes import column_cells
+from fairlayer.solution import Solution, Status
 from fairlayer.stream.batch import Batch
 from fairlayer.stream.cell_index import CellIndex
 from fairlayer.stream.leader import Leader

@@ -12,10 +12,10 @@ import torch
 
 from fairlayer.binding.bounds import read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.core.classes import check_class_kind, check_class_rules, check_class_shape, check_probabilities
 from fairlayer.constraints import read_constraint
-from fairlayer.errors import InputError
+from fairlayer.core.classes import check_class_kind, check_class_rules, check_class_shape, check_probabilities
 from fairlayer.core.discrepancies import check_domain, check_interval, find_discrepancy
+from fairlayer.errors import InputError
 
 POLICIES = ("ledger", "primal-dual")
 DISCREPANCIES = ("squared", "entropy", "kl")

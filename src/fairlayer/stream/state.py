@@ -61,7 +61,7 @@ class State:
 
     def _set_cells(self, cells: np.ndarray, past: np.ndarray, recent: np.ndarray) -> None:
         self.cells, self.past, self.recent = cells, past, recent
-        # The same memory as the compiled functions take it, a row of numbers for each cell.
+        # The same memory as the core takes it, a row of numbers for each cell.
         self.cell_rows, self.past_rows = (a.view("f8").reshape(len(a), a.dtype.itemsize // 8) for a in (cells, past))
 
     def __len__(self) -> int:

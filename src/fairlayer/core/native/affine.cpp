@@ -20,9 +20,7 @@ struct Problems {
 
     std::size_t rows() const { return A.shape(1); }
     std::size_t outputs() const { return A.shape(2); }
-    const double* matrix(std::size_t b) const {
-        return A.data() + (A.shape(0) > 1 ? b : 0) * rows() * outputs();
-    }
+    const double* matrix(std::size_t b) const { return A.data() + (A.shape(0) > 1 ? b : 0) * rows() * outputs(); }
     double lower_of(std::size_t b, std::size_t k) const {
         return lower.data()[(lower.shape(0) > 1 ? b : 0) * rows() + k];
     }
@@ -33,10 +31,18 @@ struct Problems {
 
 // The rows of one problem after another, over the same layout: every cell has an entry for every row.
 class ProblemRows {
-   public:
+  public:
     explicit ProblemRows(const Problems& problems)
-        : problems_(problems), m_(problems.rows()), n_(problems.outputs()), start_(n_ + 1), first_(m_ + 1),
-          statistic_(n_ * m_), value_(n_ * m_), offset_(m_, 0.0), present_(new bool[m_]), family_(4 * m_, 0.0) {
+        : problems_(problems),
+          m_(problems.rows()),
+          n_(problems.outputs()),
+          start_(n_ + 1),
+          first_(m_ + 1),
+          statistic_(n_ * m_),
+          value_(n_ * m_),
+          offset_(m_, 0.0),
+          present_(new bool[m_]),
+          family_(4 * m_, 0.0) {
         for (std::size_t c = 0; c <= n_; ++c) start_[c] = std::int64_t(c * m_);
         for (std::size_t e = 0; e < n_ * m_; ++e) statistic_[e] = std::int64_t(e % m_);
         for (std::size_t k = 0; k <= m_; ++k) first_[k] = std::int64_t(k);
@@ -59,7 +65,7 @@ class ProblemRows {
         return {start_, statistic_, value_, offset_, {present_.get(), m_}, first_, family_};
     }
 
-   private:
+  private:
     const Problems& problems_;
     std::size_t m_, n_;
     std::vector<std::int64_t> start_, first_, statistic_;
@@ -91,8 +97,9 @@ template <class T>
 Ends project_affine(const AnyArray& z, const Problems& problems, std::size_t threads) {
     const std::size_t n = problems.outputs(), m = problems.rows(), B = z.size() / std::max<std::size_t>(n, 1);
     T* out;
-    Ends ends{new_array<T>(z.size(), out), std::vector<std::uint8_t>(B), Numbers(B * m), Numbers(B * m),
-              Numbers(B * m), std::vector<std::int8_t>(z.size())};
+    Ends ends{
+        new_array<T>(z.size(), out),       std::vector<std::uint8_t>(B), Numbers(B * m), Numbers(B * m), Numbers(B * m),
+        std::vector<std::int8_t>(z.size())};
     const auto given = as_span<T>(z);
     const nb::gil_scoped_release release;
     by_threads(B, threads, [&](std::size_t first, std::size_t last) {
@@ -171,9 +178,8 @@ void bind_affine(nb::module_& m) {
         "pull_back_affine",
         [](int dtype, const AnyArray& gradient, const Problems& problems, const Doubles& nu,
            const Vector<std::int8_t>& side, std::size_t threads) {
-            return with_dtype(Dtype(dtype), [&]<class T>() {
-                return pull_back_affine<T>(gradient, problems, nu, side, threads);
-            });
+            return with_dtype(Dtype(dtype),
+                              [&]<class T>() { return pull_back_affine<T>(gradient, problems, nu, side, threads); });
         },
         nb::arg("dtype"), nb::arg("gradient").noconvert(), nb::arg("problems"), nb::arg("nu").noconvert(),
         nb::arg("side").noconvert(), nb::arg("threads"));

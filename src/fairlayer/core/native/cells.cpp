@@ -1,7 +1,7 @@
 // Cells: one number for each combination of the labels in several columns of integers.
 //
-// Where there are few combinations, as a rule, the number is computed from the labels, and empty combinations are simply
-// empty cells. Otherwise those that occur are numbered, in their order.
+// Where there are few combinations, as a rule, the number is computed from the labels, and empty combinations are
+// simply empty cells. Otherwise those that occur are numbered, in their order.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
@@ -46,11 +46,11 @@ std::vector<std::int32_t> number_codes(std::span<const std::int64_t> code, std::
 }
 
 struct Cells {
-    std::vector<std::int32_t> cell;      // (n,)
-    Numbers count;                       // (G,)
-    std::vector<std::int64_t> least;     // of each column
-    std::vector<std::int64_t> width;     // how many integers it ranges over
-    std::vector<std::int64_t> one;       // (G,) a sample of each cell; empty where cells are all combinations
+    std::vector<std::int32_t> cell;   // (n,)
+    Numbers count;                    // (G,)
+    std::vector<std::int64_t> least;  // of each column
+    std::vector<std::int64_t> width;  // how many integers it ranges over
+    std::vector<std::int64_t> one;    // (G,) a sample of each cell; empty where cells are all combinations
 };
 
 // columns: (n,) each, n > 0; labels: how many each column has, numbered from 0, or 0 where its integers are the labels;
@@ -187,7 +187,8 @@ void bind_cells(nb::module_& m) {
                                   found.width, to_numpy(std::move(found.one)));
         },
         nb::arg("columns"), nb::arg("labels"), nb::arg("most"),
-        "Number the combinations of labels: cell of each sample, samples of each cell, and what the columns range over.");
+        "Number the combinations of labels: cell of each sample, samples of each cell, and what the columns range "
+        "over.");
     m.def("number_words", &number_words, nb::arg("letters").noconvert(),
           "Number the rows of a table as they come; the number of each, and where each number stands first.");
     m.def("means_of_counts", &means_of_counts, nb::arg("start").noconvert(), nb::arg("statistic").noconvert(),

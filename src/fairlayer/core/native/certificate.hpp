@@ -1,7 +1,8 @@
 // The guarantee: rows of the output as it was written, with a bound on every rounding error made in checking them.
 //
 // A solver's tolerance is no guarantee. The output is rounded to its own dtype first; then its cell sums are taken, and
-// a row counts as satisfied only if its value plus a bound on the error of this very computation lies within its bounds.
+// a row counts as satisfied only if its value plus a bound on the error of this very computation lies within its
+// bounds.
 #pragma once
 
 #include "rows.hpp"

@@ -17,7 +17,7 @@ inline constexpr int limbs_of_products = 136;  // of sums of products of two flo
 
 // One sum. A limb has room for 2^31 terms before `carry` is due.
 class Limbs {
-   public:
+  public:
     explicit Limbs(std::span<std::int64_t> limb) : limb_(limb) {}
 
     void add(double value) {
@@ -66,7 +66,7 @@ class Limbs {
         return negative ? -(high + low) : high + low;
     }
 
-   private:
+  private:
     static constexpr std::int64_t low_ = 0xFFFFFFFF;
 
     // A float64 as a whole number: mantissa * 2^(place - 1074).

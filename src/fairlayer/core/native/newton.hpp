@@ -27,15 +27,15 @@ struct Sums {
 
 // What each cell is like, whatever the shifts.
 struct CellFacts {
-    std::span<const double> count;   // samples
-    Numbers weight;                  // their weight, times the usual slope of a sample
-    Numbers least, most;             // what the sum can be within the bounds
-    double reach = infinity;         // beyond this shift every sample rests on a bound, or outputs would be of any size
+    std::span<const double> count;  // samples
+    Numbers weight;                 // their weight, times the usual slope of a sample
+    Numbers least, most;            // what the sum can be within the bounds
+    double reach = infinity;        // beyond this shift every sample rests on a bound, or outputs would be of any size
 };
 
 template <class Passes>
 class Newton {
-   public:
+  public:
     Newton(const Rows& rows, const CellFacts& cells, Passes& passes)
         : aim(rows.families),
           nu(rows.statistics(), 0.0),
@@ -84,11 +84,11 @@ class Newton {
     Numbers tolerance;        // and at the present ones
     Sums sums;
 
-   private:
+  private:
     // A cell all of whose samples rest on a bound has slope 0, and a Newton step on it would be endless. Its slope is
     // taken to be `damping` times its weight: less after each full step, more after each cut one.
     static constexpr double least_damping_ = 1e-10, first_damping_ = 1e-2, most_damping_ = 1.0;
-    static constexpr double near_ = 1e5;         // times the tolerance: slopes are rounding alone
+    static constexpr double near_ = 1e5;          // times the tolerance: slopes are rounding alone
     static constexpr double negligible_ = 300.0;  // times the tolerance: good enough once rounding stops progress
 
     // 3 to 6 in practice, and some hundreds where sizes or weights lie many decades apart; the more statistics, the more
@@ -153,8 +153,9 @@ class Newton {
                 const int k = family.begin;
                 if (!rows_.present[k]) continue;
                 const double above = q_[k] - family.upper, below = family.lower - q_[k];
-                const double breach =
-                    nu[k] > 0.0 ? std::abs(above) : nu[k] < 0.0 ? std::abs(below) : std::max(above, below);
+                const double breach = nu[k] > 0.0   ? std::abs(above)
+                                      : nu[k] < 0.0 ? std::abs(below)
+                                                    : std::max(above, below);
                 worst = std::max(worst, breach / tolerance[k]);
                 continue;
             }
@@ -165,7 +166,8 @@ class Newton {
                 const double allowed = tolerance[at.greatest] + tolerance[at.least];
                 worst = std::max(worst, (family.ratio * top - bottom - family.upper) / allowed);
             }
-            for (int k = family.begin; k < family.end; ++k) {  // the pushed-down are the greatest, the pushed-up the least
+            for (int k = family.begin; k < family.end;
+                 ++k) {  // the pushed-down are the greatest, the pushed-up the least
                 if (nu[k] > 0.0) {
                     const double breach = family.upper + bottom - family.ratio * q_[k];
                     worst = std::max(worst, breach / (tolerance[k] + tolerance[at.least]));
@@ -301,7 +303,7 @@ class Newton {
             }
             target_ = accepted_;
             const QpOutcome found = qp_.solve(H_, b_, aim, rows_.present, precision_, target_);
-                if (found == QpOutcome::conflict) {
+            if (found == QpOutcome::conflict) {
                 nu = target_;
                 end = Outcome::infeasible;
                 return false;
@@ -311,7 +313,7 @@ class Newton {
             length_ = 0.0;
             for (const double d : direction_) length_ = std::max(length_, std::abs(d));
             slope_start_ = slope(true);
-           
+
             // So near the end the slope is rounding alone, and the step is still right.
             if (found == QpOutcome::solved && (slope_start_ < 0.0 || residual_ <= near_)) break;
             if (damping_ == most_damping_) {

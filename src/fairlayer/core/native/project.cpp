@@ -14,7 +14,7 @@ enum class Discrepancy { squared, entropy, logits, kl };
 
 template <class T, class R>
 class BatchProjection final : public Projection {
-   public:
+  public:
     BatchProjection(const AnyArray& z, const Int32s& cell, const Doubles& weights, const Doubles& count,
                     const Doubles& cell_weight, const Doubles& lo, const Doubles& hi, const nb::tuple& rows,
                     const std::optional<Doubles>& start, bool exact)
@@ -83,10 +83,8 @@ class BatchProjection final : public Projection {
         return back;
     }
 
-   private:
-    Batch<T> view() const {
-        return {as_span<T>(z_), entries(cell_), entries(weights_), entries(lo_), entries(hi_)};
-    }
+  private:
+    Batch<T> view() const { return {as_span<T>(z_), entries(cell_), entries(weights_), entries(lo_), entries(hi_)}; }
 
     AnyArray z_;
     Int32s cell_;

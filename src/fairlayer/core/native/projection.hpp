@@ -30,7 +30,7 @@ nb::object new_array(std::size_t n, T*& data) {
 enum class End { solved, infeasible, stalled, not_finite, outside, too_large };
 
 class Projection {
-   public:
+  public:
     virtual ~Projection() = default;
 
     struct Back {

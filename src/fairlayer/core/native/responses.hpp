@@ -7,7 +7,8 @@
 
 namespace fairlayer {
 
-inline constexpr double furthest = 340.0;  // shifts and logits beyond count as it: products of two exponentials stay finite
+inline constexpr double furthest =
+    340.0;  // shifts and logits beyond count as it: products of two exponentials stay finite
 
 struct Response {
     double y, slope;

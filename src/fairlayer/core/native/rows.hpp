@@ -55,7 +55,7 @@ struct Pair {
 };
 
 class Rows {
-   public:
+  public:
     Rows(std::span<const std::int64_t> starts, std::span<const std::int64_t> of_entry, std::span<const double> values,
          std::span<const double> offsets, std::span<const bool> there, std::span<const std::int64_t> first,
          std::span<const double> family)
@@ -186,8 +186,8 @@ struct PythonRows {
           family(nb::cast<DoubleMatrix>(given[6])) {}
 
     Rows view() const {
-        return {entries(start), entries(statistic), entries(value),  entries(offset),
-                entries(present), entries(first),   entries(family)};
+        return {entries(start),   entries(statistic), entries(value), entries(offset),
+                entries(present), entries(first),     entries(family)};
     }
 
     Int64s start, statistic;

@@ -113,7 +113,7 @@ struct SquaredOnSimplex {
 
 template <class T, class R>
 class SimplexPasses {
-   public:
+  public:
     SimplexPasses(const Points<T>& points, int cells, std::span<T> out)
         : points_(points), out_(out), factor_(std::size_t(cells) * points.d), y_(points.d), row_(points.d) {}
 
@@ -222,7 +222,7 @@ class SimplexPasses {
     std::span<const double> y() const { return y_; }
     std::span<const double> row() const { return row_; }
 
-   private:
+  private:
     void prepare(std::span<const double> shift, Sums& sums) {
         prepare(shift);
         std::fill(sums.S.begin(), sums.S.end(), 0.0);
@@ -236,7 +236,7 @@ class SimplexPasses {
 
 template <class T, class R>
 class SimplexProjection final : public Projection {
-   public:
+  public:
     SimplexProjection(const AnyArray& z, const Int32s& cell, const Doubles& weights, const Doubles& count,
                       const Doubles& cell_weight, const nb::tuple& rows, const std::optional<Doubles>& start,
                       bool exact)
@@ -296,7 +296,7 @@ class SimplexProjection final : public Projection {
         return back;
     }
 
-   private:
+  private:
     Points<T> view() const { return {as_span<T>(z_), entries(cell_), entries(weights_), int(z_.shape(1))}; }
 
     AnyArray z_;

@@ -16,7 +16,7 @@ namespace fairlayer {
 
 // The Cholesky factor of a matrix that grows and shrinks by one row and column at a time.
 class Factor {
-   public:
+  public:
     explicit Factor(int most = 0) : width_(most), entry_(std::size_t(most) * most) {}
 
     int size() const { return size_; }
@@ -62,7 +62,7 @@ class Factor {
         --size_;
     }
 
-   private:
+  private:
     double* row(int a) { return &entry_[std::size_t(a) * width_]; }
     const double* row(int a) const { return &entry_[std::size_t(a) * width_]; }
 
@@ -73,7 +73,7 @@ class Factor {
 enum class QpOutcome { solved, conflict, exhausted };
 
 class SmallQp {
-   public:
+  public:
     explicit SmallQp(int K) : K_(K), factor_(K + 1), column_(K + 1), step_(K + 1), q_(K), allowance_(K) {}
 
     // Fill `nu`, the multipliers of the statistics, which is also where to start from. tolerance: how exactly each
@@ -153,9 +153,10 @@ class SmallQp {
         return QpOutcome::exhausted;
     }
 
-   private:
-    static constexpr double dependent_ = 1e-12;  // a row's squared distance to the span of the active ones, over its own
-    static constexpr double rounding_ = 1e6;     // times the tolerance: too small a breach to be a contradiction
+  private:
+    static constexpr double dependent_ =
+        1e-12;                                // a row's squared distance to the span of the active ones, over its own
+    static constexpr double rounding_ = 1e6;  // times the tolerance: too small a breach to be a contradiction
 
     int size() const { return int(active_.size()); }
 
@@ -189,7 +190,8 @@ class SmallQp {
             refine(b);
             int worst = -1;
             for (int a = 0; a < size(); ++a) {
-                if (!active_[a].equality && multiplier_[a] < 0.0 && (worst < 0 || multiplier_[a] < multiplier_[worst])) {
+                if (!active_[a].equality && multiplier_[a] < 0.0 &&
+                    (worst < 0 || multiplier_[a] < multiplier_[worst])) {
                     worst = a;
                 }
             }
@@ -276,7 +278,8 @@ class SmallQp {
         for (std::size_t f = 0; f < families.size(); ++f) {
             const double beyond = worst_row(families[f], present, q_, row);
             if (beyond == -infinity) continue;
-            const double own = (row.p != 0.0 ? allowance_[row.plus] : 0.0) + (row.m != 0.0 ? allowance_[row.minus] : 0.0);
+            const double own =
+                (row.p != 0.0 ? allowance_[row.plus] : 0.0) + (row.m != 0.0 ? allowance_[row.minus] : 0.0);
             if (beyond > std::max(own, 2.0 * ignored_[f]) && beyond > worst * own) {
                 found = int(f);
                 worst = beyond / own;

@@ -1,12 +1,12 @@
-// The projection, once for all who take sums: aim a little inside the rows, write, certify, and aim further inside where
-// a row was missed.
+// The projection, once for all who take sums: aim a little inside the rows, write, certify, and aim further inside
+// where a row was missed.
 //
 // `Passes` has
 //     measure(sums)         S, D and absolute of the outputs as they are, within their bounds
 //     sums(shift, sums)     S and D at the shifts
-//     write(shift, sums)    write the output at the shifts, in its own dtype; S and D of what was written, and its error
-//     exact(sums)           S of what was written, exactly but for one rounding, and its error
-//     gram(rows, sums, floor, H)   M' diag(max(D, floor)) M
+//     write(shift, sums)    write the output at the shifts, in its own dtype; S and D of what was written, and its
+//     error exact(sums)           S of what was written, exactly but for one rounding, and its error gram(rows, sums,
+//     floor, H)   M' diag(max(D, floor)) M
 #pragma once
 
 #include "newton.hpp"
@@ -120,7 +120,8 @@ Solved solve(const Rows& rows, const CellFacts& cells, Passes& passes, const Set
             least_missed = worst;
             best = newton.nu;
         }
-        if (repairs == most_repairs || !widen_margins(rows, missed, newton.tolerance, repairs >= patient, margin)) break;
+        if (repairs == most_repairs || !widen_margins(rows, missed, newton.tolerance, repairs >= patient, margin))
+            break;
         passes.sums(newton.shift, sums);
     }
     if (newton.nu != best) {
