@@ -12,7 +12,7 @@ from built import ROOT, read
 
 EXAMPLES = ROOT / "examples"
 RUN_HERE = (
-    *("audit_predictions", "boosting_through_the_layer", "counts", "four_classes", "frozen_onnx"),
+    *("audit_predictions", "boosting_through_the_layer", "conic_layer", "counts", "four_classes", "frozen_onnx"),
     *("hugging_face_trainer", "mlflow_run"),
     *("soft_groups", "stream_sqlite", "table"),
 )
@@ -23,6 +23,7 @@ RUN_ELSEWHERE = (
 NEEDS = {
     "audit_predictions": "jinja2",
     "boosting_through_the_layer": "xgboost",
+    "conic_layer": "cvxpylayers",
     "frozen_onnx": "onnxruntime",
     "hugging_face_trainer": "transformers",
     "mlflow_run": "mlflow",

@@ -47,7 +47,7 @@ class SoftGroup:
         matrix = as_floats(probabilities, "probabilities of SoftGroup", "numbers of shape (n, groups)")
         if matrix.ndim != 2:
             raise InputError(f"SoftGroup needs probabilities of shape (n, groups), got shape {matrix.shape}.")
-        slack = max(1e-6, 2 * _rounding(probabilities))  # a softmax adds up to 1 but for the rounding of its dtype
+        slack = max(1e-6, 2 * _rounding(probabilities))  # a softmax adds up to 1 up to the rounding of its dtype
         if not np.isfinite(matrix).all() or (matrix < 0).any() or (matrix.sum(axis=1) > 1 + slack).any():
             raise InputError(
                 "SoftGroup needs probabilities that are finite, at least 0 and at most 1 in each row's sum."

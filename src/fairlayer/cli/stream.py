@@ -121,7 +121,7 @@ def certificate(
         _check_ending(output, ".html", ".htm", ".json", ".txt")
         check_output(output, Path(store))
         check_output(output.with_suffix(".json"), Path(store))
-    with _opened(store, name) as stream, stream.transaction():  # all of one moment, whoever writes meanwhile
+    with _opened(store, name) as stream, stream.transaction():  # one moment, also beside writers
         verification = stream.verify()
         drawn = stream.certificate()
         text = f"{drawn}\n  {verification}"

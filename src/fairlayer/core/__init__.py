@@ -1,8 +1,8 @@
-"""The core: one method on cell sums, in C++, for whoever can take the sums.
+"""The core: one method on cell sums, in C++, for anything that can take the sums.
 
 A group constraint sees a batch only through the sums of its cells. So the method is one loop (`native/newton.hpp`), one
 small quadratic programme (`native/small_qp.hpp`) and one way to aim, write and certify (`native/solve.hpp`), over
-*passes*: whoever can return cell sums of outputs and slopes at given shifts. Batches in memory are passes in C++
+*passes*: an object that returns cell sums of outputs and slopes at given shifts. Batches in memory are passes in C++
 (`native/samples.hpp`); files, clusters, databases and discrepancies of a user's own are passes in Python, by `solve`.
 """
 

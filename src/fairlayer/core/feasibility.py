@@ -191,7 +191,7 @@ def _excess_at(
 def widened(
     rows: Rows, excess: float, scale: np.ndarray, gives: np.ndarray | None = None
 ) -> Iterator[tuple[float, Rows]]:
-    """Rows wider by what makes them feasible and a hair more, so that the solver has room; ever more until it does."""
+    """Rows wider by what makes them feasible and a little, so that the solver has room; ever more until it does."""
     soft = 1.0 if gives is None else gives.astype(np.float64)
     unit = np.maximum.reduceat(scale, rows.first[:-1])
     for room in (0.0, 1e-13, 1e-12, 1e-11, 1e-10, 1e-8, 1e-6, 1e-4):

@@ -3,7 +3,7 @@
     minimise over nu   mean (y_i - z_i)^2,    y_i = clip(z_i - sum_g q_ig nu_g, lo, hi)
     subject to         the gaps of y between the true groups, on the sample, within their tolerances.
 
-q_ig: how likely sample i belongs to group g, as far as whoever serves it knows. The means are of the true groups, so a
+q_ig: how likely sample i belongs to group g, as far as is known when serving. The means are of the true groups, so a
 poor q costs change, not the promise. There are as many unknowns as groups, and however many samples there are, a step
 needs only sums over them: sequential quadratic programming, from two starts, with a slack that says by how much the
 gaps are out of reach where they are.
@@ -167,7 +167,7 @@ def blind_shifts(sample: TrueGaps) -> np.ndarray:
     if sample.change(nu) > 1.0:
         raise OutOfReachError(
             "The groups can hardly be told apart by what is known when serving: shifts by their probabilities that "
-            "keep the tolerances would change the outputs more than one and the same output for everybody. Raise the "
+            "keep the tolerances would change the outputs more than the same output for everyone. Raise the "
             "tolerances, serve with the groups themselves, or bring inputs that say more about the groups."
         )
     return nu

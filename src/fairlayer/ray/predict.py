@@ -29,7 +29,7 @@ def predict(
     output: str = "fair",
     prefix: str = "",
 ) -> Any:
-    """Serve a dataset, each row by itself, whoever else is in it; the dataset with columns more.
+    """Serve a dataset, each row by itself, whatever else is in it; the dataset with more columns.
 
     model: the folder of a model that `fairlayer fit` wrote, which must be where every worker can read it. It adds the
     columns `prediction`, `probability` (for classes; of three and more one for each) and `raw`, what the model said

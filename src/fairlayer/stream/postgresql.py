@@ -1,8 +1,8 @@
 """Streams in a PostgreSQL database.
 
-The lock on a stream is held for as short as can be. A transaction is two round trips: one locks and reads, one writes,
-commits and waits for the disk. It gives the lock up before the disk has it, and whoever is next may build on it at
-once: the server writes its log in order, so what builds on it cannot be durable before it is. Nobody is told anything
+The lock on a stream is held as briefly as possible. A transaction is two round trips: one locks and reads, one writes,
+commits and waits for the disk. It releases the lock before the disk has it, and the next transaction may build on it
+at once: the server writes its log in order, so what builds on it cannot be durable before it is. No result is returned
 before that: after each transaction, even one that only read, a small one of its own waits for the disk (or the
 standbys, whatever `synchronous_commit` asks for), and with it for all that came before. The server lets many wait for
 the same write.

@@ -1,6 +1,6 @@
 """A stream in a database, durable before a transaction returns.
 
-A stream is a row that holds its state; whoever writes locks it first (SQLite: the database; PostgreSQL: the row), so
+A stream is a row that holds its state; a writer locks it first (SQLite: the database; PostgreSQL: the row), so
 several processes share one ledger and the promise holds for all of them together. A store remembers the last entry it
 knows to be durable. A database that no longer holds it is refused: it is an earlier copy, or a standby that took over
 without the last commits.
@@ -67,7 +67,7 @@ def stream_names(store: str | os.PathLike[str], timeout: float = 10.0) -> list[s
 def forget_undecided(location: str, name: str, timeout: float = 10.0) -> None:
     """Remove a stream that has decided nothing, and with it a file that holds no other: as if it had never been made.
 
-    What others wrote meanwhile stays: whoever decided first keeps the stream.
+    What others wrote meanwhile stays: a stream with a decision in it is kept.
     """
     path = None if "://" in location else Path(location)
     if path is not None and not path.exists():

@@ -1,8 +1,8 @@
 """The leader of a stream of decisions: a threshold for every cell, so that the ledger seldom has to overrule.
 
-Overruling costs much, for it hits whoever comes, however far their score is from the threshold. So what was decided so
-far is made up for by moving thresholds: the stream is taken to go on as it has been for a while, and the thresholds are
-found that bring all rates, those decided and those to come, into their ranges at the least squared change. As for
+Overruling costs much, since it hits the next person however far their score is from the threshold. So what was decided
+so far is made up for by moving thresholds: the stream is taken to go on as it has been for a while, and the thresholds
+are found that bring all rates, those decided and those to come, into their ranges at the least squared change. As for
 means, the leader aims inside the tolerance by some standard deviations of the pooled gap.
 """
 

@@ -194,12 +194,12 @@ def _map(dataset: Any, function: Callable[..., pa.Table], known: dict[str, Any])
 
 @contextmanager
 def own_errors() -> Iterator[None]:
-    """Stand around what workers do: an error of ours that one of them met is raised as it is."""
+    """Surround what workers do: an error of fairlayer in one of them is raised as it is."""
     try:
         yield
     except Exception as error:
         met: Any = error
-        # Ray's own copy of an error is of a class that it makes of ours.
+        # Ray's own copy of an error is of a class derived from its class.
         while met is not None and not (isinstance(met, FairlayerError) and type(met).__module__ == _OURS):
             met = getattr(met, "cause", None) or met.__cause__
         if met is None or met is error:

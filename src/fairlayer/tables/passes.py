@@ -1,7 +1,7 @@
 """The projection of outputs that do not fit into memory: the method of the layer, fed by passes over a table.
 
-The solver sees samples only through sums over cells, and asks for them at given shifts. So whoever can group and add
-takes the place of a pass over an array: DuckDB for a file, many workers for a dataset, a database for its own tables.
+The solver sees samples only through sums over cells, and asks for them at given shifts. So anything that can group and
+add takes the place of a pass over an array: DuckDB for a file, workers for a dataset, a database for its own tables.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ class LocalTable(Table):
         self, values: Mapping[str, str], rows: int, of: int, seed: int, parameters: Parameters
     ) -> dict[str, np.ndarray]:
         """All of them in their order, or a random sample."""
-        # The seed and the number are integers of ours: DuckDB takes no parameters here.
+        # The seed and the number are made integers: DuckDB takes no parameters here.
         some = f" USING SAMPLE reservoir({int(rows)} ROWS) REPEATABLE ({int(seed)})" if of > rows else ""
         return self.query(f"SELECT {select_list(values)} FROM data{some}", parameters)
 

@@ -5,7 +5,7 @@
 // searches along the line only where the full step overshoots. For the squared discrepancy the dual is piecewise
 // quadratic, so this ends in finitely many steps, 3 to 6 in practice.
 //
-// `Passes` is whoever can take the sums: compiled loops over samples, or an object in Python. See solve.hpp.
+// `Passes` takes the sums: compiled loops over samples, or an object in Python. See solve.hpp.
 #pragma once
 
 #include "certificate.hpp"

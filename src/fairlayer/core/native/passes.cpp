@@ -1,4 +1,4 @@
-// The solve for whoever can take sums in Python: a user's own discrepancy, a file, a cluster, a database.
+// The solve for sums that are taken in Python: a user's own discrepancy, a file, a cluster, a database.
 #include <nanobind/stl/optional.h>
 
 #include "bindings.hpp"

@@ -55,7 +55,7 @@ Numbers solve_active(const Rows& rows, std::span<const double> nu, std::span<con
     std::vector<Pair> used;
     Factor factor(K + 1);
     Numbers x, column(K + 1);
-    for (const Pair& row : active) {  // but for those that depend on others
+    for (const Pair& row : active) {  // except those that depend on others
         const double own = pair_gram(H, K, row, row);
         for (std::size_t a = 0; a < used.size(); ++a) column[a] = pair_gram(H, K, row, used[a]);
         factor.forward(column);

@@ -33,7 +33,7 @@ struct Points {
     }
 };
 
-// Relative entropy. A cell's factors are exp(-s), but for one that is common to its classes.
+// Relative entropy. A cell's factors are exp(-s), up to one that is common to its classes.
 struct EntropyOnSimplex {
     static constexpr double reach = 30.0, least_response = 1.0;
     static void prepare(std::span<const double> shift, std::span<double> factor) {

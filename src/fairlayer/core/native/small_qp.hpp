@@ -125,7 +125,7 @@ class SmallQp {
                 const double length = std::min(shortest, full);
                 if (length == infinity) {
                     if (multiplier == 0.0 && breach <= rounding_ * allowed) {
-                        ignored_[family] = breach;  // the active rows imply it, but for rounding
+                        ignored_[family] = breach;  // the active rows imply it, up to rounding
                         break;
                     }
                     std::fill(nu.begin(), nu.end(), 0.0);
