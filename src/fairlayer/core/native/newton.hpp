@@ -91,8 +91,8 @@ class Newton {
     static constexpr double near_ = 1e5;          // times the tolerance: slopes are rounding alone
     static constexpr double negligible_ = 300.0;  // times the tolerance: good enough once rounding stops progress
 
-    // 3 to 6 in practice, and some hundreds where sizes or weights lie many decades apart; the more statistics, the more
-    // each of them costs.
+    // 3 to 6 in practice, and some hundreds where sizes or weights lie many decades apart; the more statistics, the
+    // more each of them costs.
     int most_evaluations() const { return int(std::clamp(3e7 / (double(K_) * K_ + 1.0), 100.0, 3000.0)); }
 
     // Take the sums at the present shifts; true at an end, otherwise sums are wanted at new shifts.

@@ -21,10 +21,10 @@ inline double dot(const double* a, const double* b, int n) {
     return (lane[0] + lane[1]) + (lane[2] + lane[3]);
 }
 
-// Cholesky factor of a matrix in place, row by row from the first entry of each that is not zero: next to nothing for the
-// diagonal matrix of disjoint groups.
+// Cholesky factor of a matrix in place, row by row from the first entry of each that is not zero: next to nothing for
+// the diagonal matrix of disjoint groups.
 class SkylineFactor {
-   public:
+  public:
     // False where a pivot all but vanishes.
     bool factor(Numbers matrix, int n) {
         n_ = n;
@@ -61,7 +61,7 @@ class SkylineFactor {
         }
     }
 
-   private:
+  private:
     double* row(int i) { return &L_[std::size_t(i) * n_]; }
     const double* row(int i) const { return &L_[std::size_t(i) * n_]; }
 
@@ -71,7 +71,7 @@ class SkylineFactor {
 };
 
 class Sides {
-   public:
+  public:
     static constexpr int few = 24;  // statistics up to which the active-set method is quicker
 
     Sides(std::span<const Family> families, std::span<const bool> present, int K)
@@ -180,7 +180,7 @@ class Sides {
 
     std::vector<int> side;  // of each statistic: 1 held from above, -1 from below, 0 free
 
-   private:
+  private:
     static constexpr int most_guesses_ = 40, most_rounds_ = 8;
     static constexpr double more_ = 1e-8;
 
