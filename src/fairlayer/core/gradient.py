@@ -5,8 +5,8 @@ With A the active rows, D the slopes and rho_z the sensitivities of the response
     J = (I - D A' (A D A')^+ A) diag(rho_z),
 
 for the squared discrepancy without bounds the orthogonal projector on the null space of A (paper, theorem 4.4).
-Backward applies J'. Where the projection is piecewise linear, J does not
-depend on z, and the derivative of backward is J itself.
+Backward applies J'. Where the projection is piecewise linear, J does not depend on z, and the derivative of backward is
+J itself.
 """
 
 from __future__ import annotations

@@ -24,13 +24,13 @@ from fairlayer.binding.groups import CodedGroups, SoftGroup, group_columns
 from fairlayer.binding.row_plan import RowPlan
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.constraints.regions import Condition, Region, inside, region_text
+from fairlayer.core.discrepancies import find_discrepancy, inner_limits
 from fairlayer.errors import InputError
 from fairlayer.extras import needs
 from fairlayer.frames import is_frame
 from fairlayer.frozen.certificate import Certificate
 from fairlayer.layer import FairLayer
 from fairlayer.plural import plural
-from fairlayer.core.discrepancies import find_discrepancy, inner_limits
 
 
 class Family(NamedTuple):

@@ -16,6 +16,7 @@ from fairlayer.binding.bounds import Box, read_bounds
 from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.binding.groups import SoftGroup
 from fairlayer.binding.system import bind
+from fairlayer.core.discrepancies import find_discrepancy, interval_of, known_name
 from fairlayer.errors import InputError
 from fairlayer.frozen.blind import TrueGaps, blind_shifts
 from fairlayer.frozen.calibration import Calibration, Fit
@@ -23,7 +24,6 @@ from fairlayer.frozen.certificate import Compared
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
 from fairlayer.projection import project
-from fairlayer.core.discrepancies import find_discrepancy, interval_of, known_name
 
 
 def output_range(layer: FairLayer) -> Box:
