@@ -5,8 +5,8 @@ With A the active rows, D the slopes and rho_z the sensitivities of the response
     J = (I - D A' (A D A')^+ A) diag(rho_z),
 
 for the squared discrepancy without bounds the orthogonal projector on the null space of A (paper, theorem 4.4).
-Backward applies J'. Where the projection is piecewise linear, J does not
-depend on z, and the derivative of backward is J itself.
+Backward applies J'. Where the projection is piecewise linear, J does not depend on z, and the derivative of backward is
+J itself.
 """
 
 from __future__ import annotations
@@ -112,11 +112,13 @@ class PullBack(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, linear: Linear, needed: Sequence[bool], gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of the arguments, as far as they are needed."""
         ctx.linear = linear
         return linear.pull_back(gradient, needed)
 
     @staticmethod
     def backward(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        """The Jacobian-vector product."""
         return None, None, PushForward.apply(ctx.linear, *tangents)
 
 
@@ -125,11 +127,13 @@ class PushForward(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, linear: Linear, *tangents: Tensor | None) -> Tensor:
+        """The change of the output."""
         ctx.linear = linear
         return linear.push_forward(*tangents)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """The vector-Jacobian product."""
         return None, *PullBack.apply(ctx.linear, ctx.needs_input_grad[1:], gradient)
 
 
