@@ -9,6 +9,7 @@ import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -75,7 +76,10 @@ def frozen() -> None:
 
 
 def on_ray() -> None:
-    fairlayer.ray.audit(None, "sex", [MeanParity(0.5)], prediction="score")
+    with mock.patch.dict(sys.modules):  # as in a process that has not imported it
+        for name in [name for name in sys.modules if name.startswith(("fairlayer.ray", "fairlayer.tables.dataset"))]:
+            del sys.modules[name]
+        importlib.import_module("fairlayer.ray")
 
 
 def audited() -> None:

@@ -25,7 +25,7 @@ from fairlayer.core.classes import check_probabilities
 from fairlayer.core.discrepancies import check_domain, native_number
 from fairlayer.errors import InputError, RankError
 from fairlayer.request import Data, Request, read_targets, read_weights
-from fairlayer.solution import Facts, Solution
+from fairlayer.solution import Solution
 
 Labels = tuple[tuple[Label, ...] | None, ...]  # of each column; None where its integers are the labels
 Settings = tuple[tuple[str, Hashable], ...]
@@ -244,7 +244,7 @@ def _project_all(
     request.refuse_absent(system)
     if not n:
         none = np.zeros(len(system.rows.offset))
-        return Solution(z.clone(), Facts(system.view, none, none, none[:0]))
+        return Solution(z.clone(), system.view, none, none, none[:0])
     box, stated = share.box, (share.box.lo_tensor, share.box.hi_tensor)
     tolerances = [getattr(constraint, "tolerance", None) for constraint in request.rules.constraints]
     common = [each for each in tolerances if isinstance(each, Tensor) and each.requires_grad]
