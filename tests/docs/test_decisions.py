@@ -33,5 +33,5 @@ def test_files_that_decisions_name_exist():
     folders = ("src", "docs", "tests", "benchmarks", "experiments", "examples")
     known = [f"/{path.relative_to(ROOT)}" for folder in folders for path in (ROOT / folder).rglob("*.*")]
     for path, text in TEXTS.items():
-        for name in re.findall(r"`([\w/]+\.(?:py|md|css|jinja))`", text):
+        for name in re.findall(r"`([\w/]+\.(?:py|md|css|jinja|cpp|hpp))`", text):
             assert any(entry.endswith(f"/{name}") for entry in known), f"{path.name} names {name}"

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from fairlayer.binding.rows import EACH
 from fairlayer.core import _native
 from fairlayer.core.own_discrepancy import OwnProjection
 from fairlayer.core.solver import Batch, Projected, as_bits, from_bits
 from fairlayer.errors import InputError
+from fairlayer.problem.rows import EACH
 
 _OVERWRITTEN = (
     "z has been modified by an in-place operation since it was projected, and its gradient depends on what it was: "

@@ -17,11 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.bounds import read_bounds
-from fairlayer.binding.conditions import read_feature
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import CodedGroups, SoftGroup, group_columns
-from fairlayer.binding.row_plan import RowPlan
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.constraints.regions import Condition, Region, inside, region_text
 from fairlayer.core.discrepancies import find_discrepancy, inner_limits
@@ -31,6 +26,11 @@ from fairlayer.frames import is_frame
 from fairlayer.frozen.certificate import Certificate
 from fairlayer.layer import FairLayer
 from fairlayer.plural import plural
+from fairlayer.problem.bounds import read_bounds
+from fairlayer.problem.conditions import read_feature
+from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.groups import CodedGroups, SoftGroup, group_columns
+from fairlayer.problem.row_plan import RowPlan
 
 
 class Family(NamedTuple):
