@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from fairlayer import FairLayer, MeanParity
-from fairlayer.binding.process_group import Ranks, find_ranks
+from fairlayer.problem.process_group import Ranks, find_ranks
 from measure import OtherWork
 from problems import TOLERANCE
 

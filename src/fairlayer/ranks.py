@@ -14,16 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.binding.bounds import Box
-from fairlayer.binding.conditions import Key
-from fairlayer.binding.constraint_set import Groupings
-from fairlayer.binding.groups import Column, SoftGroup, sorted_labels
-from fairlayer.binding.process_group import Message, Ranks, digest_of
-from fairlayer.binding.system import as_numbers, bind_columns, read_columns
 from fairlayer.constraints.plain_data import Label
 from fairlayer.core.classes import check_probabilities
 from fairlayer.core.discrepancies import check_domain, native_number
 from fairlayer.errors import InputError, RankError
+from fairlayer.problem.bounds import Box
+from fairlayer.problem.conditions import Key
+from fairlayer.problem.constraint_set import Groupings
+from fairlayer.problem.groups import Column, SoftGroup, sorted_labels
+from fairlayer.problem.process_group import Message, Ranks, digest_of
+from fairlayer.problem.system import as_numbers, bind_columns, read_columns
 from fairlayer.request import Data, Request, read_targets, read_weights
 from fairlayer.solution import Solution
 
