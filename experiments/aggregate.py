@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.groups import code_groups
 from fairlayer.errors import InputError
+from fairlayer.problem.groups import code_groups
 from fairlayer.training import as_batch
 
 

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from fairlayer import FairLayer, FairModel, InputError
-from fairlayer.binding.bounds import read_bounds
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.system import System
 from fairlayer.core.soft_step import soften
 from fairlayer.gaps import bind_batch, row_excesses, row_values
+from fairlayer.problem.bounds import read_bounds
+from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.system import System
 from fairlayer.training import Batch
 
 

@@ -1,6 +1,6 @@
 """What the constraints mean, read off their declarations sample by sample: a second opinion on the library's rows.
 
-Nothing of `fairlayer.binding` is used here, neither cells nor plans. A statistic is sum_i f_i y_i / sum_i f_i (less the
+Nothing of `fairlayer.problem` is used here, neither cells nor plans. A statistic is sum_i f_i y_i / sum_i f_i (less the
 same of the targets for residuals), f_i the product of its factors; a row is a statistic, or the difference of two, in
 bounds.
 """

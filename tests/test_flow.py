@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "fairlayer"
 FLOW = [
     ("errors", "extras", "arrays", "eager", "frames", "intervals", "nearest", "plural"),
     ("constraints",),
-    ("binding",),
+    ("problem",),
     ("solution", "metrics"),
     ("core",),
     ("decisions",),

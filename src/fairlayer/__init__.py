@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fairlayer.audit import audit
-    from fairlayer.binding.groups import CodedGroups, SoftGroup, code_groups
     from fairlayer.constraints import (
         Affine,
         ConditionalParity,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from fairlayer.frozen.freeze import freeze
     from fairlayer.layer import FairLayer
     from fairlayer.model import FairModel
+    from fairlayer.problem.groups import CodedGroups, SoftGroup, code_groups
     from fairlayer.projection import project
     from fairlayer.solution import Solution, Status
     from fairlayer.stream import Stream
@@ -70,7 +70,7 @@ __all__ = [
 # Where the names that type checkers import above are at home: `tests/test_imports.py` holds the lists together.
 _HOMES = {
     "audit": ("audit",),
-    "binding.groups": ("CodedGroups", "SoftGroup", "code_groups"),
+    "problem.groups": ("CodedGroups", "SoftGroup", "code_groups"),
     "constraints": (
         *("Affine", "ConditionalParity", "EqualizedOdds", "EqualizedResiduals"),
         *("MeanParity", "RateParity", "RatioParity", "ResidualMean"),

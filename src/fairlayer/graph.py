@@ -82,8 +82,8 @@ def _pull_back(found: Tensor, gradient: Tensor) -> Tensor:
         leaf, y = found.untyped_storage().graph  # type: ignore[attr-defined]
     except AttributeError:
         raise RuntimeError(
-            "What was saved for backward has been copied, as hooks on saved tensors do: call the layer outside of "
-            "them, or without torch.compile."
+            "What was saved for backward has been copied, as hooks on saved tensors do: call the layer outside them, "
+            "or without torch.compile."
         ) from None
     return torch.autograd.grad(y, leaf, gradient, retain_graph=True)[0].contiguous()
 

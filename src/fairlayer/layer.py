@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairlayer.binding.process_group import Group
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.core.discrepancies import Discrepancy
 from fairlayer.errors import InputError
 from fairlayer.graph import fits_graph, number_of, project_in_graph, refuse_files
+from fairlayer.problem.process_group import Group
 from fairlayer.projection import answer
 from fairlayer.request import Absent, Infeasible, Request, Surrogate
 from fairlayer.solution import Solution

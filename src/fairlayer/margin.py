@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.row_plan import PresentRows
-from fairlayer.binding.system import System
 from fairlayer.errors import InputError
 from fairlayer.intervals import Comparisons, Moments, Range, possible_range, possible_residuals, simultaneous
+from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.row_plan import PresentRows
+from fairlayer.problem.system import System
 from fairlayer.solution import Solution
 
 ROUNDS = 12  # of tightening, each of which moves the aim by what the interval reached too far

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.binding.groups import SoftGroup, read_groups
+from fairlayer.problem.groups import SoftGroup, read_groups
 
 __all__ = ["demographic_parity_difference", "equalized_odds_difference", "mean_parity_difference"]
 

@@ -18,10 +18,6 @@ import torch
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy, check_dense, on_host
-from fairlayer.binding.bounds import Box, read_bounds
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.process_group import Group, find_ranks
-from fairlayer.binding.system import System
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.core.affine import AffineBatch
@@ -35,6 +31,10 @@ from fairlayer.eager import eager
 from fairlayer.errors import InputError
 from fairlayer.gaps import bind_batch
 from fairlayer.margin import settle
+from fairlayer.problem.bounds import Box, read_bounds
+from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.process_group import Group, find_ranks
+from fairlayer.problem.system import System
 from fairlayer.ranks import project_share
 from fairlayer.request import Absent, Data, Infeasible, Request, Surrogate, read_weights
 from fairlayer.solution import JointSolution, Problems, Solution

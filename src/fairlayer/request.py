@@ -14,11 +14,6 @@ from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 
 from fairlayer.arrays import as_floats, as_numpy, check_dense, is_dense
-from fairlayer.binding.bounds import Box, are_numbers, read_bounds
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import is_missing
-from fairlayer.binding.process_group import Group
-from fairlayer.binding.system import System, bind
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.core.classes import check_class_kind, check_class_rules, check_class_shape
 from fairlayer.core.discrepancies import check_interval, find_discrepancy
@@ -27,6 +22,11 @@ from fairlayer.core.solver import DTYPES
 from fairlayer.decisions.project import read_threshold
 from fairlayer.decisions.surrogate import check_surrogate
 from fairlayer.errors import AbsentGroupError, InputError
+from fairlayer.problem.bounds import Box, are_numbers, read_bounds
+from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.groups import is_missing
+from fairlayer.problem.process_group import Group
+from fairlayer.problem.system import System, bind
 
 Absent = Literal["vacuous", "raise"]
 Infeasible = Literal["raise", "relax"]

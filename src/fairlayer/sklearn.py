@@ -21,12 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.core.classes import KINDS, check_class_rules
 from fairlayer.errors import InputError
 from fairlayer.estimators.estimator import FairEstimator
 from fairlayer.estimators.network import Probability, Rescaled
 from fairlayer.extras import needs
+from fairlayer.problem.constraint_set import ConstraintSet
 
 with needs("fairlayer.sklearn", "scikit-learn"):
     from sklearn.base import ClassifierMixin, RegressorMixin  # type: ignore[import-untyped]

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairlayer.binding.row_plan import PresentRows, RowPlan
 from fairlayer.constraints.affine import Affine
+from fairlayer.problem.row_plan import PresentRows, RowPlan
 
 
 class Status(enum.Enum):

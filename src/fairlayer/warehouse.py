@@ -17,13 +17,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fairlayer.binding.bounds import read_bounds
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.exact_sums import UNIT
-from fairlayer.binding.groups import is_missing
-from fairlayer.binding.system import bind
 from fairlayer.errors import InputError
 from fairlayer.frames import frame_columns
+from fairlayer.problem.bounds import read_bounds
+from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.exact_sums import UNIT
+from fairlayer.problem.groups import is_missing
+from fairlayer.problem.system import bind
 from fairlayer.tables import moved_sql
 from fairlayer.tables.entries import MISSING
 from fairlayer.tables.passes import PassSums, RangePasses, Shifts, project_passes

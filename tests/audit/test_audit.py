@@ -26,8 +26,8 @@ from fairlayer import (
     project,
 )
 from fairlayer.audit import Audit, Verdict
-from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.gaps import measure
+from fairlayer.problem.constraint_set import ConstraintSet
 
 
 def has_labels(case: dict) -> bool:

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from fairlayer import MeanParity
-from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.gaps import measure
+from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.tables.column_profile import tells
 
 NAMES = ["high", "low", "middle"]

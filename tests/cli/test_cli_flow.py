@@ -13,10 +13,10 @@ import pytest
 from people import people, write
 
 from fairlayer import MeanParity
-from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.estimators.folder import load
 from fairlayer.estimators.network import NetworkScores
 from fairlayer.gaps import measure
+from fairlayer.problem.constraint_set import ConstraintSet
 
 PROTECTED = ["--protected", "sex", "--protected", "race", "--protected", "disabled"]
 

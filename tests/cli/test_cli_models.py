@@ -10,9 +10,9 @@ import pytest
 from people import people, write
 
 from fairlayer import MeanParity
-from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.estimators.folder import load
 from fairlayer.gaps import measure
+from fairlayer.problem.constraint_set import ConstraintSet
 
 ASKED = ["--protected", "sex", "--protected", "race", "--parity", "0.05", "--merge-rare", "30"]
 CLASSES = ["--target", "approved", "--ignore", "amount"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from fairlayer import Affine, EqualizedResiduals, InputError, MeanParity, ResidualMean, Status, project
+from fairlayer import Affine, EqualizedResiduals, InputError, MeanParity, ResidualMean, Status, WeightedSquared, project
 
 N = 24
 RNG = np.random.default_rng(3)
@@ -56,6 +56,16 @@ def test_bounds(shape):
     arguments = leaf(Z), leaf(np.full(shape, -0.2)), leaf(np.full(shape, 0.9))
     assert gradcheck(value, arguments, **CHECK)
     assert gradgradcheck(value, arguments, **CHECK, fast_mode=True)
+
+
+def test_second_derivatives_with_weights_of_two_kinds():
+    """Of samples, and of their changes: the Jacobian is not symmetric."""
+    costs = WeightedSquared(torch.tensor(RNG.uniform(0.5, 2.0, N)))
+
+    def value(z, tolerance, hi):
+        return project(z, GROUPS, MeanParity(tolerance), (0.0, hi), weights=WEIGHTS, discrepancy=costs).value
+
+    assert gradgradcheck(value, (leaf(Z), leaf(0.05), leaf(0.9)), **CHECK)
 
 
 def test_one_bound_of_two():

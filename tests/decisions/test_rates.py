@@ -10,8 +10,8 @@ import torch
 from brute import draw, keeps, rates
 
 from fairlayer import FairLayer, InfeasibleError, InputError, MeanParity, RateParity, SoftGroup, Status, project
-from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.gaps import measure
+from fairlayer.problem.constraint_set import ConstraintSet
 
 
 def change(solution, z, weights=1.0):

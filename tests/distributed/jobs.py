@@ -122,6 +122,22 @@ def double_backward(group: Any, own: dict[str, Any]) -> str:
     return ""
 
 
+def step(group: Any, own: dict[str, Any]) -> Any:
+    """Make calls: f for forward, b for backward of the last forward, a digit for backward of that forward."""
+    arguments = dict(own)
+    steps, raw = arguments.pop("steps"), arguments.pop("z")
+    outputs = [raw.clone().requires_grad_()]
+    try:
+        for call in steps:
+            if call == "f":
+                outputs.append(project(raw.clone().requires_grad_(), process_group=group, **arguments).value)
+            else:
+                outputs[-1 if call == "b" else 1 + int(call)].sum().backward()
+    except ValueError as error:
+        return type(error).__name__, str(error)
+    return None
+
+
 def die(group: Any, own: dict[str, Any]) -> Any:
     """Project two batches; a rank with a fate dies or hangs as it comes to its first exchange of a stage."""
     arguments = dict(own)

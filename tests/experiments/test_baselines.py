@@ -20,10 +20,10 @@ from experiments.baselines import (
     penalty_of,
 )
 from fairlayer import FairLayer, FairModel, InputError, MeanParity, RateParity, RatioParity, ResidualMean, project
-from fairlayer.binding.bounds import read_bounds
-from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.core.soft_step import soft_step
 from fairlayer.gaps import bind_batch
+from fairlayer.problem.bounds import read_bounds
+from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.training import Batch, batches, evaluate, fit
 
 mse = nn.functional.mse_loss

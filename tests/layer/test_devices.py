@@ -13,7 +13,9 @@ from fairlayer import (
     InputError,
     MeanParity,
     RateParity,
+    Stream,
     code_groups,
+    freeze,
     project,
 )
 
@@ -99,6 +101,24 @@ class TestWaits:
             assert len(log.waits) <= 1, log.waits
             assert torch.equal(to_host(y), expected)
 
+    def test_tolerances_and_bounds(self):
+        """Learned, on the device: their gradients come back there."""
+        with pretended_device() as log:
+            tolerance, hi = (to_device(torch.tensor(one, dtype=torch.float64)).requires_grad_() for one in (0.05, 0.9))
+            z, groups = to_device(Z).requires_grad_(), to_device(GROUPS)
+            layer = FairLayer([MeanParity(tolerance)], (0.0, hi))
+            log.clear()
+            y = layer(z, groups)
+            assert len(log.waits) <= 1, log.waits
+            log.clear()
+            found = [to_host(one) for one in torch.autograd.grad(y, (z, tolerance, hi), to_device(UPSTREAM))]
+            assert len(log.waits) <= 1, log.waits
+        here = [Z.clone(), torch.tensor(0.05, dtype=torch.float64), torch.tensor(0.9, dtype=torch.float64)]
+        z, tolerance, hi = (one.requires_grad_() for one in here)
+        expected = project(z, GROUPS, [MeanParity(tolerance)], (0.0, hi)).value
+        for one, other in zip(found, torch.autograd.grad(expected, (z, tolerance, hi), UPSTREAM), strict=True):
+            assert torch.equal(one, other)
+
 
 class TestDevices:
     def test_values_are_where_the_outputs_are(self):
@@ -164,8 +184,6 @@ class TestEverywhereElse:
 
     @pytest.mark.parametrize("z_there", [False, True])
     def test_streams(self, z_there):
-        from fairlayer import Stream
-
         here, there = (Stream([MeanParity(0.05)], bounds=(0.0, 1.0)) for _ in range(2))
         expected = [here.update(Z[rows], {"sex": GROUPS[rows, 0]}).value for rows in (slice(0, 20), slice(20, N))]
         with pretended_device():
@@ -177,8 +195,6 @@ class TestEverywhereElse:
 
     @pytest.mark.parametrize("constraint", [MeanParity(0.1, over="sex"), RateParity(0.2, over="sex")])
     def test_frozen_shifts(self, constraint):
-        from fairlayer import freeze
-
         groups = {"sex": GROUPS[:, 0]}
         frozen = freeze(FairLayer([constraint], bounds=(0.0, 1.0)), Z, groups, confidence=None)
         expected = frozen.predict(Z, groups)

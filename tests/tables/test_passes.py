@@ -10,8 +10,8 @@ import pytest
 
 from exact import exact_dot
 from fairlayer import EqualizedResiduals, InfeasibleError, MeanParity, Status, project
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.system import bind
+from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.system import bind
 from fairlayer.tables.entries import connect
 from fairlayer.tables.passes import TablePasses, certify_passes, project_passes
 from fairlayer.tables.table import LocalTable

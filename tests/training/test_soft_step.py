@@ -9,10 +9,10 @@ import torch
 from scipy import sparse
 
 from fairlayer import MeanParity, ResidualMean, project
-from fairlayer.binding.bounds import read_bounds
-from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.core.soft_step import soft_step, soften
 from fairlayer.gaps import bind_batch, row_values
+from fairlayer.problem.bounds import read_bounds
+from fairlayer.problem.constraint_set import ConstraintSet
 
 
 def reference(z, A, lower, upper, floor, box, price):

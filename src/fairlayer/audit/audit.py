@@ -22,12 +22,12 @@ from fairlayer.audit.samples import Samples, read_numbers, read_samples, tally_s
 from fairlayer.audit.tally import Tally
 from fairlayer.audit.tradeoff import trade_off
 from fairlayer.audit.words import number
-from fairlayer.binding.conditions import Key
-from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import Constraint
 from fairlayer.core.classes import check_class_rules
 from fairlayer.errors import InputError
 from fairlayer.intervals import Range, possible_range
+from fairlayer.problem.conditions import Key
+from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.tables.table import Table
 from fairlayer.tables.table_io import TableFile, open_source
 

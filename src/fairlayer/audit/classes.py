@@ -17,9 +17,9 @@ from fairlayer.arrays import as_numpy
 from fairlayer.audit.groups import rates
 from fairlayer.audit.result import Audit, Group
 from fairlayer.audit.samples import Samples, read_samples
-from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.errors import InputError
 from fairlayer.intervals import effective_count
+from fairlayer.problem.constraint_set import ConstraintSet
 
 _OFF = 1e-3  # that probabilities may add up to more or less than 1, as those in a file do
 

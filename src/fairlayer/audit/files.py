@@ -26,7 +26,7 @@ from fairlayer.audit.tally import (
     Tally,
     decision_threshold,
 )
-from fairlayer.binding.constraint_set import ConstraintSet
+from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.tables.attribute import Attribute
 from fairlayer.tables.entries import MISSING, label, number
 from fairlayer.tables.sql_cells import CellCode

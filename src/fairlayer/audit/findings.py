@@ -12,12 +12,12 @@ import numpy as np
 
 from fairlayer.audit.result import Finding, Interval, Verdict
 from fairlayer.audit.tally import MOST_GROUPS, Tally
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.system import make_plan
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
 from fairlayer.intervals import Moments, Range, family_level, possible_residuals
 from fairlayer.margin import row_families, row_intervals
+from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.system import make_plan
 
 LETTERS = {"output": "y", "residual": "r", "decision": "d"}  # of the tally's sums
 ROUNDING = 2.0**-48  # times the largest output: what rounding may do to a mean in float64

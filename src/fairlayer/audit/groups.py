@@ -11,8 +11,8 @@ import numpy as np
 from fairlayer.audit.result import CalibrationBin, Change, Group, Histogram, Interval, Rate
 from fairlayer.audit.selection import selections
 from fairlayer.audit.tally import BINS, CLASS, OUTPUT_SUMS, TARGET_SUMS, Entries, Tally
-from fairlayer.binding.conditions import Key
 from fairlayer.intervals import Moments, Range, effective_count, mean_intervals, normal_quantile, wilson
+from fairlayer.problem.conditions import Key
 
 HISTOGRAM_BINS = 40
 CALIBRATION_BINS = 10

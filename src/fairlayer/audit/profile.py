@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairlayer.audit.tally import reach_of
-from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.errors import InputError
 from fairlayer.intervals import Range
+from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.tables.entries import number, text
 from fairlayer.tables.sql_cells import refuse_missing
 from fairlayer.tables.table import Table, Totals

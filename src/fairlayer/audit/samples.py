@@ -27,12 +27,12 @@ from fairlayer.audit.tally import (
     decision_threshold,
     reach_of,
 )
-from fairlayer.binding.cells import assign_cells
-from fairlayer.binding.conditions import Key, condition_columns
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import CodedGroups, Column, SoftGroup, group_columns, is_missing, read_groups
 from fairlayer.errors import InputError
 from fairlayer.intervals import Range
+from fairlayer.problem.cells import assign_cells
+from fairlayer.problem.conditions import Key, condition_columns
+from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.groups import CodedGroups, Column, SoftGroup, group_columns, is_missing, read_groups
 from fairlayer.tables.entries import MISSING
 from fairlayer.tables.sql_cells import refuse_missing
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairlayer.binding.conditions import Key
-from fairlayer.binding.exact_sums import exact_sums
-from fairlayer.binding.families import GridColumn
-from fairlayer.binding.groups import Column
 from fairlayer.constraints.plain_data import Label
 from fairlayer.errors import InputError
 from fairlayer.intervals import Range
+from fairlayer.problem.conditions import Key
+from fairlayer.problem.exact_sums import exact_sums
+from fairlayer.problem.families import GridColumn
+from fairlayer.problem.groups import Column
 
 BINS = 200  # of the outputs; a multiple of the bins of histograms and calibration curves
 CHANGE_BINS = 500  # to either side of no change, which has a bin of its own

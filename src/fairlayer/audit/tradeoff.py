@@ -9,10 +9,10 @@ import numpy as np
 from fairlayer.arrays import as_numpy
 from fairlayer.audit.result import TradeoffPoint
 from fairlayer.audit.samples import Samples
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import read_groups
 from fairlayer.gaps import measure
 from fairlayer.intervals import Range
+from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.groups import read_groups
 from fairlayer.projection import project
 
 STEPS = 9

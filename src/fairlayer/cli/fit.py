@@ -250,8 +250,8 @@ def _choose_constraints(
 
 def _check_classes(constraints: asking.Constraints, schema: Schema) -> None:
     """Refuse what cannot be kept of the probabilities of several classes."""
-    from fairlayer.binding.constraint_set import ConstraintSet
     from fairlayer.core.classes import check_class_rules
+    from fairlayer.problem.constraint_set import ConstraintSet
 
     try:
         check_class_rules(ConstraintSet(list(constraints)))

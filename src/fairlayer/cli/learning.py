@@ -10,12 +10,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import GroupConstraint
 from fairlayer.estimators import models
 from fairlayer.estimators.estimator import FairEstimator, Outputs
 from fairlayer.estimators.serving import NEW_LABELS
 from fairlayer.gaps import measure
+from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.sklearn import FairClassifier, FairRegressor
 from fairlayer.tables.schema import Rows
 

@@ -70,7 +70,7 @@ def project(
         constraints.check_target(target, "scores")
         _check_numbers(table, constraints, target)
 
-    from fairlayer.binding.constraint_set import ConstraintSet
+    from fairlayer.problem.constraint_set import ConstraintSet
     from fairlayer.tables.project_file import project_file
 
     may_be_negative = box is None or box[0] is None or box[0] < 0.0

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.bounds import Box
 from fairlayer.constraints.affine import Affine
 from fairlayer.core import _native
 from fairlayer.core.gradient import PullBack
 from fairlayer.core.optimality import TIGHT
 from fairlayer.core.solver import DTYPES, as_bits, from_bits
+from fairlayer.problem.bounds import Box
 
 
 class AffineBatch:

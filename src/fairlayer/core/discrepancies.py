@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.bounds import Box
 from fairlayer.errors import InputError
+from fairlayer.problem.bounds import Box
 
 Interval = tuple[float, float]  # open
 _ANYTHING: Interval = (-math.inf, math.inf)

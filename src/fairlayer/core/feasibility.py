@@ -13,9 +13,9 @@ import numpy as np
 import scipy  # whose parts load when they are used
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.bounds import Box
-from fairlayer.binding.rows import EACH, Rows
-from fairlayer.binding.system import System
+from fairlayer.problem.bounds import Box
+from fairlayer.problem.rows import EACH, Rows
+from fairlayer.problem.system import System
 
 _DECADES = 1e-6  # between two levels of excess that are looked for in turn
 _NOTHING = 1e-7  # of a level: an excess that is rounding alone, or belongs to a lower level

@@ -5,8 +5,8 @@ With A the active rows, D the slopes and rho_z the sensitivities of the response
     J = (I - D A' (A D A')^+ A) diag(rho_z),
 
 for the squared discrepancy without bounds the orthogonal projector on the null space of A (paper, theorem 4.4).
-Backward applies J'. Where the projection is piecewise linear, that is linear in the incoming gradient, and its own
-derivative J.
+Backward applies J'. Where the projection is piecewise linear, J does not depend on z, and the derivative of backward is
+J itself.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from fairlayer.binding.rows import EACH
 from fairlayer.core import _native
 from fairlayer.core.own_discrepancy import OwnProjection
 from fairlayer.core.solver import Batch, Projected, as_bits, from_bits
 from fairlayer.errors import InputError
+from fairlayer.problem.rows import EACH
 
 _OVERWRITTEN = (
     "z has been modified by an in-place operation since it was projected, and its gradient depends on what it was: "
@@ -112,13 +112,13 @@ class PullBack(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, linear: Linear, needed: Sequence[bool], gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The vector times the Jacobian."""
+        """Gradients of the arguments, as far as they are needed."""
         ctx.linear = linear
         return linear.pull_back(gradient, needed)
 
     @staticmethod
     def backward(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
-        """The Jacobian times the vector."""
+        """The Jacobian-vector product."""
         return None, None, PushForward.apply(ctx.linear, *tangents)
 
 
@@ -127,13 +127,13 @@ class PushForward(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, linear: Linear, *tangents: Tensor | None) -> Tensor:
-        """The Jacobian times the vector."""
+        """The change of the output."""
         ctx.linear = linear
         return linear.push_forward(*tangents)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The vector times the Jacobian."""
+        """The vector-Jacobian product."""
         return None, *PullBack.apply(ctx.linear, ctx.needs_input_grad[1:], gradient)
 
 
@@ -183,8 +183,8 @@ class _Derivative:
             0.0 if one is None else one.detach().double().numpy() for one in (*tangents, *[None] * (6 - len(tangents)))
         )
         free = self.side == 0
-        slope: np.ndarray | float = 1.0
-        sensitivity: np.ndarray | float = 1.0
+        slope: Any = 1.0
+        sensitivity: Any = 1.0
         if isinstance(self.found, OwnProjection):
             slope, sensitivity = self.found.slope.numpy(), self.found.sensitivity.numpy()
         alone = free * sensitivity * z + (self.side < 0) * lo + (self.side > 0) * hi

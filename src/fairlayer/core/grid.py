@@ -15,10 +15,10 @@ import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
-from fairlayer.binding.bounds import Box
-from fairlayer.binding.rows import DIFFERENCE, RATIO
-from fairlayer.binding.system import System
 from fairlayer.core.rational import exact_statistics
+from fairlayer.problem.bounds import Box
+from fairlayer.problem.rows import DIFFERENCE, RATIO
+from fairlayer.problem.system import System
 
 _MOST_CELLS = 400
 _MOST_NODES = 200  # of the integer programme: no answer depends on a clock

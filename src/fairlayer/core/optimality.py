@@ -15,11 +15,11 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from fairlayer.binding.bounds import Box
-from fairlayer.binding.exact_sums import UNIT
-from fairlayer.binding.row_plan import carried
-from fairlayer.binding.rows import EACH
-from fairlayer.binding.system import System
+from fairlayer.problem.bounds import Box
+from fairlayer.problem.exact_sums import UNIT
+from fairlayer.problem.row_plan import carried
+from fairlayer.problem.rows import EACH
+from fairlayer.problem.system import System
 
 NEARLY = 5e-7  # of the distance from z: what aiming inside the rows may add to it
 TIGHT = 2e-8  # of what lies between two bounds: aiming no further inside than this makes no difference

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.binding.bounds import Box
-from fairlayer.binding.exact_sums import TINY, UNIT, exact_sums
-from fairlayer.binding.rows import Rows
-from fairlayer.binding.system import System
 from fairlayer.core import _native, solve
 from fairlayer.core.discrepancies import Discrepancy, domain_of, inner_limits
 from fairlayer.core.feasibility import cell_extremes
+from fairlayer.problem.bounds import Box
+from fairlayer.problem.exact_sums import TINY, UNIT, exact_sums
+from fairlayer.problem.rows import Rows
+from fairlayer.problem.system import System
 
 _MOST_SUM = 1e300  # of |z|: the rest of float64's range is left to differences and error bounds
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.exact_sums import cell_limbs, whole_numbers
-from fairlayer.binding.rows import EACH
-from fairlayer.binding.system import System
+from fairlayer.problem.exact_sums import cell_limbs, whole_numbers
+from fairlayer.problem.rows import EACH
+from fairlayer.problem.system import System
 
 MOST_ENTRIES = 50_000  # of M, up to which rows are worked out in rational arithmetic
 _NO_WEIGHTS = np.zeros(0)

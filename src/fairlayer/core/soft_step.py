@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.bounds import Box
-from fairlayer.binding.exact_sums import UNIT
-from fairlayer.binding.rows import EACH, Rows
-from fairlayer.binding.system import System
 from fairlayer.core import _native
 from fairlayer.core.discrepancies import Squared
 from fairlayer.core.solver import SOLVED, Batch, attempt, from_bits
+from fairlayer.problem.bounds import Box
+from fairlayer.problem.exact_sums import UNIT
+from fairlayer.problem.rows import EACH, Rows
+from fairlayer.problem.system import System
 
 _MOST_SOLVES = 120
 

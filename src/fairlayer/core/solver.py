@@ -13,10 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.binding.bounds import Box
-from fairlayer.binding.row_plan import PresentRows
-from fairlayer.binding.rows import Rows
-from fairlayer.binding.system import System
 from fairlayer.core import _native
 from fairlayer.core.discrepancies import Discrepancy, check_domain, inner_limits, native_number
 from fairlayer.core.feasibility import cell_extremes, least_excess, statistic_scale, widened
@@ -25,6 +21,10 @@ from fairlayer.core.optimality import is_tight, optimality_gap
 from fairlayer.core.own_discrepancy import OwnProjection
 from fairlayer.core.rational import exact_shortfalls
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
+from fairlayer.problem.bounds import Box
+from fairlayer.problem.row_plan import PresentRows
+from fairlayer.problem.rows import Rows
+from fairlayer.problem.system import System
 
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}  # as the core numbers them
 _FAR = 1e-6  # of a tolerance: rows missed by more are not missed by rounding

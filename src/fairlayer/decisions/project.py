@@ -10,10 +10,6 @@ import torch
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.bounds import Box
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.rows import RATIO
-from fairlayer.binding.system import System
 from fairlayer.constraints.constraint import as_written
 from fairlayer.decisions.branching import Best
 from fairlayer.decisions.counts import Part, best_counts, least_excess, split
@@ -22,6 +18,10 @@ from fairlayer.decisions.scores import Turns, read_turns, threshold_in, write_sc
 from fairlayer.decisions.surrogate import binding_rows, follow
 from fairlayer.decisions.units import Units
 from fairlayer.errors import InfeasibleError, InputError, rounded_down, rounded_up
+from fairlayer.problem.bounds import Box
+from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.rows import RATIO
+from fairlayer.problem.system import System
 from fairlayer.solution import Solution
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.binding.bounds import Box
 from fairlayer.errors import InputError
+from fairlayer.problem.bounds import Box
 
 TURN = 1e-6  # of the squared range of the scores: the cost of a turned decision, however near to the threshold
 

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.system import System
 from fairlayer.errors import InputError
+from fairlayer.problem.system import System
 
 
 def check_surrogate(surrogate: str | None, temperature: float) -> None:

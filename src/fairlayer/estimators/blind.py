@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.binding.groups import SoftGroup
 from fairlayer.errors import InputError
 from fairlayer.estimators.inputs import are_columns
 from fairlayer.estimators.models import make_estimator
 from fairlayer.extras import needs
+from fairlayer.problem.groups import SoftGroup
 from fairlayer.training.batches import Batch, take
 
 with needs("fairlayer.sklearn", "scikit-learn"):

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.binding.groups import is_missing
 from fairlayer.constraints.plain_data import record_from_plain, record_to_plain
 from fairlayer.errors import InputError
 from fairlayer.estimators.inputs import columns_of
+from fairlayer.problem.groups import is_missing
 
 MOST_CATEGORIES = 100
 

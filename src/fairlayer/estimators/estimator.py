@@ -17,7 +17,6 @@ import numpy as np
 from torch import Tensor, nn
 
 from fairlayer.arrays import as_floats
-from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import MeanParity
 from fairlayer.core.discrepancies import known_name
 from fairlayer.errors import InputError
@@ -31,6 +30,7 @@ from fairlayer.frames import is_frame
 from fairlayer.frozen.freeze import freeze
 from fairlayer.layer import FairLayer
 from fairlayer.plural import plural
+from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.stream import Stream
 from fairlayer.training import Batch
 

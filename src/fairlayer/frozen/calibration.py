@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.groups import Column, SoftGroup, read_groups
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.frames import frame_columns
 from fairlayer.frozen.certificate import Certificate, Compared, GapBound, moments_of
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
+from fairlayer.problem.groups import Column, SoftGroup, read_groups
 
 
 class Calibration(NamedTuple):

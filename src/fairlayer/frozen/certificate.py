@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.row_plan import PresentRows
 from fairlayer.intervals import Comparisons, Moments, simultaneous
+from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.row_plan import PresentRows
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.bounds import read_bounds
-from fairlayer.binding.conditions import read_feature
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import CodedGroups, SoftGroup, group_columns
-from fairlayer.binding.row_plan import RowPlan
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.constraints.regions import Condition, Region, inside, region_text
 from fairlayer.core.discrepancies import find_discrepancy, inner_limits
@@ -31,6 +26,11 @@ from fairlayer.frames import is_frame
 from fairlayer.frozen.certificate import Certificate
 from fairlayer.layer import FairLayer
 from fairlayer.plural import plural
+from fairlayer.problem.bounds import read_bounds
+from fairlayer.problem.conditions import read_feature
+from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.groups import CodedGroups, SoftGroup, group_columns
+from fairlayer.problem.row_plan import RowPlan
 
 
 class Family(NamedTuple):
@@ -206,18 +206,21 @@ class Frozen(nn.Module):
     def predict(
         self, x: Any, groups: Any, features: Any = None, unseen: Literal["raise", "unshifted"] = "raise"
     ) -> Any:
-        """Outputs for labels as they come; an array for an array."""
+        """Outputs for labels as they come; an array for an array, and a tensor where x is."""
         codes = self.encode(groups, features, unseen)
         array = isinstance(x, np.ndarray) or (self.backbone is None and not isinstance(x, Tensor))
         raw = torch.from_numpy(np.ascontiguousarray(as_numpy(x, "x"))) if array else x
         if isinstance(raw, Tensor) and len(raw) != len(codes):  # a backbone may take anything
             rows = f"{len(codes)} {plural(len(codes), 'row')}"
             raise InputError(f"groups has {rows} for {len(raw)} of x: pass one label for each.")
-        y = self(raw, codes)
+        home = self.seen.device
+        y = self(raw.to(home) if self.backbone is None else raw, codes.to(home)).cpu()
         odd = (~torch.isfinite(y)).nonzero()
         if len(odd):
             raise InputError(f"x[{int(odd[0, 0])}] leads to an output that is not finite: leave it out.")
-        return y.numpy() if array else y
+        if array:
+            return y.numpy()
+        return y.to(x.device if isinstance(x, Tensor) else home)
 
     def export(self, x: Any, *, soft: bool = False) -> torch.export.ExportedProgram:
         """The module as a program of torch.export for any number of samples; x: an example input of two or more."""

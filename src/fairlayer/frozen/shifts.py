@@ -12,10 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairlayer.binding.bounds import Box, read_bounds
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import SoftGroup
-from fairlayer.binding.system import bind
 from fairlayer.core.discrepancies import find_discrepancy, interval_of, known_name
 from fairlayer.errors import InputError
 from fairlayer.frozen.blind import TrueGaps, blind_shifts
@@ -23,6 +19,10 @@ from fairlayer.frozen.calibration import Calibration, Fit
 from fairlayer.frozen.certificate import Compared
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
+from fairlayer.problem.bounds import Box, read_bounds
+from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.groups import SoftGroup
+from fairlayer.problem.system import bind
 from fairlayer.projection import project
 
 

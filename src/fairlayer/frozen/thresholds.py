@@ -15,10 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.bounds import read_bounds
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.groups import SoftGroup
-from fairlayer.binding.system import bind
 from fairlayer.decisions.project import fit_thresholds, read_threshold
 from fairlayer.decisions.scores import threshold_in
 from fairlayer.errors import InputError
@@ -26,6 +22,10 @@ from fairlayer.frozen.calibration import Calibration, Fit
 from fairlayer.frozen.certificate import Compared
 from fairlayer.frozen.frozen import Family, Frozen
 from fairlayer.layer import FairLayer
+from fairlayer.problem.bounds import read_bounds
+from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.groups import SoftGroup
+from fairlayer.problem.system import bind
 
 _FAR = 1e300  # a threshold that nobody reaches, or everybody
 

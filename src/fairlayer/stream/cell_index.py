@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.binding.cells import assign_cells
-from fairlayer.binding.conditions import Key, condition_columns, unknown_columns
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.families import GridColumn
-from fairlayer.binding.groups import Column, SoftGroup, read_groups
-from fairlayer.binding.row_plan import RowPlan
-from fairlayer.binding.system import check_lengths, make_plan
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
+from fairlayer.problem.cells import assign_cells
+from fairlayer.problem.conditions import Key, condition_columns, unknown_columns
+from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.families import GridColumn
+from fairlayer.problem.groups import Column, SoftGroup, read_groups
+from fairlayer.problem.row_plan import RowPlan
+from fairlayer.problem.system import check_lengths, make_plan
 
 LABELLED: Key = ("labelled",)
 MOST_REMEMBERED = 4096  # small batches of labels whose cells are remembered

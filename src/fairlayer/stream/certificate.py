@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
-from fairlayer.binding.exact_sums import UNIT
-from fairlayer.binding.rows import EACH, RATIO
 from fairlayer.plural import plural
+from fairlayer.problem.exact_sums import UNIT
+from fairlayer.problem.rows import EACH, RATIO
 from fairlayer.stream.ledger import Ledger
 
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairlayer.binding.bounds import Box
-from fairlayer.binding.row_plan import RowPlan
-from fairlayer.binding.rows import RATIO, Rows
 from fairlayer.core._native import find_drift, learn_outputs, pooled_means
+from fairlayer.problem.bounds import Box
+from fairlayer.problem.row_plan import RowPlan
+from fairlayer.problem.rows import RATIO, Rows
 from fairlayer.stream.cell_index import CellIndex
 from fairlayer.stream.settings import Settings
 from fairlayer.stream.solver import Problem, make_solver

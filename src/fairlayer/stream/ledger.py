@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairlayer.binding.bounds import read_bounds
-from fairlayer.binding.row_plan import PresentRows
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.core._native import enter_batch, move_decisions, pooled_means
 from fairlayer.core.classes import column_cells
+from fairlayer.problem.bounds import read_bounds
+from fairlayer.problem.row_plan import PresentRows
 from fairlayer.solution import Solution, Status
 from fairlayer.stream.batch import Batch
 from fairlayer.stream.cell_index import CellIndex

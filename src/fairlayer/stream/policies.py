@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.binding.bounds import Box
-from fairlayer.binding.rows import RATIO, Rows
 from fairlayer.core._native import decide as decide_in_order
 from fairlayer.core._native import pooled_rows
 from fairlayer.errors import InputError
+from fairlayer.problem.bounds import Box
+from fairlayer.problem.rows import RATIO, Rows
 from fairlayer.solution import Status
 from fairlayer.stream.batch import Batch
 from fairlayer.stream.ledger import Ledger, Outcome

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairlayer.binding.bounds import read_bounds
-from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import read_constraint
 from fairlayer.core.classes import check_class_kind, check_class_rules, check_class_shape, check_probabilities
 from fairlayer.core.discrepancies import check_domain, check_interval, find_discrepancy
 from fairlayer.errors import InputError
+from fairlayer.problem.bounds import read_bounds
+from fairlayer.problem.constraint_set import ConstraintSet
 
 POLICIES = ("ledger", "primal-dual")
 DISCREPANCIES = ("squared", "entropy", "kl")

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fairlayer.binding.bounds import Box
-from fairlayer.binding.rows import Rows
-from fairlayer.binding.system import bind
 from fairlayer.core import _native
 from fairlayer.core.classes import respond
 from fairlayer.core.discrepancies import find_discrepancy, inner_limits, native_number
 from fairlayer.core.feasibility import least_excess, statistic_scale, widened
 from fairlayer.core.soft_step import soft_step
 from fairlayer.core.solver import SOLVED
+from fairlayer.problem.bounds import Box
+from fairlayer.problem.rows import Rows
+from fairlayer.problem.system import bind
 from fairlayer.projection import project
 from fairlayer.solution import Status
 from fairlayer.stream.batch import Batch

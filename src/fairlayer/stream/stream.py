@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fairlayer.binding.bounds import read_bounds
 from fairlayer.constraints import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import FairlayerError, InputError, StoreError
+from fairlayer.problem.bounds import read_bounds
 from fairlayer.solution import Solution
 from fairlayer.stream.batch import Batch, read_batch, read_ids, read_past, read_targets
 from fairlayer.stream.certificate import Certificate, certify

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairlayer.binding.bounds import Box
 from fairlayer.core._native import learn_scores, solve_prices
+from fairlayer.problem.bounds import Box
 from fairlayer.stream.cell_index import CellIndex
 from fairlayer.stream.leader import Leader
 from fairlayer.stream.settings import Settings

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fairlayer.binding.bounds import read_bounds
-from fairlayer.binding.exact_sums import UNIT
-from fairlayer.binding.system import System
 from fairlayer.core import _native, solve
 from fairlayer.core.discrepancies import Squared
 from fairlayer.core.feasibility import cell_extremes, least_excess, statistic_scale
 from fairlayer.core.rational import exact_shortfalls
 from fairlayer.core.solver import SOLVED, infeasible
 from fairlayer.errors import FairlayerError
+from fairlayer.problem.bounds import read_bounds
+from fairlayer.problem.exact_sums import UNIT
+from fairlayer.problem.system import System
 from fairlayer.solution import Solution, Status
 from fairlayer.tables import moved_sql
 from fairlayer.tables.entries import quote, select_list

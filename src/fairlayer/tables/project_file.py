@@ -13,12 +13,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 
-from fairlayer.binding.bounds import read_bounds
-from fairlayer.binding.system import System
 from fairlayer.constraints import Constraint
 from fairlayer.decisions.project import exact_rates, project_decisions, read_threshold
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.extras import needs
+from fairlayer.problem.bounds import read_bounds
+from fairlayer.problem.system import System
 from fairlayer.solution import Solution
 from fairlayer.tables.attribute import Attribute
 from fairlayer.tables.entries import named, quote

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairlayer.binding.bounds import read_bounds
-from fairlayer.binding.constraint_set import ConstraintSet
-from fairlayer.binding.system import System, bind, less_targets
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
+from fairlayer.problem.bounds import read_bounds
+from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.system import System, bind, less_targets
 from fairlayer.tables import moved_sql
 from fairlayer.tables.attribute import Attribute
 from fairlayer.tables.entries import number

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.binding.conditions import MOST_CLASSES
 from fairlayer.constraints import Constraint, Region
 from fairlayer.errors import InputError
+from fairlayer.problem.conditions import MOST_CLASSES
 from fairlayer.tables.attribute import Attribute
 from fairlayer.tables.entries import group_label, label, number
 from fairlayer.tables.table import Table

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from fairlayer.binding.groups import CodedGroups, SoftGroup, code_groups
 from fairlayer.errors import InputError
 from fairlayer.frames import frame_columns, is_frame, is_pandas
+from fairlayer.problem.groups import CodedGroups, SoftGroup, code_groups
 from fairlayer.training.stratified import StratifiedBatches, Tiny
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairlayer.binding.constraint_set import ConstraintSet
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
 from fairlayer.gaps import Gaps, measure
+from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.training.batches import Batch, as_batch, join, move
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # of outputs and targets

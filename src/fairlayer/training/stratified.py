@@ -15,8 +15,8 @@ import numpy as np
 from torch.utils.data import Sampler
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.groups import SoftGroup, code_groups
 from fairlayer.errors import InputError
+from fairlayer.problem.groups import SoftGroup, code_groups
 
 Tiny = Literal["spread", "repeat"]
 

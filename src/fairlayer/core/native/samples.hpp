@@ -67,12 +67,10 @@ class SamplePasses {
     void measure(Sums& sums) const {
         each_cell([&](int c, auto weight, auto lo, auto hi) {
             const double factor = R::factor(0.0);
-            const auto total = add<3>(c, [&](int j, std::array<double, 3>& to) {
+            const auto total = add<3>(c, [&](int j) -> std::array<double, 3> {
                 const auto [raw, slope] = R::respond(z_[j], factor);
                 const double y = std::min(std::max(raw, lo(j)), hi(j));
-                to[0] += weight(j) * y;
-                to[1] += y == raw ? weight(j) * slope : 0.0;
-                to[2] += weight(j) * std::abs(y);
+                return {weight(j) * y, y == raw ? weight(j) * slope : 0.0, weight(j) * std::abs(y)};
             });
             sums.S[c] = total[0];
             sums.D[c] = total[1];
@@ -84,11 +82,10 @@ class SamplePasses {
         check_interrupt(batch_.size());
         each_cell([&](int c, auto weight, auto lo, auto hi) {
             const double factor = R::factor(shift[c]);
-            const auto total = add<2>(c, [&](int j, std::array<double, 2>& to) {
+            const auto total = add<2>(c, [&](int j) -> std::array<double, 2> {
                 const auto [raw, slope] = R::respond(z_[j], factor);
                 const double y = std::min(std::max(raw, lo(j)), hi(j));
-                to[0] += weight(j) * y;
-                to[1] += y == raw ? weight(j) * slope : 0.0;
+                return {weight(j) * y, y == raw ? weight(j) * slope : 0.0};
             });
             sums.S[c] = total[0];
             sums.D[c] = total[1];
@@ -98,15 +95,15 @@ class SamplePasses {
     void write(std::span<const double> shift, Sums& sums) const {
         each_cell([&](int c, auto weight, auto lo, auto hi) {
             const double factor = R::factor(shift[c]);
-            const auto total = add<3>(c, [&](int j, std::array<double, 3>& to) {
+            const auto terms = [&](int j) -> std::array<double, 5> {
                 const auto [raw, slope] = R::respond(z_[j], factor);
                 const double near = rounded_response<T, R>(raw);
                 const double y = std::min(std::max(near, lo(j)), hi(j));
+                return {weight(j) * y, y == near ? weight(j) * slope : 0.0, weight(j) * std::abs(y), y, near - y};
+            };
+            const auto total = add<5>(c, terms, [&](int j, double y, double beyond) {
                 out_[order_[j]] = Float<T>::nearest(y);
-                side_[order_[j]] = std::int8_t(int(near > y) - int(near < y));
-                to[0] += weight(j) * y;
-                to[1] += y == near ? weight(j) * slope : 0.0;
-                to[2] += weight(j) * std::abs(y);
+                side_[order_[j]] = std::int8_t(int(beyond > 0.0) - int(beyond < 0.0));
             });
             sums.S[c] = total[0];
             sums.D[c] = total[1];
@@ -124,7 +121,7 @@ class SamplePasses {
     }
 
   private:
-    static constexpr int lanes_ = 4;
+    static constexpr int lanes_ = 4, block_ = 128;
 
     Numbers in_order(std::span<const double> values) const {
         Numbers found(values.size());
@@ -149,18 +146,30 @@ class SamplePasses {
         }
     }
 
-    // Sums over the samples of a cell, in several lanes.
-    template <int N, class Step>
-    std::array<double, N> add(int c, const Step& step) const {
-        std::array<std::array<double, N>, lanes_> lane{};
-        std::int32_t j = start_[c];
-        const std::int32_t end = start_[c + 1];
-        for (; j + lanes_ <= end; j += lanes_) {
-            for (int l = 0; l < lanes_; ++l) step(j + l, lane[l]);
+    // Sums of N terms over the samples of a cell, in several lanes. Terms of a block are computed before they are added
+    // up: a loop that does both does not vectorise. `keep` is called with the last two terms of every sample.
+    template <int N, class Terms, class Keep = std::nullptr_t>
+    std::array<double, N> add(int c, const Terms& terms, const Keep& keep = {}) const {
+        double term[N][block_], lane[N][lanes_] = {};
+        for (std::int32_t first = start_[c]; first < start_[c + 1]; first += block_) {
+            const int size = std::min(block_, start_[c + 1] - first);
+            for (int b = 0; b < size; ++b) {
+                const std::array<double, N> one = terms(first + b);
+                for (int k = 0; k < N; ++k) term[k][b] = one[k];
+            }
+            for (int k = 0; k < N; ++k) {
+                int b = 0;
+                for (; b + lanes_ <= size; b += lanes_) {
+                    for (int l = 0; l < lanes_; ++l) lane[k][l] += term[k][b + l];
+                }
+                for (; b < size; ++b) lane[k][0] += term[k][b];
+            }
+            if constexpr (!std::is_null_pointer_v<Keep>) {
+                for (int b = 0; b < size; ++b) keep(first + b, term[N - 2][b], term[N - 1][b]);
+            }
         }
-        for (; j < end; ++j) step(j, lane[0]);
         std::array<double, N> total;
-        for (int k = 0; k < N; ++k) total[k] = (lane[0][k] + lane[1][k]) + (lane[2][k] + lane[3][k]);
+        for (int k = 0; k < N; ++k) total[k] = (lane[k][0] + lane[k][1]) + (lane[k][2] + lane[k][3]);
         return total;
     }
 

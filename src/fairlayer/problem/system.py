@@ -14,15 +14,15 @@ import numpy as np
 import torch
 
 from fairlayer.arrays import as_floats, as_numpy
-from fairlayer.binding.cells import Levels, assign_cells
-from fairlayer.binding.conditions import Key, condition_columns
-from fairlayer.binding.constraint_set import ConstraintSet, Groupings
-from fairlayer.binding.exact_sums import UNIT, exact_sums
-from fairlayer.binding.families import Grid, GridColumn, list_families
-from fairlayer.binding.groups import Column, GivenLevels, SoftGroup, read_groups
-from fairlayer.binding.row_plan import PresentRows, RowPlan
-from fairlayer.binding.rows import EACH, Rows
 from fairlayer.errors import InputError
+from fairlayer.problem.cells import Levels, assign_cells
+from fairlayer.problem.conditions import Key, condition_columns
+from fairlayer.problem.constraint_set import ConstraintSet, Groupings
+from fairlayer.problem.exact_sums import UNIT, exact_sums
+from fairlayer.problem.families import Grid, GridColumn, list_families
+from fairlayer.problem.groups import Column, GivenLevels, SoftGroup, read_groups
+from fairlayer.problem.row_plan import PresentRows, RowPlan
+from fairlayer.problem.rows import EACH, Rows
 
 _NONE = np.empty(0)
 MOST_KEPT = 4096  # cells of a plan that is worth keeping for the next batch

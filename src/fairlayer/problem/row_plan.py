@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairlayer.binding.exact_sums import UNIT, exact_sums
-from fairlayer.binding.families import Family
-from fairlayer.binding.rows import EACH, RATIO, Rows
 from fairlayer.constraints.affine import Affine
 from fairlayer.core._native import means_of_counts
+from fairlayer.problem.exact_sums import UNIT, exact_sums
+from fairlayer.problem.families import Family
+from fairlayer.problem.rows import EACH, RATIO, Rows
 
 _SHOWS = 1e-9  # of the largest row: rounding of statistics that a reader would notice
 _LOST = 1e-150  # statistics so small may be made of products below the range of floats

@@ -51,34 +51,37 @@ class Ranks:
         on_host = "gloo" in backend or "mpi" in backend
         self.device = torch.device("cpu") if on_host else torch.accelerator.current_accelerator()
         self.known: dict[int, Any] = {}  # by digest, what every rank has been told
-        self._calls = 0
+        self.calls = 0  # exchanges so far
 
     @property
     def group(self) -> ProcessGroup:
         """The group itself."""
-        return self._group()
+        group = self._group()
+        if group is None:
+            raise RankError("The process group of this batch is gone: call backward before it is destroyed.")
+        return group
 
     def exchange(self, message: Message) -> tuple[list[np.ndarray], list[int]]:
         """The words of every rank, and their digests. Whatever goes wrong on one rank is an error on all."""
-        self._calls += 1
+        self.calls += 1
         first = np.zeros(_HEADER + _ROOM, dtype=np.int64)
         kind = digest_of(message.kind)
-        first[:_HEADER] = kind, self._calls, message.digest, len(message.words), message.failure is not None
+        first[:_HEADER] = kind, self.calls, message.digest, len(message.words), message.failure is not None
         along = message.words[:_ROOM] if len(message.words) <= _ROOM else message.words[:0]
         first[_HEADER : _HEADER + len(along)] = along
-        everyone = self._all(first)
+        everyone = self.gather(first)
         heads = everyone[:, :_HEADER]
         if heads[:, 4].any():
             raise self._failed(message.failure)
         if len({*map(tuple, heads[:, :2].tolist())}) > 1:
-            raise self._out_of_step(message.kind, self.from_each((message.kind, self._calls)))
+            raise self._out_of_step(self.from_each((message.kind, self.calls)))
         lengths = heads[:, 3].tolist()
         if max(lengths) <= _ROOM:
             words = [own[_HEADER : _HEADER + length] for own, length in zip(everyone, lengths, strict=True)]
         else:
             padded = np.zeros(max(lengths), dtype=np.int64)
             padded[: len(message.words)] = message.words
-            words = [own[:length] for own, length in zip(self._all(padded), lengths, strict=True)]
+            words = [own[:length] for own, length in zip(self.gather(padded), lengths, strict=True)]
         return words, heads[:, 2].tolist()
 
     def from_each(self, mine: Any) -> list[Any]:
@@ -87,14 +90,14 @@ class Ranks:
         self._ask(lambda: dist.all_gather_object(found, mine, group=self.group))
         return found
 
-    def _all(self, words: np.ndarray) -> np.ndarray:
+    def gather(self, words: np.ndarray) -> np.ndarray:
         """(ranks, ...) the words of every rank, as many on each."""
         if self.size == 1:
             return words[None]
         tensor = torch.from_numpy(words).to(self.device)
-        everyone = tensor.new_empty(self.size * len(tensor))
-        self._ask(lambda: dist.all_gather_into_tensor(everyone, tensor, group=self.group))
-        return everyone.cpu().numpy().reshape(self.size, -1)
+        everyone = tensor.new_empty(self.size, len(tensor))
+        self._ask(lambda: dist.all_gather([*everyone], tensor, group=self.group))
+        return everyone.cpu().numpy()
 
     def _ask(self, collective: Callable[[], Any]) -> None:
         try:
@@ -113,7 +116,8 @@ class Ranks:
         where, what = next((rank, text) for rank, text in enumerate(said) if text is not None)
         return RankError(f"Rank {where} cannot take part, and so no rank can. It says: {what}")
 
-    def _out_of_step(self, kind: str, calls: list[tuple[str, int]]) -> RankError:
+    def _out_of_step(self, calls: list[tuple[str, int]]) -> RankError:
+        self.calls = max(number for _, number in calls)  # whoever goes on all the same is in step again
         told = "; ".join(f"rank {rank}: {what}, call {number}" for rank, (what, number) in enumerate(calls))
         return RankError(
             f"Ranks make different calls ({told}). Every rank must call the layer, and backward, equally often and in "

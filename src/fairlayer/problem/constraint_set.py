@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fairlayer.binding.rows import RATIO
 from fairlayer.constraints.affine import Affine
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Name
 from fairlayer.errors import InputError
+from fairlayer.problem.rows import RATIO
 
 if TYPE_CHECKING:
-    from fairlayer.binding.row_plan import RowPlan
+    from fairlayer.problem.row_plan import RowPlan
 
 Groupings = tuple[tuple[tuple[Name, ...], ...], ...]  # of each constraint
 Limits = tuple[np.ndarray, np.ndarray, torch.Tensor | None, torch.Tensor | None]

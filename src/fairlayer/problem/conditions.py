@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from fairlayer.arrays import as_numpy
-from fairlayer.binding.groups import Column
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.odds import INTERVALS
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.constraints.regions import Condition, class_text, inside, region_text
 from fairlayer.errors import InputError
 from fairlayer.frames import frame_column, frame_names, is_frame
+from fairlayer.problem.groups import Column
 
 Key = tuple[Any, ...]  # identifies a column among all that the constraints look at
 UNKNOWN = None  # label of a sample whose target is not known yet, in a stream

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairlayer.binding.exact_sums import exact_sums
-from fairlayer.binding.families import NO_LABEL
-from fairlayer.binding.groups import Column
 from fairlayer.constraints.plain_data import Label
 from fairlayer.core._native import number_cells
+from fairlayer.problem.exact_sums import exact_sums
+from fairlayer.problem.families import NO_LABEL
+from fairlayer.problem.groups import Column
 
 MOST_DIRECT = 1024  # combinations, empty ones included, up to which all of them are cells
 _NONE = np.empty(0)

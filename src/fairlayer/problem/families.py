@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlayer.binding.conditions import Key, parts
-from fairlayer.binding.rows import DIFFERENCE, EACH, RATIO
 from fairlayer.constraints.constraint import GroupConstraint
 from fairlayer.constraints.plain_data import Label, Name
+from fairlayer.problem.conditions import Key, parts
+from fairlayer.problem.rows import DIFFERENCE, EACH, RATIO
 
 NO_LABEL = "\0no label"  # marks an integer that a column ranges over but does not hold
 MOST_LISTED = 1024  # combinations of labels up to which those that nobody has are named as absent
