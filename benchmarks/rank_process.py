@@ -20,13 +20,13 @@ from problems import TOLERANCE
 def list_exchanges() -> list[int]:
     """From now on, the list holds the size in words of every exchange between ranks."""
     sizes: list[int] = []
-    real = Ranks.parts
+    real = Ranks.gather
 
     def listing(self, words):
         sizes.append(words.size)
         return real(self, words)
 
-    Ranks.parts = listing
+    Ranks.gather = listing
     return sizes
 
 
@@ -57,7 +57,7 @@ def exchanges(ranks: Ranks, sizes: list[int]) -> float:
     dist.barrier()
     start = time.perf_counter()
     for one in words:
-        ranks.total(one)
+        ranks.gather(one)
     return 1e3 * (time.perf_counter() - start)
 
 

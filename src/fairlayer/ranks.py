@@ -75,8 +75,22 @@ def project_share(z: Tensor, request: Request, data: Data, ranks: Ranks, project
     labels = _united([table for table, own in zip(tables, each, strict=True) if len(own)], share)
     rows = np.concatenate([_renumbered(own, table, labels) for own, table in zip(each, tables, strict=True)])
     first = sum(map(len, each[: ranks.rank]))
-    order = np.lexsort(rows.T[::-1])
+    order = _sorted(rows)
     return _project_all(z, request, share, rows[order], labels, order, slice(first, first + len(words)), ranks, project)
+
+
+def _sorted(rows: np.ndarray) -> np.ndarray:
+    """The order of rows, by their columns in turn."""
+    order = np.argsort(rows[:, 0], kind="stable")  # which for most samples is all it takes
+    tied = order[places := _ties(rows[order, :1])]
+    order[places] = tied[np.lexsort(rows[tied].T[::-1])]
+    return order
+
+
+def _ties(rows: np.ndarray) -> np.ndarray:
+    """Positions of sorted rows that are equal to another."""
+    same = (rows[1:] == rows[:-1]).all(axis=1)
+    return np.flatnonzero(np.append(same, False)[: len(rows)] | np.append(False, same)[: len(rows)])
 
 
 def _read(z: Tensor, request: Request, data: Data) -> _Share:
@@ -290,8 +304,8 @@ class _Whole:
     ):
         self.value, self.order, self.mine, self.inputs, self.common = value, order, mine, inputs, common
         self.ranks, self.call = ranks, ranks.calls
-        self.known = np.concatenate([rows, _as_words(value)], axis=1)
-        self.ties = not (rows[1:] != rows[:-1]).any(axis=1).all()  # samples that are equal in everything
+        self.ties = _ties(rows)  # samples that are equal in everything, and what is known of them
+        self.known = np.concatenate([rows[self.ties], _as_words(value)[self.ties]], axis=1)
 
     def pull_back(self, gradient: Tensor) -> list[Tensor]:
         """Gradients of this rank's inputs, and of the common ones, given that of its output."""
@@ -309,12 +323,10 @@ class _Whole:
 
     def _ordered(self, given: np.ndarray) -> np.ndarray:
         """The order of the samples; those that are equal in everything else stand in that of their gradients."""
-        if not self.ties:
-            return self.order
+        order, tied = self.order.copy(), self.order[self.ties]
         places = np.lexsort(self.known.T[::-1])
-        samples = np.lexsort(np.concatenate([self.known, given[self.order]], axis=1).T[::-1])
-        order = np.empty_like(self.order)
-        order[places] = self.order[samples]
+        samples = np.lexsort(np.concatenate([self.known, given[tied]], axis=1).T[::-1])
+        order[self.ties[places]] = tied[samples]
         return order
 
 

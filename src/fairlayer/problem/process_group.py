@@ -69,7 +69,7 @@ class Ranks:
         first[:_HEADER] = kind, self.calls, message.digest, len(message.words), message.failure is not None
         along = message.words[:_ROOM] if len(message.words) <= _ROOM else message.words[:0]
         first[_HEADER : _HEADER + len(along)] = along
-        everyone = self._all(first)
+        everyone = self.gather(first)
         heads = everyone[:, :_HEADER]
         if heads[:, 4].any():
             raise self._failed(message.failure)
@@ -81,7 +81,7 @@ class Ranks:
         else:
             padded = np.zeros(max(lengths), dtype=np.int64)
             padded[: len(message.words)] = message.words
-            words = [own[:length] for own, length in zip(self._all(padded), lengths, strict=True)]
+            words = [own[:length] for own, length in zip(self.gather(padded), lengths, strict=True)]
         return words, heads[:, 2].tolist()
 
     def from_each(self, mine: Any) -> list[Any]:
@@ -90,7 +90,7 @@ class Ranks:
         self._ask(lambda: dist.all_gather_object(found, mine, group=self.group))
         return found
 
-    def _all(self, words: np.ndarray) -> np.ndarray:
+    def gather(self, words: np.ndarray) -> np.ndarray:
         """(ranks, ...) the words of every rank, as many on each."""
         if self.size == 1:
             return words[None]
