@@ -130,7 +130,7 @@ def _from_wider(batch: Batch, projected: Projected) -> Projected | None:
     for _, wide in widened(rows, 0.0, scale):
         again = Projected(batch, attempt(batch, wide, np.zeros(len(scale)), exact=False))
         if again.found.end == SOLVED:
-            again.missed = exact_shortfalls(again.value.double().numpy(), batch.system, again.missed + np.inf)
+            again.missed = exact_shortfalls(again.value.double().numpy(), batch.system, np.full(len(again.missed), np.inf))
             return again
     return None
 
