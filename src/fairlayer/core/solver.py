@@ -130,7 +130,8 @@ def _from_wider(batch: Batch, projected: Projected) -> Projected | None:
     for _, wide in widened(rows, 0.0, scale):
         again = Projected(batch, attempt(batch, wide, np.zeros(len(scale)), exact=False))
         if again.found.end == SOLVED:
-            again.missed = exact_shortfalls(again.value.double().numpy(), batch.system, np.full(len(again.missed), np.inf))
+            unknown = np.full(len(again.missed), np.inf)  # it keeps wider rows than these
+            again.missed = exact_shortfalls(again.value.double().numpy(), batch.system, unknown)
             return again
     return None
 
