@@ -104,7 +104,7 @@ class GroupConstraint(Constraint):
         return 1.0 - self.coefficient if self.comparison == "ratio" else float(self.tolerance)
 
     def allowing(self, gap: float) -> GroupConstraint:
-        """The same constraint with another largest gap."""
+        """This constraint with another largest gap."""
         changed: dict[str, Any] = {"ratio": 1.0 - gap} if self.comparison == "ratio" else {"tolerance": gap}
         return replace(self, **changed)
 

@@ -133,9 +133,9 @@ def _excess_at(
     level: float,
     gives: np.ndarray | None,
 ) -> tuple[float, np.ndarray] | None:
-    """The same by one linear programme, every cell sum from the nearer of its bounds; sides: as of `_sides` there.
+    """The least excess by one linear programme, every cell sum from the nearer of its bounds.
 
-    unit: (K,) what each statistic is measured in; level: what the excess is.
+    sides: as of `_sides` there; unit: (K,) what each statistic is measured in; level: what the excess is.
     """
     G, K, F = len(least), len(rows.offset), len(rows.kind)
     family = np.repeat(np.arange(F), np.diff(rows.first))

@@ -27,7 +27,7 @@ def condition_columns(constraint: Constraint, features: Any, targets: Any) -> di
 
 
 def unknown_columns(constraint: Constraint, n: int) -> dict[Key, Column]:
-    """The same for samples whose targets are not known yet."""
+    """A column for each condition on the target, of samples whose targets are not known yet."""
     unknown = Column("target", np.zeros(n, dtype=np.int64), (UNKNOWN,))
     return {c.key: unknown for c in constraint.conditions if c.source == "target"}
 

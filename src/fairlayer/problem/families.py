@@ -51,7 +51,7 @@ class Family(NamedTuple):
         ]
 
     def of_column(self, within: np.ndarray, name: str) -> Family:
-        """The same family of one of several outputs. within: (G,) the cells that are of it."""
+        """This family for one of several outputs. within: (G,) the cells that are of it."""
         return self._replace(member=np.where(within, self.member, -1), suffix=f", {name}")
 
 

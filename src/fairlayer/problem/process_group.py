@@ -117,7 +117,7 @@ class Ranks:
         return RankError(f"Rank {where} cannot take part, and so no rank can. It says: {what}")
 
     def _out_of_step(self, calls: list[tuple[str, int]]) -> RankError:
-        self.calls = max(number for _, number in calls)  # whoever goes on all the same is in step again
+        self.calls = max(number for _, number in calls)  # ranks that go on after this error are in step again
         told = "; ".join(f"rank {rank}: {what}, call {number}" for rank, (what, number) in enumerate(calls))
         return RankError(
             f"Ranks make different calls ({told}). Every rank must call the layer, and backward, equally often and in "

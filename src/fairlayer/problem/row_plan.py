@@ -238,7 +238,7 @@ class PresentRows:
         return where(share, value / where(share, most, most * 0 + 1), value)
 
     def exact_values(self, q: np.ndarray, exact: Callable[[], list[Fraction] | None] | None) -> np.ndarray:
-        """The same; where the rounding of statistics would show, of those that `exact` gives."""
+        """Value of each row; where the rounding of statistics would show, from those that `exact` gives."""
         values = self.values(q)
         rounding = UNIT * np.abs(q).max(initial=0.0) + _LOST
         if exact is None or not rounding > _SHOWS * np.abs(values).max(initial=0.0):

@@ -338,7 +338,10 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """The same for a folder. What was there before goes only when the new one is whole."""
+    """A temporary folder beside `path`, which takes its place when the block ends well.
+
+    What was there before goes only when the new one is whole.
+    """
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.absolute().parent))
     temporary.chmod(0o777 & ~_umask())
     try:

@@ -4,9 +4,9 @@
 // `Passes` has
 //     measure(sums)         S, D and absolute of the outputs as they are, within their bounds
 //     sums(shift, sums)     S and D at the shifts
-//     write(shift, sums)    write the output at the shifts, in its own dtype; S and D of what was written, and its
-//     error exact(sums)           S of what was written, exactly but for one rounding, and its error gram(rows, sums,
-//     floor, H)   M' diag(max(D, floor)) M
+//     write(shift, sums)    write the output at the shifts, in its own dtype; its S and D, and a bound on their error
+//     exact(sums)           S of what was written, rounded once, and its error
+//     gram(rows, sums, floor, H)   M' diag(max(D, floor)) M
 #pragma once
 
 #include "newton.hpp"
