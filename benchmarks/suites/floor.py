@@ -24,12 +24,12 @@ integers or one of words; and as one (n, 2) table of integers. `identity` is an 
 """
 FORMS = ("table", "tensors", "integers", "words")
 COLUMNS = ("n", "clamp_ms", *FORMS, "identity", "clamp_alone_ms")
-_COLUMN_LIMITS = {16: 3.5, 256: 3.5, 2000: 3.5, 200_000: 6.0}
+_LIMITS = {16: 2.5, 256: 2.5, 2000: 2.5, 200_000: 4.0}
 LIMITS: dict[str, dict[int, float]] = {
-    "table": {16: 3.0, 256: 3.0, 2000: 3.0, 200_000: 5.5},
-    "tensors": _COLUMN_LIMITS,
-    "integers": _COLUMN_LIMITS,
-    "words": {2000: 6.0, 200_000: 30.0},
+    "table": _LIMITS,
+    "tensors": _LIMITS,
+    "integers": _LIMITS,
+    "words": {2000: 5.0, 200_000: 20.0},
 }
 _SEX, _REGION = np.array(["female", "male"]), np.array(["north", "south"])
 
