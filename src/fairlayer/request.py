@@ -20,7 +20,7 @@ from fairlayer.core.discrepancies import check_interval, find_discrepancy
 from fairlayer.core.gradient import in_forward_mode, refuse_tangents
 from fairlayer.core.solver import DTYPES
 from fairlayer.decisions.project import read_threshold
-from fairlayer.decisions.surrogate import check_surrogate
+from fairlayer.decisions.scores import check_surrogate
 from fairlayer.errors import AbsentGroupError, InputError
 from fairlayer.problem.bounds import Box, are_numbers, read_bounds
 from fairlayer.problem.constraint_set import ConstraintSet
