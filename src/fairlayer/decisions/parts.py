@@ -2,8 +2,8 @@
 
 Decisions, too, see a batch only through sums. A *unit* is a set of samples that every comparison treats alike. The
 cheapest way to k yeses within it is to turn the decisions that cost least. So a unit of n samples has n slopes, what
-one yes more costs, in ascending order, and a table of n + 1 costs, which is convex and 0 at the present number. Samples of
-different weight are in different units: a heavy one cannot stand in for a light one.
+one yes more costs, in ascending order, and a table of n + 1 costs, which is convex and 0 at the present number. Samples
+of different weight are in different units: a heavy one cannot stand in for a light one.
 """
 
 from __future__ import annotations
