@@ -264,6 +264,15 @@ def is_missing(label: Label) -> bool:
         return True
 
 
+def find_missing(values: np.ndarray) -> np.ndarray:
+    """(n,) which entries of a column are missing."""
+    if values.dtype.kind in "fmM":
+        return np.isnat(values) if values.dtype.kind in "mM" else np.isnan(values)
+    if values.dtype != object:
+        return np.zeros(len(values), dtype=bool)
+    return np.fromiter(map(is_missing, values.tolist()), bool, len(values))
+
+
 def _relabelled(name: Name, column: Column | SoftGroup, levels: Sequence[Label] | None) -> Column | SoftGroup:
     """A column with these labels, whether it has them all or not."""
     if levels is None:
