@@ -15,9 +15,8 @@ import numpy as np
 
 from fairlayer import RateParity, Stream
 from fairlayer.constraints.constraint import as_written
-from fairlayer.decisions.counts import best_counts, split
-from fairlayer.decisions.rates import Comparison, Rows
-from fairlayer.decisions.units import Units
+from fairlayer.decisions.branching import best_counts
+from fairlayer.decisions.parts import Comparison, split
 from measure import OtherWork, busy
 from records import Target, figure, markdown_table, write_csv, write_settings
 from streams.scenarios import Scenario
@@ -130,12 +129,11 @@ def optimum(z: np.ndarray, groups: np.ndarray, promise: dict[str, float]) -> tup
     patterns, cell = np.unique(groups, axis=0, return_inverse=True)
     limit, ratio = as_written(promise.get("tolerance", promise.get("ratio"))), "ratio" in promise
     comparisons = [Comparison(column.copy(), limit, ratio) for column in patterns.T]
-    (part,) = split(comparisons, len(patterns))
     distance, yes = (z - THRESHOLD) ** 2, z >= THRESHOLD
-    units = Units(distance + 1e-6 * np.ptp(z) ** 2, yes, part.pattern[cell.reshape(-1)], part.member)
-    best = best_counts(units, Rows(units, comparisons))
+    (part,) = split(comparisons, distance + 1e-6 * np.ptp(z) ** 2, yes, cell.reshape(-1))
+    best = best_counts(part)
     decided = yes.copy()
-    units.decide(decided, best.yeses)
+    part.decide(decided, best.yeses)
     return np.where(decided != yes, distance, 0.0), 1.0 - best.least / best.cost
 
 

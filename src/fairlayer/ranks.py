@@ -19,8 +19,8 @@ from fairlayer.core.classes import check_probabilities
 from fairlayer.core.discrepancies import check_domain, native_number
 from fairlayer.errors import InputError, RankError
 from fairlayer.problem.bounds import Box
-from fairlayer.problem.conditions import Key
 from fairlayer.problem.constraint_set import Groupings
+from fairlayer.problem.families import Key
 from fairlayer.problem.groups import Column, SoftGroup, sorted_labels
 from fairlayer.problem.process_group import Message, Ranks, digest_of
 from fairlayer.problem.system import as_numbers, bind_columns, read_columns
@@ -269,7 +269,6 @@ def _project_all(
             box = replace(box, **changed)
         elif own is not None:
             common.append(own)
-    box = replace(box, lowest=float(box.lo.min()), highest=float(box.hi.max()))
     outputs = torch.from_numpy(arrays["z"]).to(z.dtype)
     outputs = outputs if request.simplex else outputs[:, 0].contiguous()
     if learning and z.requires_grad:

@@ -20,11 +20,11 @@ from fairlayer.core.discrepancies import check_interval, find_discrepancy
 from fairlayer.core.gradient import in_forward_mode, refuse_tangents
 from fairlayer.core.solver import DTYPES
 from fairlayer.decisions.project import read_threshold
-from fairlayer.decisions.surrogate import check_surrogate
+from fairlayer.decisions.scores import check_surrogate
 from fairlayer.errors import AbsentGroupError, InputError
 from fairlayer.problem.bounds import Box, are_numbers, read_bounds
 from fairlayer.problem.constraint_set import ConstraintSet
-from fairlayer.problem.groups import is_missing
+from fairlayer.problem.groups import find_missing
 from fairlayer.problem.process_group import Group
 from fairlayer.problem.system import System, bind
 
@@ -175,10 +175,9 @@ def read_targets(targets: Any, n: int) -> Any:
     values = as_numpy(flat)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise InputError(f"targets[{int(np.flatnonzero(~np.isfinite(values))[0])}] is not finite.")
-    if values.dtype == object:
-        missing = [i for i, value in enumerate(values.tolist()) if is_missing(value)]
-        if missing:
-            raise InputError(f"targets[{missing[0]}] is missing: leave such samples out, or fill their targets in.")
+    missing = np.flatnonzero(find_missing(values))
+    if len(missing):
+        raise InputError(f"targets[{missing[0]}] is missing: leave such samples out, or fill their targets in.")
     return flat
 
 

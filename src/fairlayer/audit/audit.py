@@ -26,8 +26,8 @@ from fairlayer.constraints import Constraint
 from fairlayer.core.classes import check_class_rules
 from fairlayer.errors import InputError
 from fairlayer.intervals import Range, possible_range
-from fairlayer.problem.conditions import Key
 from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.families import Key
 from fairlayer.tables.table import Table
 from fairlayer.tables.table_io import TableFile, open_source
 

@@ -12,7 +12,7 @@ from fairlayer.audit.result import CalibrationBin, Change, Group, Histogram, Int
 from fairlayer.audit.selection import selections
 from fairlayer.audit.tally import BINS, CLASS, OUTPUT_SUMS, TARGET_SUMS, Entries, Tally
 from fairlayer.intervals import Moments, Range, effective_count, mean_intervals, normal_quantile, wilson
-from fairlayer.problem.conditions import Key
+from fairlayer.problem.families import Key
 
 HISTOGRAM_BINS = 40
 CALIBRATION_BINS = 10

@@ -30,8 +30,8 @@ from fairlayer.audit.tally import (
 from fairlayer.errors import InputError
 from fairlayer.intervals import Range
 from fairlayer.problem.cells import assign_cells
-from fairlayer.problem.conditions import Key, condition_columns
 from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.families import Key, condition_columns
 from fairlayer.problem.groups import CodedGroups, Column, SoftGroup, group_columns, is_missing, read_groups
 from fairlayer.tables.entries import MISSING
 from fairlayer.tables.sql_cells import refuse_missing

@@ -20,9 +20,8 @@ import numpy as np
 from fairlayer.constraints.plain_data import Label
 from fairlayer.errors import InputError
 from fairlayer.intervals import Range
-from fairlayer.problem.conditions import Key
 from fairlayer.problem.exact_sums import exact_sums
-from fairlayer.problem.families import GridColumn
+from fairlayer.problem.families import GridColumn, Key
 from fairlayer.problem.groups import Column
 
 BINS = 200  # of the outputs; a multiple of the bins of histograms and calibration curves

@@ -2,12 +2,16 @@
 
 from fairlayer.constraints.affine import Affine
 from fairlayer.constraints.constraint import Constraint, GroupConstraint, read_constraint
-from fairlayer.constraints.odds import EqualizedOdds
-from fairlayer.constraints.parity import ConditionalParity, MeanParity
+from fairlayer.constraints.parity import (
+    ConditionalParity,
+    EqualizedOdds,
+    EqualizedResiduals,
+    MeanParity,
+    ResidualMean,
+)
 from fairlayer.constraints.rates import RateParity
 from fairlayer.constraints.ratios import RatioParity
 from fairlayer.constraints.regions import Condition, Region
-from fairlayer.constraints.residuals import EqualizedResiduals, ResidualMean
 
 __all__ = [
     "Affine",

@@ -1,4 +1,4 @@
-"""Equal means: mean parity, over all samples or within regions of features."""
+"""Nearly equal means: of outputs, of outputs among samples with like features or targets, and of errors."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from fairlayer.constraints.constraint import GroupConstraint
+from fairlayer.constraints.constraint import Comparison, GroupConstraint, Quantity
 from fairlayer.constraints.plain_data import Name
 from fairlayer.constraints.regions import Condition, Region, check_regions
 from fairlayer.errors import InputError
+
+INTERVALS = "for instance regions=[(None, 0.5), (0.5, None)]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,3 +55,56 @@ class ConditionalParity(GroupConstraint):
     def conditions(self) -> tuple[Condition, ...]:
         """The regions of every feature."""
         return tuple(Condition("feature", name, tuple(regions)) for name, regions in self.regions.items())
+
+
+@dataclass(frozen=True, eq=False)
+class EqualizedOdds(GroupConstraint):
+    """Mean parity among samples with like targets (paper, eq. 4; Hardt et al. 2016).
+
+        |mean(y | a, t in I) - mean(y | b, t in I)| <= tolerance    for all groups a, b and every region I.
+
+    regions: intervals (low, high) of the target, read as low <= t < high with None for an open end, or sets of values;
+    None for one region per class, where targets are whole numbers or words.
+    """
+
+    regions: Sequence[Region] | None = field(default=None, kw_only=True)
+
+    title: ClassVar[str] = "equalized odds"
+    needs_targets: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.regions is not None:
+            check_regions(self.regions, "regions")
+            if not len(self.regions):
+                raise InputError(f"regions is empty: give at least one, {INTERVALS}; or None for one per class.")
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The regions or classes of the target."""
+        return (Condition("target", "target", None if self.regions is None else tuple(self.regions)),)
+
+
+@dataclass(frozen=True, eq=False)
+class EqualizedResiduals(GroupConstraint):
+    """Groups are over- or underestimated alike (paper, eq. 3; Grari et al. 2019).
+
+    |mean(y - t | a) - mean(y - t | b)| <= tolerance    for all groups a, b of each attribute.
+    """
+
+    title: ClassVar[str] = "equalized residuals"
+    needs_targets: ClassVar[bool] = True
+    quantity: ClassVar[Quantity] = "residual"
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualMean(GroupConstraint):
+    """No group is over- or underestimated on average (the paper's wage experiment).
+
+    |mean(y - t | a)| <= tolerance    for every group a of each attribute.
+    """
+
+    title: ClassVar[str] = "residual mean"
+    needs_targets: ClassVar[bool] = True
+    quantity: ClassVar[Quantity] = "residual"
+    comparison: ClassVar[Comparison] = "each"

@@ -21,6 +21,7 @@ from fairlayer.problem.rows import DIFFERENCE, RATIO
 from fairlayer.problem.system import System
 
 _MOST_CELLS = 400
+_OPEN = 2**100  # steps: a side so far off binds nothing
 _MOST_NODES = 200  # of the integer programme: no answer depends on a clock
 
 
@@ -83,9 +84,9 @@ def _moves(
             beside, size = middle - found[k] / Fraction(step), int(count[k])
             least[k], greatest[k] = -np.inf, np.inf
             if math.isfinite(lower):
-                least[k] = math.ceil((beside + Fraction(lower) / Fraction(step)) * size)
+                least[k] = max(math.ceil((beside + Fraction(lower) / Fraction(step)) * size), -_OPEN)
             if math.isfinite(upper):
-                greatest[k] = math.floor((beside + Fraction(upper) / Fraction(step)) * size)
+                greatest[k] = min(math.floor((beside + Fraction(upper) / Fraction(step)) * size), _OPEN)
     some = rows.present & (count > 0)
     if (least > greatest)[some].any():
         return None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fairlayer.arrays import as_numpy
-from fairlayer.problem.exact_sums import cell_limbs, whole_numbers
+from fairlayer.problem.exact_sums import whole_cell_sums
 from fairlayer.problem.rows import EACH
 from fairlayer.problem.system import System
 
@@ -25,7 +25,7 @@ def exact_statistics(value: Any, system: System) -> list[Fraction] | None:
     cell, size = system.cell, len(system.weight)
 
     def sums(values: Any, weights: np.ndarray) -> list[int]:
-        return whole_numbers(cell_limbs(values, cell, weights, size))
+        return whole_cell_sums(values, cell, weights, size)
 
     # In units of 2^-1074, once more where there are weights: of quotients, 2^-1074 is left either way.
     outputs = sums(as_numpy(value), system.weights)

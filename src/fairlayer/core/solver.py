@@ -176,11 +176,7 @@ def _without_box(batch: Batch) -> Projected | None:
 def _settle(projected: Projected) -> None:
     """Have rational arithmetic say whether rows are missed; where they are, look for an output on a coarser grid."""
     batch = projected.batch
-    if not np.isfinite(projected.statistics).all():
-        raise InputError(
-            f"z would have to be moved beyond the range of {batch.z.dtype}: scale z, targets and bounds down, or use "
-            "float64."
-        )
+    _check_range(projected)
     projected.missed = exact_shortfalls(projected.value.double().numpy(), batch.system, projected.missed)
     if not projected.holds and not projected.nu.any():
         # Nothing was moved, as it looked as if nothing had to be.
@@ -197,6 +193,15 @@ def _settle(projected: Projected) -> None:
                 projected.replace(value, missed)
     if projected.holds:
         _measure_optimality(projected, rounded=True)
+
+
+def _check_range(projected: Projected) -> None:
+    """Refuse a problem whose answer the dtype cannot hold."""
+    if not np.isfinite(projected.statistics).all():
+        raise InputError(
+            f"z would have to be moved beyond the range of {projected.batch.z.dtype}: scale z, targets and bounds "
+            "down, or use float64."
+        )
 
 
 def _measure_optimality(projected: Projected, rounded: bool = False) -> None:
@@ -229,6 +234,7 @@ def _explain(batch: Batch, projected: Projected, relax: bool) -> Projected | Non
     for _, wide in widened(rows, excess, scale):
         again = Projected(batch, attempt(batch, wide, np.zeros(len(scale)), exact=False))
         if again.found.end == SOLVED:
+            _check_range(again)
             again.excess = max(float(_native.largest_excess(rows, again.statistics)), excess)
             return again
     raise FairlayerError("The solver did not converge on this problem; please report it with the inputs.")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,12 +11,9 @@ from torch import Tensor
 
 from fairlayer.arrays import as_numpy
 from fairlayer.constraints.constraint import as_written
-from fairlayer.decisions.branching import Best
-from fairlayer.decisions.counts import Part, best_counts, least_excess, split
-from fairlayer.decisions.rates import Comparison, Rows, weighted_counts
-from fairlayer.decisions.scores import Turns, read_turns, threshold_in, write_scores
-from fairlayer.decisions.surrogate import binding_rows, follow
-from fairlayer.decisions.units import Units
+from fairlayer.decisions.branching import Best, best_counts, least_excess
+from fairlayer.decisions.parts import Comparison, Part, exact_rates, split
+from fairlayer.decisions.scores import Turns, binding_rows, follow, read_turns, threshold_in, write_scores
 from fairlayer.errors import InfeasibleError, InputError, rounded_down, rounded_up
 from fairlayer.problem.bounds import Box
 from fairlayer.problem.constraint_set import ConstraintSet
@@ -67,9 +64,9 @@ def project_decisions(
     moved = answer.decided != turns.yes
     value = write_scores(z, box, moved, turns.target)
     at, _ = threshold_in(threshold, z.dtype)
-    rates, missed = exact_rates(value.detach().double().cpu().numpy() >= at, system)
+    rates, missed = measure_rates(value.detach().double().cpu().numpy() >= at, system)
     scores = z.detach().double().cpu().numpy()
-    ties = sum(units.ties(scores, count) for _, units, count in answer.parts)
+    ties = sum(part.ties(scores, count) for part, count in answer.parts)
     if surrogate is not None and learning:
         rows = binding_rows(system, turns.yes, answer.decided, rates)
         value = follow(z, value, rows, system.weights, at, temperature)
@@ -83,39 +80,32 @@ def fit_thresholds(z: Tensor, system: System, rules: ConstraintSet, box: Box) ->
     threshold, scores = read_threshold(rules), z.double().numpy()
     answer = _solve(read_turns(z, box, threshold), system, relax=False, quick=False)
     of_cell = np.full(len(system.weight), threshold)
-    for part, units, count in answer.parts:
-        still = np.bincount(units.pattern, count != units.now, part.member.shape[1]) == 0
-        of_pattern = np.where(still, threshold, units.thresholds(scores, count, part.member.shape[1]))
-        of_cell[part.pattern >= 0] = of_pattern[part.pattern[part.pattern >= 0]]
+    for part, count in answer.parts:
+        found = part.thresholds(scores, count)[part.of_cell]
+        turned = (part.of_cell >= 0) & ~np.isnan(found)
+        of_cell[turned] = found[turned]
     return of_cell
 
 
-def exact_rates(yes: np.ndarray, system: System) -> tuple[np.ndarray, np.ndarray]:
+def measure_rates(yes: np.ndarray, system: System) -> tuple[np.ndarray, np.ndarray]:
     """(K,) rates of decisions, and (F,) by how much each family of rows is missed, its sign exact."""
-    cell, size = as_numpy(system.cell).astype(np.int64), len(system.weight)
-    weight: np.ndarray = system.weights
-    count, everyone = yes.astype(np.int64), np.ones(len(yes), dtype=np.int64)
-    if not len(weight):  # then cells are all that matters
-        count, everyone = np.bincount(cell[yes], minlength=size), np.bincount(cell, minlength=size)
-        cell, weight = np.arange(size), np.ones(size)
+    cell, count = as_numpy(system.cell).astype(np.int64), yes.astype(np.int64)
+    everyone: np.ndarray = np.ones_like(count)
+    weights: np.ndarray | None = system.weights
+    if not len(system.weights):  # then cells are all that matters
+        size, weights = len(system.weight), None
+        count, everyone, cell = (
+            np.bincount(cell[yes], minlength=size),
+            np.bincount(cell, minlength=size),
+            np.arange(size),
+        )
     rates, missed = [], []
     for comparison, family in zip(_comparisons(system), system.view.plan.families, strict=True):
-        group = comparison.member[cell]
-        here, groups = group >= 0, len(family.groups)
-        part, whole = (weighted_counts(weight[here], each[here], group[here], groups) for each in (count, everyone))
-        of_group = [a / b if b else Fraction(0) for a, b in zip(part, whole, strict=True)]
-        present = [rate for rate, total in zip(of_group, whole, strict=True) if total]
-        rates += [float(rate) for rate in of_group]
+        of_group = exact_rates(comparison.member[cell], len(family.groups), count, everyone, weights)
+        present = [rate for rate in of_group if rate is not None]
+        rates += [float(rate or 0) for rate in of_group]
         missed.append(float(comparison.excess(present)) if len(present) > 1 else -np.inf)
     return np.array(rates), np.array(missed)
-
-
-@dataclass(frozen=True)
-class _Answer:
-    decided: np.ndarray  # (n,)
-    parts: list[tuple[Part, Units, np.ndarray]]  # with the yeses of each unit
-    gap: float = 0.0  # to the optimum
-    excess: float = 0.0  # by which the tolerances had to grow
 
 
 def _comparisons(system: System) -> list[Comparison]:
@@ -128,37 +118,40 @@ def _comparisons(system: System) -> list[Comparison]:
     return listed
 
 
+class _Answer(NamedTuple):
+    decided: np.ndarray  # (n,)
+    parts: list[tuple[Part, np.ndarray]]  # with the yeses of each unit
+    gap: float = 0.0  # to the optimum
+    excess: float = 0.0  # by which the tolerances had to grow
+
+
 def _solve(turns: Turns, system: System, relax: bool, quick: bool) -> _Answer:
     """Decisions that keep every comparison, the nearest ones that are found."""
-    if (exact_rates(turns.yes, system)[1] <= 0.0).all():
+    if (measure_rates(turns.yes, system)[1] <= 0.0).all():
         return _Answer(turns.yes, [])
-    stated = _comparisons(system)
+    stated, weights = _comparisons(system), system.weights if len(system.weights) else np.ones(1)
     several = [f for f, one in enumerate(stated) if len(np.unique(one.member[one.member >= 0])) > 1]
-    weights = system.weights if len(system.weights) else np.ones(1)
     differ = weights if weights.min() < weights.max() else None
     cell, excess, proved = as_numpy(system.cell).astype(np.int64), Fraction(0), True
+    found: list[tuple[Part, Best]] = []
     smallest: dict[int, Comparison] = {}
-    problems: list[tuple[Part, Units, Rows, Best]] = []
-    for part in split([stated[f] for f in several], len(system.weight)):
-        families = [several[position] for position in part.comparisons]
-        units = Units(turns.change, turns.yes, part.pattern[cell], part.member, differ)
-        rows = Rows(units, [stated[f] for f in families])
-        best = best_counts(units, rows, quick=quick)
+    for part in split([stated[f] for f in several], turns.change, turns.yes, cell, differ):
+        best = best_counts(part, quick=quick)
         if best.yeses is None:
-            known, wider, least = least_excess(units, rows)
-            smallest |= {f: stated[f].wider(wider) for f in families}
+            known, wider, least = least_excess(part)
+            smallest |= {several[at]: one.wider(wider) for at, one in zip(part.position, part.comparisons, strict=True)}
             proved = proved and least and best.least == np.inf
             best, excess = best._replace(yeses=known), max(excess, wider)
-        problems.append((part, units, rows, best))
+        found.append((part, best))
     if smallest and not relax:
         raise _infeasible(system, smallest, excess, proved)
     decided, parts, gap = turns.yes.copy(), [], 0.0
-    for part, units, rows, best in problems:
+    for part, best in found:
         if excess:  # which all comparisons may make use of
-            best = best_counts(units, rows.wider(excess), best.yeses, quick)
+            best = best_counts(part.wider(excess), best.yeses, quick)
         assert best.yeses is not None
-        units.decide(decided, best.yeses)
-        parts.append((part, units, best.yeses))
+        part.decide(decided, best.yeses)
+        parts.append((part, best.yeses))
         gap += best.cost - best.least
     scale = turns.unit * (1.0 if differ is not None else float(weights[0]))
     bound = max(gap * scale, 5e-324) if gap else 0.0  # even where squared scores are beyond the range of floats

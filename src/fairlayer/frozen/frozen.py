@@ -27,8 +27,8 @@ from fairlayer.frozen.certificate import Certificate
 from fairlayer.layer import FairLayer
 from fairlayer.plural import plural
 from fairlayer.problem.bounds import read_bounds
-from fairlayer.problem.conditions import read_feature
 from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.families import read_feature
 from fairlayer.problem.groups import CodedGroups, SoftGroup, group_columns
 from fairlayer.problem.row_plan import RowPlan
 

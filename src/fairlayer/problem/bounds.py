@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 
-from fairlayer.arrays import as_numpy, on_host
+from fairlayer.arrays import as_floats, on_host
 from fairlayer.errors import InputError
 
 _NUMBERS = (float, int, bool, type(None))
@@ -21,11 +21,19 @@ class Box:
 
     lo: np.ndarray
     hi: np.ndarray
-    lowest: float
-    highest: float
     # The tensors they came from, where gradients of them are wanted.
     lo_tensor: torch.Tensor | None = None
     hi_tensor: torch.Tensor | None = None
+
+    @cached_property
+    def lowest(self) -> float:
+        """The least lower bound."""
+        return float(self.lo.min(initial=np.inf))
+
+    @cached_property
+    def highest(self) -> float:
+        """The greatest upper bound."""
+        return float(self.hi.max(initial=-np.inf))
 
     @property
     def per_sample(self) -> bool:
@@ -41,9 +49,7 @@ class Box:
         """The part of the box between two numbers of its dtype."""
         if least == -np.inf and most == np.inf:
             return self
-        lo, hi = (np.clip(side, least, most) for side in (self.lo, self.hi))
-        lowest, highest = max(self.lowest, least), min(self.highest, most)
-        return Box(lo, hi, lowest, highest, self.lo_tensor, self.hi_tensor)
+        return replace(self, lo=np.clip(self.lo, least, most), hi=np.clip(self.hi, least, most))
 
     def wider(self, dtype: torch.dtype) -> Box:
         """A box that holds the bounds as they were stated, before they were rounded inwards to a dtype."""
@@ -52,7 +58,7 @@ class Box:
         info = torch.finfo(dtype)
         lo = self.lo - info.eps * np.abs(self.lo) - info.tiny
         hi = self.hi + info.eps * np.abs(self.hi) + info.tiny
-        return replace(self, lo=lo, hi=hi, lowest=float(lo.min()), highest=float(hi.max()))
+        return replace(self, lo=lo, hi=hi)
 
     def tensors(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Both sides, of shape () or (n,)."""
@@ -84,8 +90,7 @@ def read_bounds(bounds: Any, n: int, dtype: np.dtype[Any] | type | torch.dtype) 
     hi, hi_tensor = _side(high, np.inf, n, "bounds[1]")
     lo, hi = _inwards(lo, dtype, np.inf), _inwards(hi, dtype, -np.inf)
     _check(lo, hi)
-    lowest, highest = (float(lo.min()), float(hi.max())) if n else (0.0, 0.0)
-    return Box(lo, hi, lowest, highest, lo_tensor, hi_tensor)
+    return Box(lo, hi, lo_tensor, hi_tensor)
 
 
 @lru_cache(maxsize=64)
@@ -96,7 +101,7 @@ def _scalar_box(low: float | None, high: float | None, dtype: Any) -> Box:
     ends = -np.inf if low is None else float(low), np.inf if high is None else float(high)
     lo, hi = (_inwards(np.array([side]), dtype, to) for side, to in zip(ends, (np.inf, -np.inf), strict=True))
     _check(lo, hi)
-    return Box(lo, hi, float(lo[0]), float(hi[0]))
+    return Box(lo, hi)
 
 
 def _side(side: Any, default: float, n: int, what: str) -> tuple[np.ndarray, torch.Tensor | None]:
@@ -104,11 +109,7 @@ def _side(side: Any, default: float, n: int, what: str) -> tuple[np.ndarray, tor
         return np.array([default]), None
     side = on_host(side)
     tensor = side if isinstance(side, torch.Tensor) and side.requires_grad else None
-    array = as_numpy(side, what)
-    try:
-        array = array.astype(np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{what} must be a number, one per output, or None for an open side; got {side!r}.") from error
+    array = as_floats(side, what, f"a number, one per output, or None for an open side; got {side!r}")
     if array.ndim == 0:
         return array.reshape(1), tensor
     if array.shape != (n,):

@@ -28,9 +28,9 @@ class ConstraintSet:
         if not isinstance(constraints, Constraint | Sequence):
             raise InputError(f"constraints must be one, or a list of them; got {constraints!r}.")
         listed = [constraints] if isinstance(constraints, Constraint) else list(constraints)
-        for constraint in listed:
-            if not isinstance(constraint, Constraint):
-                raise InputError(f"constraints must hold constraints such as MeanParity(0.05); got {constraint!r}.")
+        wrong = [constraint for constraint in listed if not isinstance(constraint, Constraint)]
+        if wrong:
+            raise InputError(f"constraints must hold constraints such as MeanParity(0.05); got {wrong[0]!r}.")
         self.constraints = listed
         # Those that compare no groups bring a matrix over samples instead.
         self.matrix_at: dict[int, Affine] = {
@@ -101,7 +101,7 @@ class ConstraintSet:
     def limits(self, plan: RowPlan) -> Limits:
         """Bounds of every family of a plan; as tensors too where gradients of them are wanted."""
         if self.matrices or self._learned:
-            return self._mixed_limits(plan, self.tolerances())
+            return self._learned_limits(plan)
         kept, limits = self._limits  # another thread may be at work on another plan
         if kept is not plan:
             upper = np.array(self.tolerances(), dtype=np.float64)[plan.owner]
@@ -109,28 +109,21 @@ class ConstraintSet:
             self._limits = plan, limits
         return limits
 
-    def _mixed_limits(self, plan: RowPlan, tolerances: tuple[Any, ...]) -> Limits:
+    def _learned_limits(self, plan: RowPlan) -> Limits:
         sides: list[list[torch.Tensor]] = [[torch.zeros(0)], [torch.zeros(0)]]
-        for position, tolerance in enumerate(tolerances):
-            count = int((plan.owner == position).sum())
+        for position, tolerance in enumerate(self.tolerances()):
             matrix = self.matrix_at.get(position)
             pair = (-tolerance, tolerance) if matrix is None else (matrix.lower, matrix.upper)
             for side, value in zip(sides, pair, strict=True):
-                tensor = value.cpu().double() if isinstance(value, torch.Tensor) else torch.tensor(np.asarray(value))
-                side.append(tensor.expand(count))
-        lower, upper = (torch.cat([part.double() for part in side]) for side in sides)
+                tensor = value.cpu() if isinstance(value, torch.Tensor) else torch.tensor(np.asarray(value))
+                side.append(tensor.double().expand(int((plan.owner == position).sum())))
+        lower, upper = map(torch.cat, sides)
         lower = torch.where(torch.from_numpy(plan.kind == RATIO), -torch.inf, lower)
-        return (
-            lower.detach().numpy(),
-            upper.detach().numpy(),
-            lower if lower.requires_grad else None,
-            upper if upper.requires_grad else None,
-        )
+        graphs = [side if side.requires_grad else None for side in (lower, upper)]
+        return lower.detach().numpy(), upper.detach().numpy(), graphs[0], graphs[1]
 
 
 def _tolerance(tolerance: Any) -> Any:
-    if tolerance is None:
-        return 0.0
     if isinstance(tolerance, torch.Tensor):
         return tolerance.cpu().double() if tolerance.requires_grad else float(tolerance.cpu())
-    return tolerance
+    return 0.0 if tolerance is None else tolerance

@@ -1,22 +1,90 @@
-"""Families: the groups that a constraint compares with each other, over the cells of a batch."""
+"""What constraints compare, over the cells of a batch: families of groups, within the parts that conditions make.
+
+Conditions are read off a batch as columns, as groups are: which region of a feature or of the target a sample lies in.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairlayer.constraints.constraint import GroupConstraint
+from fairlayer.arrays import as_numpy
+from fairlayer.constraints.constraint import Constraint, GroupConstraint
+from fairlayer.constraints.parity import INTERVALS
 from fairlayer.constraints.plain_data import Label, Name
-from fairlayer.problem.conditions import Key, parts
+from fairlayer.constraints.regions import Condition, class_text, inside, region_text
+from fairlayer.errors import InputError
+from fairlayer.frames import frame_column, frame_names, is_frame
+from fairlayer.problem.groups import Column, find_missing
 from fairlayer.problem.rows import DIFFERENCE, EACH, RATIO
 
+Key = tuple[Any, ...]  # identifies a column among all that the constraints look at
+UNKNOWN = None  # label of a sample whose target is not known yet, in a stream
+MOST_CLASSES = 50
 NO_LABEL = "\0no label"  # marks an integer that a column ranges over but does not hold
 MOST_LISTED = 1024  # combinations of labels up to which those that nobody has are named as absent
 KINDS = {"difference": DIFFERENCE, "ratio": RATIO, "each": EACH}
+
+
+def condition_columns(constraint: Constraint, features: Any, targets: Any) -> dict[Key, Column]:
+    """A column for each condition of a constraint: of regions, its labels are the sets of regions that occur."""
+    return {c.key: _column(c, features, targets) for c in constraint.conditions}
+
+
+def unknown_columns(constraint: Constraint, n: int) -> dict[Key, Column]:
+    """A column for each condition on the target, of samples whose targets are not known yet."""
+    unknown = Column("target", np.zeros(n, dtype=np.int64), (UNKNOWN,))
+    return {c.key: unknown for c in constraint.conditions if c.source == "target"}
+
+
+def _column(condition: Condition, features: Any, targets: Any) -> Column:
+    values = as_numpy(targets, "targets") if condition.source == "target" else read_feature(features, condition.name)
+    if condition.regions is None:
+        return _classes(values)
+    member = np.stack([inside(values, region, condition.argument) for region in condition.regions], axis=1)
+    patterns, codes = np.unique(member, axis=0, return_inverse=True)
+    return Column(condition.name, codes.reshape(-1).astype(np.int64), tuple(map(tuple, patterns.tolist())))
+
+
+def _classes(targets: np.ndarray) -> Column:
+    try:
+        classes, codes = np.unique(targets, return_inverse=True)
+    except TypeError as error:
+        raise InputError(f"targets must be numbers or words to be classes, none missing: {error}") from error
+    fractions = classes[classes != np.round(classes)] if classes.dtype.kind == "f" else classes[:0]
+    if len(fractions) or len(classes) > MOST_CLASSES:
+        why = f"fractions, such as {fractions[0]:g}, that are no" if len(fractions) else "too many to be"
+        raise InputError(
+            f"targets take {len(classes)} values, {why} classes: give EqualizedOdds intervals of the target, "
+            f"{INTERVALS}."
+        )
+    return Column("target", codes.astype(np.int64), tuple(classes.tolist()))
+
+
+def read_feature(features: Any, name: Name) -> np.ndarray:
+    """One feature as an array."""
+    if features is None:
+        raise InputError(
+            f"features is missing: the constraint conditions on {name!r}; pass features={{{name!r}: ...}}."
+        )
+    if not (is_frame(features) or isinstance(features, Mapping)):
+        kind = type(features).__name__
+        raise InputError(f"features must be columns by name, a mapping or a frame; got {kind}.")
+    known = frame_names(features)
+    if name not in known:
+        raise InputError(f"features has no {name!r}; it has {known}.")
+    values = as_numpy(frame_column(features, name), f"features[{name!r}]")
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1:
+        raise InputError(f"features[{name!r}] has shape {values.shape}: pass one value per output.")
+    if find_missing(values).any():
+        raise InputError(f"features[{name!r}] has missing values: leave these samples out, or fill them in.")
+    return values
 
 
 class GridColumn(NamedTuple):
@@ -78,12 +146,19 @@ def list_families(
 
 
 def _parts(constraint: GroupConstraint, grid: Grid) -> Iterator[tuple[str, np.ndarray | None]]:
+    """The parts of the batch within which groups are compared: how rows name each, and which cells belong to it."""
     if not constraint.conditions:
         yield "", None
     for condition in constraint.conditions:
-        column = grid[condition.key]
-        for text, met in parts(condition, column.labels):
-            yield text, met[column.digits]
+        labels, digits = grid[condition.key]
+        if condition.regions is None:
+            for v, label in enumerate(labels):
+                if label is not UNKNOWN:
+                    yield f" within target {class_text(label)}", digits == v
+            continue
+        for r, region in enumerate(condition.regions):
+            met = [pattern is not UNKNOWN and bool(pattern[r]) for pattern in labels]  # type: ignore[index]
+            yield f" within {condition.name} {region_text(region)}", np.array(met, dtype=bool)[digits]
 
 
 def _members(columns: Sequence[GridColumn]) -> tuple[tuple[tuple[Label, ...], ...], np.ndarray]:

@@ -5,6 +5,7 @@ A column keeps the meaning of its integers (`labels`), so that a label absent fr
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -35,6 +36,14 @@ class Column:
     def __len__(self) -> int:
         return len(self.values)
 
+    def take(self, rows: Any) -> Column:
+        """These samples."""
+        return Column(self.name, self.values[rows], self.labels)
+
+    def decoded(self) -> np.ndarray:
+        """The label of each sample."""
+        return self.values if self.labels is None else np.array(self.labels, dtype=object)[self.values]
+
 
 class SoftGroup:
     """Probabilities of belonging to each group, where the attribute itself is unknown.
@@ -60,6 +69,14 @@ class SoftGroup:
     def __len__(self) -> int:
         return len(self.probabilities)
 
+    def take(self, rows: Any) -> SoftGroup:
+        """These samples."""
+        return SoftGroup(self.probabilities[rows], self.labels)
+
+    def decoded(self) -> SoftGroup:
+        """Itself: it is not coded."""
+        return self
+
 
 Attributes = dict[Name, "Column | SoftGroup"]
 
@@ -77,7 +94,13 @@ class CodedGroups:
         return len(next(iter(self.attributes.values()), ()))
 
     def __getitem__(self, rows: Any) -> CodedGroups:
-        return CodedGroups({name: _rows_of(column, rows) for name, column in self.attributes.items()})
+        rows = as_numpy(rows) if isinstance(rows, torch.Tensor) else rows
+        return CodedGroups({name: column.take(rows) for name, column in self.attributes.items()})
+
+    @property
+    def names(self) -> tuple[Name, ...]:
+        """The attributes."""
+        return tuple(self.attributes)
 
     @classmethod
     def joined(cls, parts: Sequence[CodedGroups]) -> CodedGroups:
@@ -88,31 +111,8 @@ class CodedGroups:
             if isinstance(column, SoftGroup):
                 attributes[name] = SoftGroup(np.concatenate([one.probabilities for one in same]), column.labels)
             else:
-                attributes[name] = Column(name, np.concatenate([as_numpy(one.values) for one in same]), column.labels)
+                attributes[name] = Column(name, np.concatenate([one.values for one in same]), column.labels)
         return cls(attributes)
-
-    @property
-    def names(self) -> tuple[Name, ...]:
-        """The attributes."""
-        return tuple(self.attributes)
-
-    def columns(self) -> dict[Name, Any]:
-        """Their labels, as they were before they were coded."""
-        return {name: _labels_of(column) for name, column in self.attributes.items()}
-
-
-def _labels_of(column: Column | SoftGroup) -> Any:
-    if isinstance(column, SoftGroup):
-        return column
-    return column.values if column.labels is None else np.array(column.labels, dtype=object)[as_numpy(column.values)]
-
-
-def _rows_of(column: Column | SoftGroup, rows: Any) -> Column | SoftGroup:
-    if isinstance(column, SoftGroup):
-        return SoftGroup(
-            column.probabilities[as_numpy(rows) if isinstance(rows, torch.Tensor) else rows], column.labels
-        )
-    return Column(column.name, column.values[as_numpy(rows) if isinstance(rows, torch.Tensor) else rows], column.labels)
 
 
 def code_groups(groups: Any, levels: GivenLevels = None) -> CodedGroups:
@@ -143,17 +143,15 @@ def read_groups(groups: Any, n: int, levels: GivenLevels = None) -> Attributes:
             raise InputError(
                 f"groups has {len(groups)} rows for {n} outputs: take the rows of this batch, groups[rows]."
             )
-        attributes = groups.attributes
-        return attributes if not levels else {m: _relabelled(m, c, levels.get(m)) for m, c in attributes.items()}
-    raw = group_columns(groups)
-    if not raw:
-        raise InputError("groups has no columns: pass at least one protected attribute.")
-    if not levels:
-        return {name: read_column(name, values, n) for name, values in raw.items()}
-    for name in levels:
+        raw: dict[Name, Any] = groups.attributes
+    else:
+        raw = group_columns(groups)
+        if not raw:
+            raise InputError("groups has no columns: pass at least one protected attribute.")
+    for name in levels or ():
         if name not in raw:
             raise InputError(f"levels names attribute {name!r}, which groups does not have; it has {list(raw)}.")
-    return {name: read_column(name, values, n, levels.get(name)) for name, values in raw.items()}
+    return {name: read_column(name, values, n, levels.get(name) if levels else None) for name, values in raw.items()}
 
 
 def group_columns(groups: Any) -> dict[Name, Any]:
@@ -170,7 +168,7 @@ def group_columns(groups: Any) -> dict[Name, Any]:
     elif isinstance(groups, Mapping):
         return dict(groups)
     elif isinstance(groups, CodedGroups):
-        return groups.columns()
+        return {name: column.decoded() for name, column in groups.attributes.items()}
     elif isinstance(groups, SoftGroup):
         return {0: groups}
     elif is_frame(groups):
@@ -198,7 +196,7 @@ def read_column(name: Name, values: Any, n: int, levels: Sequence[Label] | None 
         raise InputError(f"groups[{name!r}] is {values!r}: pass a column, one label per output.")
     if len(values) != n:
         raise InputError(f"groups[{name!r}] has {len(values)} entries for {n} outputs: pass one label per output.")
-    if isinstance(values, SoftGroup):
+    if isinstance(values, Column | SoftGroup):
         return _relabelled(name, values, levels)
     categorical = getattr(values, "cat", values)  # a categorical series keeps both under `cat`
     if levels is None and hasattr(categorical, "categories") and hasattr(categorical, "codes"):
@@ -234,21 +232,13 @@ def _coded_array(name: Name, array: np.ndarray) -> Column:
         letters = np.ascontiguousarray(array).view(np.uint32).reshape(len(array), -1)
         codes, first = number_words(letters)
         return _sorted(name, array[first].tolist(), codes)
-    codes_of = _Codes()
+    code: defaultdict[Any, int] = defaultdict(lambda: len(code))  # numbers labels as they come
     try:
-        codes = np.fromiter(map(codes_of.__getitem__, array.tolist()), np.int64, len(array))
+        codes = np.fromiter(map(code.__getitem__, array.tolist()), np.int64, len(array))
     except TypeError as error:
         raise InputError(f"groups[{name!r}] holds labels that cannot be compared ({error}): use strings.") from error
-    _refuse_missing(name, sum(map(is_missing, codes_of)))
-    return _sorted(name, list(codes_of), codes)
-
-
-class _Codes(dict[Any, int]):
-    """Numbers labels as they come."""
-
-    def __missing__(self, label: Any) -> int:
-        number = self[label] = len(self)
-        return number
+    _refuse_missing(name, sum(map(is_missing, code)))
+    return _sorted(name, list(code), codes)
 
 
 def _sorted(name: Name, found: list[Any], codes: np.ndarray) -> Column:
@@ -274,6 +264,15 @@ def is_missing(label: Label) -> bool:
         return True
 
 
+def find_missing(values: np.ndarray) -> np.ndarray:
+    """(n,) which entries of a column are missing."""
+    if values.dtype.kind in "fmM":
+        return np.isnat(values) if values.dtype.kind in "mM" else np.isnan(values)
+    if values.dtype != object:
+        return np.zeros(len(values), dtype=bool)
+    return np.fromiter(map(is_missing, values.tolist()), bool, len(values))
+
+
 def _relabelled(name: Name, column: Column | SoftGroup, levels: Sequence[Label] | None) -> Column | SoftGroup:
     """A column with these labels, whether it has them all or not."""
     if levels is None:
@@ -286,12 +285,11 @@ def _relabelled(name: Name, column: Column | SoftGroup, levels: Sequence[Label] 
         return SoftGroup(probabilities, known)
     if column.labels == known:
         return column
-    values = as_numpy(column.values)
     if column.labels is None:
-        found, codes = np.unique(values, return_inverse=True)
+        found, codes = np.unique(column.values, return_inverse=True)
         labels = met = tuple(found.tolist())
     else:
-        labels, codes = column.labels, values
+        labels, codes = column.labels, column.values
         met = tuple(compress(labels, np.bincount(codes, minlength=len(labels)) > 0))
     code = _level_codes(name, met, known)
     place = np.array([code.get(label, 0) for label in labels], dtype=np.int64)
@@ -314,8 +312,7 @@ def _level_codes(name: Name, labels: Iterable[Label], levels: tuple[Label, ...])
 def _refuse_missing(name: Name, count: int) -> None:
     if count:
         raise InputError(
-            f"groups[{name!r}] has missing labels: leave these samples out, or give them a label of their own "
-            "such as 'unknown'."
+            f"groups[{name!r}] has missing labels: leave these samples out, or label them, for instance 'unknown'."
         )
 
 
@@ -325,9 +322,8 @@ def _as_array(values: Any, what: str) -> np.ndarray:
     try:
         array = np.asarray(values)
         if array.dtype.kind in "US":  # numpy writes out whatever stands beside words, and drops zeros at their ends
-            return (
-                np.fromiter(values, dtype=object, count=len(values)) if array.ndim == 1 else np.asarray(values, object)
-            )
+            is_flat = array.ndim == 1
+            array = np.fromiter(values, object, len(values)) if is_flat else np.asarray(values, object)
         return array
     except Exception as error:
         raise InputError(f"{what} cannot be read as an array: {error}") from error

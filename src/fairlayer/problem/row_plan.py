@@ -73,11 +73,10 @@ class RowPlan:
 
     def totals(self, of_cell: np.ndarray) -> np.ndarray:
         """(K,) sum over the cells of each statistic."""
+        of_entry = np.repeat(of_cell, np.diff(self.start))
         if self.whole and not (of_cell % 1.0).any():  # counts add up without rounding
-            of_entry = np.repeat(of_cell, np.diff(self.start))
             return np.bincount(self.statistic, weights=of_entry, minlength=len(self.residual))
         total, error = np.empty(len(self.residual)), np.empty(len(self.residual))
-        of_entry = np.repeat(of_cell, np.diff(self.start))
         exact_sums(self.share, self.statistic.astype(np.int32), of_entry, total, error)
         return total
 
@@ -124,25 +123,17 @@ def _matrix_family(position: int, constraint: Affine) -> Family:
 
 def _entries(families: Sequence[Family], begin: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Where each cell's entries start, and the statistic and the share of each."""
-    hard = [family.member for family in families]
-    if all(member.ndim == 1 for member in hard):
-        table = np.stack(hard, axis=1) if hard else np.zeros((size, 0), dtype=np.int64)
-        used = table >= 0
-        if used.all():
-            start, count = np.arange(size + 1, dtype=np.int64) * len(hard), table.size
-            return start, (table + begin[:-1]).reshape(-1), np.ones(count)
-        start = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
-        statistic = (table + begin[:-1])[used]
-        return start.astype(np.int64), np.ascontiguousarray(statistic, dtype=np.int64), np.ones(len(statistic))
-    cell, statistic, share = [], [], []
+    cell, statistic, share = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)]
     for family, first in zip(families, begin.tolist(), strict=False):
-        member = family.member
-        if member.ndim == 1:
-            member = member[:, None] == np.arange(len(family.groups))
-        where, which = np.nonzero(member)
+        if family.member.ndim == 1:
+            where = np.flatnonzero(family.member >= 0)
+            which, part = family.member[where], np.ones(len(where))
+        else:
+            where, which = np.nonzero(family.member)
+            part = family.member[where, which]
         cell.append(where)
         statistic.append(which + first)
-        share.append(member[where, which])
+        share.append(part)
     cells = np.concatenate(cell)
     order = np.argsort(cells, kind="stable")
     start = np.concatenate([[0], np.cumsum(np.bincount(cells, minlength=size))]).astype(np.int64)

@@ -1,31 +1,30 @@
 """Constraints bound to one batch: cells, and rows over their sums. The only thing a solver sees.
 
 Whatever depends only on the constraints and on the labels is a *plan*, made once and kept. Binding it to a batch takes
-the cell counts alone.
+the cell counts and the targets alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from fairlayer.arrays import as_floats, as_numpy
+from fairlayer.arrays import as_floats
 from fairlayer.errors import InputError
 from fairlayer.problem.cells import Levels, assign_cells
-from fairlayer.problem.conditions import Key, condition_columns
 from fairlayer.problem.constraint_set import ConstraintSet, Groupings
 from fairlayer.problem.exact_sums import UNIT, exact_sums
-from fairlayer.problem.families import Grid, GridColumn, list_families
+from fairlayer.problem.families import Grid, GridColumn, Key, condition_columns, list_families
 from fairlayer.problem.groups import Column, GivenLevels, SoftGroup, read_groups
 from fairlayer.problem.row_plan import PresentRows, RowPlan
 from fairlayer.problem.rows import EACH, Rows
 
 _NONE = np.empty(0)
-MOST_KEPT = 4096  # cells of a plan that is worth keeping for the next batch
+MOST_KEPT = 4096  # cells of a plan that is kept for the next batch
 
 
 class System(NamedTuple):
@@ -63,26 +62,6 @@ def bind(
     """Bind constraints to a batch of n samples. Weights, if any, are an (n,) float64 array."""
     groupings, columns = read_columns(rules, n, groups, targets, features, levels)
     return bind_columns(rules, groupings, columns, n, weights, targets)
-
-
-def bind_columns(
-    rules: ConstraintSet,
-    groupings: Groupings,
-    columns: Mapping[Key, Column | SoftGroup],
-    n: int,
-    weights: np.ndarray | None,
-    targets: Any,
-) -> System:
-    """Bind constraints to a batch whose columns have been read."""
-    if rules.matrices or SoftGroup in map(type, columns.values()):  # every sample is its own cell
-        index, count = np.arange(n, dtype=np.int32), np.ones(n)
-        weight = count if weights is None else weights
-        plan = make_plan(rules, groupings, {key: _sample_column(c) for key, c in columns.items()}, n)
-    else:
-        each: list[Column] = [*columns.values()]  # type: ignore[list-item]
-        index, count, weight, levels_met = assign_cells(each, n, weights)
-        plan = cell_plan(rules, groupings, tuple(columns), levels_met, count.size)
-    return bind_plan(plan, rules, index, count, weight, weights, targets)
 
 
 def read_columns(
@@ -124,69 +103,60 @@ def make_plan(
     return RowPlan(families, size, rules.matrix_at)
 
 
-def cell_plan(rules: ConstraintSet, groupings: Groupings, keys: tuple[Key, ...], levels: Levels, size: int) -> RowPlan:
-    """The plan over `size` cells of these levels, kept for the next batch unless there are too many."""
-    return (_cell_plan if size > MOST_KEPT else _kept_plan)(rules, groupings, keys, levels)
-
-
 def _cell_plan(rules: ConstraintSet, groupings: Groupings, keys: tuple[Key, ...], levels: Levels) -> RowPlan:
-    return make_plan(rules, groupings, *_grid(keys, levels))
+    """The plan over cells of these levels, of the columns of these keys."""
+    digits = levels.digit_table()
+    grid = {key: GridColumn(levels.labels[j], np.ascontiguousarray(digits[:, j])) for j, key in enumerate(keys)}
+    return make_plan(rules, groupings, grid, len(digits))
 
 
 _kept_plan = lru_cache(maxsize=256)(_cell_plan)
-
-
-def _grid(keys: Sequence[Key], levels: Levels) -> tuple[Grid, int]:
-    """What the columns of these keys are in each cell, and how many cells there are."""
-    digits = levels.digit_table()
-    grid = {key: GridColumn(levels.labels[j], np.ascontiguousarray(digits[:, j])) for j, key in enumerate(keys)}
-    return grid, len(digits)
 
 
 def _sample_column(column: Column | SoftGroup) -> GridColumn:
     """A column of samples, each its own cell."""
     if isinstance(column, SoftGroup):
         return GridColumn(column.labels, column.probabilities)
-    values = as_numpy(column.values)
     if column.labels is not None:
-        return GridColumn(column.labels, values)
-    found, digits = np.unique(values, return_inverse=True)
+        return GridColumn(column.labels, column.values)
+    found, digits = np.unique(column.values, return_inverse=True)
     return GridColumn(tuple(found.tolist()), digits)
 
 
-def bind_plan(
-    plan: RowPlan,
+def bind_columns(
     rules: ConstraintSet,
-    index: Any,
-    count: np.ndarray,
-    weight: np.ndarray,
+    groupings: Groupings,
+    columns: Mapping[Key, Column | SoftGroup],
+    n: int,
     weights: np.ndarray | None,
     targets: Any,
-    target_sums: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> System:
-    """Put counts, targets and tolerances in.
-
-    target_sums: of the cells, and how far they may be off, where these samples are only a part of the batch.
-    """
-    if rules.matrices and not (weight > 0).all():
+    """Bind constraints to a batch whose columns have been read."""
+    if rules.matrices and weights is not None and not (weights > 0).all():
         raise InputError("weights has zeros: Affine rows need a positive weight for every output.")
+    # What is kept: the plan of rows over cells.
+    if rules.matrices or SoftGroup in map(type, columns.values()):  # every sample is its own cell
+        index, count = np.arange(n, dtype=np.int32), np.ones(n)
+        weight = count if weights is None else weights
+        plan = make_plan(rules, groupings, {key: _sample_column(c) for key, c in columns.items()}, n)
+    else:
+        each: list[Column] = [*columns.values()]  # type: ignore[list-item]
+        index, count, weight, levels = assign_cells(each, n, weights)
+        plan = (_cell_plan if count.size > MOST_KEPT else _kept_plan)(rules, groupings, tuple(columns), levels)
+    # What is bound anew: means, tolerances and targets.
     value, present = plan.means(weight)
-    view = plan.view(present)
-    sample_weights = _NONE if weights is None else weights
-    offset_tensor = None
     lower, upper, lower_tensor, upper_tensor = rules.limits(plan)
     rows = plan.rows(value, present, plan.no_offset, lower, upper)
-    numbers = None
+    sample_weights = _NONE if weights is None else weights
+    numbers = offset_tensor = None
     if plan.any_residual:
-        numbers = as_numbers(targets)
-        if target_sums is None:
-            target_sums = np.empty(len(weight)), np.empty(len(weight))
-            exact_sums(numbers, index, sample_weights, *target_sums)
+        numbers, sums, error = as_numbers(targets), np.empty(len(weight)), np.empty(len(weight))
+        exact_sums(numbers, index, sample_weights, sums, error)
         if isinstance(targets, torch.Tensor) and targets.requires_grad:
             offset_tensor = _offset_tensor(rows, plan.residual, index, weights, targets)
-        rows = less_targets(rows, plan, *target_sums)
+        rows = less_targets(rows, plan, sums, error)
     wanted = lower_tensor, upper_tensor, offset_tensor
-    return System(index, count, weight, sample_weights, rows, view, *wanted, numbers, (lower, upper))
+    return System(index, count, weight, sample_weights, rows, plan.view(present), *wanted, numbers, (lower, upper))
 
 
 def less_targets(rows: Rows, plan: RowPlan, sums: np.ndarray, error: np.ndarray) -> Rows:
@@ -210,14 +180,14 @@ def as_numbers(targets: Any) -> np.ndarray:
 
 
 def _offset_tensor(
-    rows: Rows, residual: np.ndarray, index: Any, weights: np.ndarray | None, targets: torch.Tensor
+    rows: Rows, residual: np.ndarray, index: np.ndarray, weights: np.ndarray | None, targets: torch.Tensor
 ) -> torch.Tensor:
     """Means of the targets, as a tensor through which gradients reach them."""
     values = targets.cpu().double()  # in this order: not every device has float64
     if weights is not None:
         values = values * torch.from_numpy(weights)
     cells = len(rows.start) - 1
-    sums = torch.zeros(cells, dtype=torch.float64).index_add(0, torch.as_tensor(as_numpy(index)).long(), values)
+    sums = torch.zeros(cells, dtype=torch.float64).index_add(0, torch.from_numpy(index).long(), values)
     entry_cell = torch.from_numpy(np.repeat(np.arange(cells), np.diff(rows.start)))
     of_entry = sums[entry_cell] * torch.from_numpy(rows.value * residual[rows.statistic])
     return torch.zeros(len(rows.offset), dtype=torch.float64).index_add(0, torch.from_numpy(rows.statistic), of_entry)

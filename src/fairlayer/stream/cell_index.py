@@ -18,9 +18,8 @@ import numpy as np
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
 from fairlayer.problem.cells import assign_cells
-from fairlayer.problem.conditions import Key, condition_columns, unknown_columns
 from fairlayer.problem.constraint_set import ConstraintSet
-from fairlayer.problem.families import GridColumn
+from fairlayer.problem.families import GridColumn, Key, condition_columns, unknown_columns
 from fairlayer.problem.groups import Column, SoftGroup, read_groups
 from fairlayer.problem.row_plan import RowPlan
 from fairlayer.problem.system import check_lengths, make_plan

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from fairlayer.constraints import Constraint
-from fairlayer.decisions.project import exact_rates, project_decisions, read_threshold
+from fairlayer.decisions.project import measure_rates, project_decisions, read_threshold
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.extras import needs
 from fairlayer.problem.bounds import read_bounds
@@ -135,6 +135,6 @@ class _ByDecisions:
     def certify(self, written: LocalTable) -> Solution:
         """By counts."""
         y, system = self._rows(written)
-        rates, missed = exact_rates(y >= self.threshold, system)
+        rates, missed = measure_rates(y >= self.threshold, system)
         nobody, found = np.zeros(len(rates)), self.solution  # has a multiplier
         return Solution(None, system.view, rates, nobody, missed, found.excess, found.optimality_gap, found.ties)

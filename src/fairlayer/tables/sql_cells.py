@@ -16,7 +16,7 @@ import numpy as np
 
 from fairlayer.constraints import Constraint, Region
 from fairlayer.errors import InputError
-from fairlayer.problem.conditions import MOST_CLASSES
+from fairlayer.problem.families import MOST_CLASSES
 from fairlayer.tables.attribute import Attribute
 from fairlayer.tables.entries import group_label, label, number
 from fairlayer.tables.table import Table

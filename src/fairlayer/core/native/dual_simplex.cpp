@@ -1,19 +1,18 @@
-// Numbers of yeses with fractions allowed: a linear programme with convex, piecewise linear costs, by the dual simplex
-// method with long steps (bound flipping).
+// A linear programme with convex, piecewise linear costs, by the dual simplex method with long steps (bound flipping):
 //
-//     minimise  sum_u c_u(k_u)    subject to    lower_i <= sum_{u in i} w_u k_u + v_i r_f(i) <= upper_i,
-//                                               low_u <= k_u <= high_u,  0 <= r_f <= most_f.
+//     minimise  sum_j c_j(x_j)    subject to    lower <= A x <= upper,  low_j <= x_j <= high_j.
 //
-// A unit u is a set of samples that the rows treat alike; its slopes, what one more yes costs, ascend. r_f is the
-// extreme rate of comparison f. For any prices of the rows, taking every unit to where its own cost less the price is
-// least is dual feasible, so the method starts from the solution for any other bounds, as branching needs it.
+// The unknowns are numbers of yeses with fractions allowed, and the extreme rates that groups are compared with. The
+// slopes of c_j ascend from whole number to whole number. For any prices of the rows, taking every unknown to where its
+// own cost less the price is least is dual feasible, so the method starts from the solution for any other bounds, as
+// branching needs it.
 //
 // Nothing that is said of an answer rests on this code: prices, however found, give a bound below on every cost
 // (`bound`), and infeasibility is checked by the row that shows it.
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <queue>
+#include <vector>
 
 #include "arrays.hpp"
 #include "bindings.hpp"
@@ -23,49 +22,69 @@ namespace fairlayer {
 namespace {
 
 using Count = std::int64_t;
-constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr double feasible = 1e-8;     // samples by which a row may be off
+using Numbers = std::vector<double>;
+constexpr double feasible = 1e-8;     // by which an unknown may be off
 constexpr double least_pivot = 1e-9;  // smaller entries of the pivot row count as 0
 constexpr double certain = 1e-9;      // relative, by which a row must exclude 0 to prove that nothing is feasible
 constexpr int pivots_per_factor = 64;
+constexpr std::size_t outside = std::numeric_limits<std::size_t>::max();
 
-enum class Outcome { optimal, infeasible, unfinished };
+// One x_j, or the value of a row, which costs nothing and goes from its lower to its upper bound in one step.
+struct Unknown {
+    Count start;                  // where its slopes begin
+    Count table;                  // where its costs begin
+    Count low = 0, high = 1;      // the fewest and the most steps
+    Count steps = 0;              // taken; inside the basis it lies between these and one more
+    double origin = 0.0;          // its value without steps
+    double length = 1.0;          // of a step
+    std::size_t place = outside;  // in the basis
+
+    double at(Count count) const { return origin + length * static_cast<double>(count); }
+    double least() const { return at(std::clamp(steps, low, high)); }  // inside the basis, at the present prices
+    double greatest() const { return at(std::clamp(steps + 1, low, high)); }
+};
 
 class DualSimplex {
   public:
-    DualSimplex(std::span<const Count> start_, std::span<const double> slope_, std::span<const double> weight_,
-                std::span<const Count> first_, std::span<const Count> row_, std::span<const Count> rate_,
-                std::span<const double> value_, std::span<const double> most_)
-        : start(start_.begin(), start_.end()),
-          slope(slope_.begin(), slope_.end()),
-          weight(weight_.begin(), weight_.end()),
+    DualSimplex(std::span<const Count> start, std::span<const double> slopes, std::span<const double> costs,
+                std::span<const Count> first_, std::span<const Count> row_, std::span<const double> value_,
+                std::size_t rows_)
+        : columns(start.size() - 1),
+          rows(rows_),
+          slope(slopes.begin(), slopes.end()),
+          cost(costs.begin(), costs.end()),
           first(first_.begin(), first_.end()),
           row(row_.begin(), row_.end()),
-          rate(rate_.begin(), rate_.end()),
           value(value_.begin(), value_.end()),
-          most(most_.begin(), most_.end()),
-          units(weight.size()),
-          rates(most.size()),
-          rows(rate.size()),
-          price(rows, 0.0),
-          inverse(rows * rows, 0.0),
           basis(rows),
-          amount(rows, 0.0),
-          place(units + rates + rows, nonbasic),
-          position(units, 0),
-          piece(units, 0),
-          at_upper(rows, 0) {
+          amount(rows) {
+        for (std::size_t j = 0; j < columns; ++j) unknowns.push_back({start[j], start[j] + static_cast<Count>(j)});
+        for (std::size_t i = 0; i < rows; ++i) {
+            unknowns.push_back({std::ssize(slope), std::ssize(cost)});
+            row.push_back(static_cast<Count>(i));
+            value.push_back(-1.0);
+            first.push_back(std::ssize(row));
+        }
+        slope.push_back(0.0);
+        cost.insert(cost.end(), {0.0, 0.0});
         begin();
     }
 
-    Outcome solve(std::span<const Count> low_, std::span<const Count> high_, std::span<const double> lower_,
-                  std::span<const double> upper_) {
-        low.assign(low_.begin(), low_.end());
-        high.assign(high_.begin(), high_.end());
-        lower.assign(lower_.begin(), lower_.end());
-        upper.assign(upper_.begin(), upper_.end());
-        bool fresh = false;
+    // Whether anything may be feasible.
+    bool solve(std::span<const Count> low, std::span<const Count> high, std::span<const double> lower,
+               std::span<const double> upper) {
+        for (std::size_t j = 0; j < columns; ++j) {
+            unknowns[j].low = low[j];
+            unknowns[j].high = high[j];
+        }
+        for (std::size_t i = 0; i < rows; ++i) {
+            Unknown& own = unknowns[columns + i];
+            own.high = lower[i] < upper[i];
+            own.origin = lower[i];
+            own.length = upper[i] - lower[i];
+        }
         restart();
+        bool fresh = false;
         const int limit = 500 + 50 * static_cast<int>(rows);
         for (int step = 0; step < limit; ++step) {
             if (pivots >= pivots_per_factor) {
@@ -73,148 +92,154 @@ class DualSimplex {
                 restart();
             }
             const std::size_t leaving = most_infeasible();
-            if (leaving == rows) return Outcome::optimal;
+            if (leaving == rows) return true;
             if (pivot(leaving)) continue;
-            if (shows_infeasible()) return Outcome::infeasible;
+            if (shows_infeasible()) return false;
             if (fresh) break;
             fresh = true;  // rounding may have added up: once more from the start
             begin();
             restart();
         }
-        pivots = pivots_per_factor;  // begin anew next time
-        return Outcome::unfinished;
+        pivots = pivots_per_factor;  // not solved to the end: begin anew next time
+        return true;
     }
 
-    // (U,) numbers of yeses, with fractions.
-    std::vector<double> solution() const {
-        std::vector<double> found(units);
-        for (std::size_t u = 0; u < units; ++u) {
-            const double x = place[u] == nonbasic ? static_cast<double>(position[u]) : amount[place[u]];
-            found[u] = std::clamp(x, static_cast<double>(low[u]), static_cast<double>(high[u]));
+    Numbers solution() const {
+        Numbers found(columns);
+        for (std::size_t j = 0; j < columns; ++j) {
+            const Unknown& own = unknowns[j];
+            const double x = own.place == outside ? own.at(own.steps) : amount[own.place];
+            found[j] = std::clamp(x, own.at(own.low), own.at(own.high));
         }
         return found;
     }
 
-    // What any numbers of yeses within low and high cost at least, whatever the prices: every unit, rate and row does
-    // what is best for itself.
-    double bound(std::span<const double> cost) const {
+    // What any x within its bounds costs at least, whatever the prices: every unknown does what is best for itself.
+    double bound() const {
         double total = 0.0;
-        for (std::size_t u = 0; u < units; ++u) {
-            const double pull = pull_of(u);
-            const Count k = best_position(u, pull);
-            total += cost[start[u] + static_cast<Count>(u) + k] - pull * static_cast<double>(k);
+        for (std::size_t j = 0; j < unknowns.size(); ++j) {
+            const double pull = times(j, price);
+            const Count steps = best_steps(unknowns[j], pull);
+            total += cost[unknowns[j].table + steps] - pull * unknowns[j].at(steps);
         }
-        std::vector<double> of_rate(rates, 0.0);
-        for (std::size_t i = 0; i < rows; ++i) {
-            const double own = usable(i);
-            if (own == 0.0) continue;
-            total += own * (own > 0.0 ? lower[i] : upper[i]);
-            of_rate[rate[i]] -= own * value[i];
-        }
-        for (std::size_t f = 0; f < rates; ++f) total += std::min(0.0, of_rate[f] * most[f]);
         return total;
     }
 
   private:
-    static constexpr std::size_t nonbasic = std::numeric_limits<std::size_t>::max();
+    std::size_t columns, rows;
+    Numbers slope, cost;              // of each step, and of each number of steps, unknown by unknown
+    std::vector<Count> first, row;    // the entries of A by column; the last columns are the values of rows
+    Numbers value;                    // of each entry
+    std::vector<Unknown> unknowns;    // the columns, then the values of rows
+    std::vector<std::size_t> basis;   // (m,) unknowns
+    Numbers amount;                   // (m,) their values
+    Numbers inverse;                  // (m, m) of their columns
+    Numbers price;                    // (m,) of each row
+    Numbers pivot_row;                // (m,) the row of the inverse that the last pivot was taken in
+    int pivots = 0;                   // since the inverse was made
 
-    std::vector<Count> start;    // (U + 1,)
-    std::vector<double> slope;   // (n,) ascending within each unit
-    std::vector<double> weight;  // (U,) of one sample
-    std::vector<Count> first;    // (U + 1,) where the rows of each unit begin
-    std::vector<Count> row;      // the rows that a unit counts in
-    std::vector<Count> rate;     // (m,) the rate in each row
-    std::vector<double> value;   // (m,) its coefficient
-    std::vector<double> most;    // (F,)
-    std::size_t units, rates, rows;
-
-    std::vector<double> price;         // (m,)
-    std::vector<double> inverse;       // (m, m) of the basis
-    std::vector<std::size_t> basis;    // (m,) variables: units, then rates, then the rows' own values
-    std::vector<double> amount;        // (m,) their values
-    std::vector<std::size_t> place;    // of each variable in the basis
-    std::vector<Count> position;       // (U,) of units that are not in the basis
-    std::vector<Count> piece;          // (U,) of units that are: between piece and piece + 1
-    std::vector<char> at_upper;        // (m,) of rows that are not
-    std::vector<Count> low, high;      // (U,)
-    std::vector<double> lower, upper;  // (m,)
-    std::vector<double> pivot_row;     // (m,) the row of the inverse that the last pivot was taken in
-    int pivots = 0;                    // since the inverse was made
-
-    // The price of a row, 0 where it would be that of an end that the row does not have.
-    double usable(std::size_t i) const { return std::isfinite(price[i] > 0.0 ? lower[i] : upper[i]) ? price[i] : 0.0; }
-
-    // The value of one sample of a unit, or of one of a variable, at prices of the rows.
-    double unit_at(std::size_t u, const std::vector<double>& of_row) const {
+    // A column times a number for each row.
+    double times(std::size_t j, const Numbers& of_row) const {
         double total = 0.0;
-        for (Count e = first[u]; e < first[u + 1]; ++e) total += of_row[row[e]];
-        return weight[u] * total;
+        for (Count e = first[j]; e < first[j + 1]; ++e) total += value[e] * of_row[row[e]];
+        return total;
     }
 
-    double pull_of(std::size_t u) const {
-        double total = 0.0;
-        for (Count e = first[u]; e < first[u + 1]; ++e) total += usable(row[e]);
-        return weight[u] * total;
+    void add_column(std::size_t j, double amount_of_it, Numbers& sum) const {
+        for (Count e = first[j]; e < first[j + 1]; ++e) sum[row[e]] += amount_of_it * value[e];
     }
 
-    Count best_position(std::size_t u, double pull) const {
-        const auto begin = slope.begin() + start[u];
-        return std::lower_bound(begin + low[u], begin + high[u], pull) - begin;
+    Numbers times_inverse(const Numbers& vector) const {
+        Numbers product(rows, 0.0);
+        for (std::size_t i = 0; i < rows; ++i)
+            for (std::size_t j = 0; j < rows; ++j) product[i] += inverse[i * rows + j] * vector[j];
+        return product;
     }
 
-    // out += times * column of a variable.
-    void add_column(std::size_t variable, double times, std::vector<double>& out) const {
-        if (variable < units) {
-            for (Count e = first[variable]; e < first[variable + 1]; ++e) out[row[e]] += times * weight[variable];
-        } else if (variable < units + rates) {
-            for (std::size_t i = 0; i < rows; ++i)
-                if (static_cast<std::size_t>(rate[i]) == variable - units) out[i] += times * value[i];
-        } else {
-            out[variable - units - rates] -= times;
-        }
+    Count best_steps(const Unknown& own, double pull) const {
+        const auto begin = slope.begin() + own.start;
+        return std::lower_bound(begin + own.low, begin + own.high, pull) - begin;
     }
 
-    // amount -= inverse * change.
-    void take_off(const std::vector<double>& change) {
+    // The values of rows as the basis, at no price.
+    void begin() {
+        pivots = 0;
+        price.assign(rows, 0.0);
+        inverse.assign(rows * rows, 0.0);
+        for (Unknown& unknown : unknowns) unknown.place = outside;
         for (std::size_t i = 0; i < rows; ++i) {
-            double total = 0.0;
-            for (std::size_t j = 0; j < rows; ++j) total += inverse[i * rows + j] * change[j];
-            amount[i] -= total;
+            inverse[i * rows + i] = -1.0;
+            basis[i] = columns + i;
+            unknowns[basis[i]].place = i;
+            unknowns[basis[i]].steps = 0;
         }
     }
 
     // Everything outside the basis to where the prices want it, and the basis to what follows.
     void restart() {
-        std::vector<double> total(rows, 0.0);
-        for (std::size_t u = 0; u < units; ++u) {
-            if (place[u] != nonbasic) continue;
-            position[u] = best_position(u, unit_at(u, price));
-            if (position[u]) add_column(u, static_cast<double>(position[u]), total);
+        Numbers total(rows, 0.0);
+        for (std::size_t j = 0; j < unknowns.size(); ++j) {
+            Unknown& own = unknowns[j];
+            if (own.place != outside) continue;
+            own.steps = best_steps(own, times(j, price));
+            const double x = own.at(own.steps);
+            if (x != 0.0) add_column(j, -x, total);
         }
+        amount = times_inverse(total);
+    }
+
+    // The inverse and the prices anew, from the basis: its columns enter one by one (Gauss and Jordan).
+    void factor() {
+        const std::vector<std::size_t> wanted = basis;
+        begin();
+        std::vector<char> leaves(rows, 1);
+        for (const std::size_t j : wanted)
+            if (j >= columns) leaves[j - columns] = 0;
+        for (const std::size_t j : wanted) {
+            if (j >= columns) continue;
+            const Numbers spread = spread_of(j);
+            std::size_t best = rows;
+            for (std::size_t i = 0; i < rows; ++i)
+                if (leaves[i] && (best == rows || std::abs(spread[i]) > std::abs(spread[best]))) best = i;
+            if (std::abs(spread[best]) < 1e-12) return begin();
+            leaves[best] = 0;
+            exchange(best, j, spread);
+        }
+        pivots = 0;
         for (std::size_t i = 0; i < rows; ++i) {
-            if (place[units + rates + i] != nonbasic) continue;
-            at_upper[i] = !std::isfinite(lower[i]) || (price[i] < 0.0 && std::isfinite(upper[i]));
-            total[i] -= at_upper[i] ? upper[i] : lower[i];
+            const Unknown& own = unknowns[basis[i]];
+            for (std::size_t j = 0; j < rows; ++j) price[j] += slope[own.start + own.steps] * inverse[i * rows + j];
         }
-        std::fill(amount.begin(), amount.end(), 0.0);
-        take_off(total);
     }
 
-    // The interval in which a variable of the basis may lie without another price.
-    std::pair<double, double> interval(std::size_t variable) const {
-        if (variable < units)
-            return {static_cast<double>(std::clamp(piece[variable], low[variable], high[variable])),
-                    static_cast<double>(std::clamp(piece[variable] + 1, low[variable], high[variable]))};
-        if (variable < units + rates) return {-infinity, infinity};
-        return {lower[variable - units - rates], upper[variable - units - rates]};
+    // A column in terms of the basis.
+    Numbers spread_of(std::size_t j) const {
+        Numbers column(rows, 0.0);
+        add_column(j, 1.0, column);
+        return times_inverse(column);
     }
 
+    // Put an unknown into the basis in the place of another.
+    void exchange(std::size_t leaving, std::size_t in, const Numbers& spread) {
+        double* own = &inverse[leaving * rows];
+        for (std::size_t j = 0; j < rows; ++j) own[j] /= spread[leaving];
+        for (std::size_t i = 0; i < rows; ++i) {
+            if (i == leaving || spread[i] == 0.0) continue;
+            for (std::size_t j = 0; j < rows; ++j) inverse[i * rows + j] -= spread[i] * own[j];
+        }
+        unknowns[basis[leaving]].place = outside;
+        basis[leaving] = in;
+        unknowns[in].place = leaving;
+        ++pivots;
+    }
+
+    // The place in the basis that is furthest from where it may be without other prices.
     std::size_t most_infeasible() const {
         double worst = feasible;
         std::size_t found = rows;
         for (std::size_t i = 0; i < rows; ++i) {
-            const auto [least, greatest] = interval(basis[i]);
-            const double off = std::max(least - amount[i], amount[i] - greatest);
+            const Unknown& own = unknowns[basis[i]];
+            const double off = std::max(own.least() - amount[i], amount[i] - own.greatest());
             if (off > worst) {
                 worst = off;
                 found = i;
@@ -223,208 +248,85 @@ class DualSimplex {
         return found;
     }
 
-    // A place where, as the prices move, a variable would rather be further on.
+    // A place where, as the prices move, an unknown would rather be one step further.
     struct Break {
-        double step;
-        std::size_t variable;
-        Count next;                                 // the piece of a unit that it would move along
+        double when;
+        std::size_t unknown;
+        Count piece;                                // that it would move along
         double entry;                               // of the pivot row, signed by the direction
         bool operator<(const Break& other) const {  // the first, and of those the largest entry, has priority
-            return step != other.step ? step > other.step : std::abs(entry) < std::abs(other.entry);
+            return when != other.when ? when > other.when : std::abs(entry) < std::abs(other.entry);
         }
     };
 
     // One step of the dual simplex method: false where no step mends the row, so that nothing is feasible.
     bool pivot(std::size_t leaving) {
         const std::size_t out = basis[leaving];
-        const auto [least, greatest] = interval(out);
-        const double sign = amount[leaving] > greatest ? 1.0 : -1.0;
-        double left = sign > 0.0 ? amount[leaving] - greatest : least - amount[leaving];
+        Unknown& left_behind = unknowns[out];
+        const bool above = amount[leaving] > left_behind.greatest();
+        const double sign = above ? 1.0 : -1.0;
+        double left = above ? amount[leaving] - left_behind.greatest() : left_behind.least() - amount[leaving];
         pivot_row.assign(inverse.begin() + leaving * rows, inverse.begin() + (leaving + 1) * rows);
+        // It leaves at the end that it is beyond, unless it is moved on to its next piece.
+        const Count before = left_behind.steps;
+        left_behind.steps = std::clamp(before + above, left_behind.low, left_behind.high);
 
-        std::vector<Break> heap;
-        const auto push_unit = [&](std::size_t u, Count at, double pull, double entry) {
-            const Count next = entry > 0.0 ? at : at - 1;
-            if (next < low[u] || next >= high[u]) return;
-            heap.push_back({std::max((slope[start[u] + next] - pull) / entry, 0.0), u, next, entry});
+        std::vector<Break> breaks;  // a heap
+        const auto add_break = [&](std::size_t j, double entry) {
+            const Unknown& own = unknowns[j];
+            const Count piece = entry > 0.0 ? own.steps : own.steps - 1;
+            if (piece < own.low || piece >= own.high) return false;
+            breaks.push_back({std::max((slope[own.start + piece] - times(j, price)) / entry, 0.0), j, piece, entry});
+            return true;
         };
-        for (std::size_t u = 0; u < units; ++u) {
-            if (place[u] != nonbasic || low[u] == high[u]) continue;
-            const double entry = sign * unit_at(u, pivot_row);
-            if (std::abs(entry) > least_pivot) push_unit(u, position[u], unit_at(u, price), entry);
+        for (std::size_t j = 0; j < unknowns.size(); ++j) {
+            if ((unknowns[j].place != outside && j != out) || unknowns[j].low == unknowns[j].high) continue;
+            const double entry = sign * times(j, pivot_row);
+            if (std::abs(entry) > least_pivot) add_break(j, entry);
         }
-        std::vector<double> of_rate(rates, 0.0);
-        for (std::size_t i = 0; i < rows; ++i) of_rate[rate[i]] += pivot_row[i] * value[i];
-        for (std::size_t f = 0; f < rates; ++f)
-            if (place[units + f] == nonbasic && std::abs(of_rate[f]) > least_pivot)
-                heap.push_back({0.0, units + f, 0, sign * of_rate[f]});
-        for (std::size_t i = 0; i < rows; ++i) {
-            const double entry = -sign * pivot_row[i];
-            if (place[units + rates + i] != nonbasic || lower[i] == upper[i] || std::abs(entry) <= least_pivot)
-                continue;
-            if ((entry > 0.0) != static_cast<bool>(at_upper[i]))
-                heap.push_back({std::max(price[i] / entry, 0.0), units + rates + i, 0, entry});
-        }
-        Count kept = 0;
-        double own_pull = 0.0;
-        if (out < units) {  // the unit that leaves may instead move on to its next piece
-            kept = static_cast<Count>(sign > 0.0 ? greatest : least);
-            own_pull = unit_at(out, price);
-            push_unit(out, kept, own_pull, sign);
-        }
-        std::priority_queue<Break> breaks(std::less<Break>(), std::move(heap));
-
-        std::vector<double> change(rows, 0.0);
-        bool flipped = false;
+        std::make_heap(breaks.begin(), breaks.end());
+        Numbers change(rows, 0.0);
         while (!breaks.empty()) {
-            const Break here = breaks.top();
-            breaks.pop();
-            const std::size_t in = here.variable;
-            const bool is_row = in >= units + rates;
-            const double length = in < units ? 1.0
-                                  : is_row   ? upper[in - units - rates] - lower[in - units - rates]
-                                             : infinity;
-            left -= std::abs(here.entry) * length;
+            std::pop_heap(breaks.begin(), breaks.end());
+            const Break here = breaks.back();
+            breaks.pop_back();
+            Unknown& in = unknowns[here.unknown];
+            left -= std::abs(here.entry) * in.length;
             if (left <= 0.5 * feasible) {
-                for (std::size_t i = 0; i < rows; ++i) price[i] += sign * here.step * pivot_row[i];
-                if (flipped) take_off(change);
-                if (in == out) {
-                    piece[out] = here.next;
-                } else {
-                    exchange(leaving, in, here,
-                             out < units  ? static_cast<double>(kept)
-                             : sign > 0.0 ? greatest
-                                          : least);
-                    if (out < units) position[out] = kept;
-                    if (out >= units + rates) at_upper[out - units - rates] = sign > 0.0;
+                for (std::size_t i = 0; i < rows; ++i) price[i] += sign * here.when * pivot_row[i];
+                const Numbers moved = times_inverse(change);
+                for (std::size_t i = 0; i < rows; ++i) amount[i] -= moved[i];
+                if (here.unknown == out) {
+                    in.steps = here.piece;
+                    return true;
                 }
+                const Numbers spread = spread_of(here.unknown);
+                const double move = (amount[leaving] - left_behind.at(left_behind.steps)) / spread[leaving];
+                for (std::size_t i = 0; i < rows; ++i) amount[i] -= move * spread[i];
+                amount[leaving] = in.at(in.steps) + move;
+                in.steps = here.piece;
+                exchange(leaving, here.unknown, spread);
                 return true;
             }
-            const double direction = here.entry > 0.0 ? 1.0 : -1.0;
-            if (is_row) {
-                at_upper[in - units - rates] = direction > 0.0;
-                add_column(in, direction * length, change);
-                flipped = true;
-            } else if (in == out) {
-                kept += static_cast<Count>(direction);
-                push_on(breaks, out, kept, own_pull, here.entry);
-            } else {
-                position[in] += static_cast<Count>(direction);
-                add_column(in, direction, change);
-                flipped = true;
-                push_on(breaks, in, position[in], unit_at(in, price), here.entry);
-            }
+            const Count step = here.entry > 0.0 ? 1 : -1;
+            in.steps += step;
+            if (here.unknown != out) add_column(here.unknown, in.length * static_cast<double>(step), change);
+            if (add_break(here.unknown, here.entry)) std::push_heap(breaks.begin(), breaks.end());
         }
+        left_behind.steps = before;
         return false;
-    }
-
-    void push_on(std::priority_queue<Break>& breaks, std::size_t u, Count at, double pull, double entry) const {
-        const Count next = entry > 0.0 ? at : at - 1;
-        if (next >= low[u] && next < high[u])
-            breaks.push({std::max((slope[start[u] + next] - pull) / entry, 0.0), u, next, entry});
-    }
-
-    // Put a variable into the basis in the place of another, which goes to `target`.
-    void exchange(std::size_t leaving, std::size_t in, const Break& here, double target) {
-        std::vector<double> column(rows, 0.0), spread(rows, 0.0);
-        add_column(in, 1.0, column);
-        for (std::size_t i = 0; i < rows; ++i)
-            for (std::size_t j = 0; j < rows; ++j) spread[i] += inverse[i * rows + j] * column[j];
-        double base = 0.0;  // a rate outside the basis is 0, and once inside it never leaves
-        if (in < units) {
-            base = static_cast<double>(position[in]);
-            piece[in] = here.next;
-        } else if (in >= units + rates) {
-            base = at_upper[in - units - rates] ? upper[in - units - rates] : lower[in - units - rates];
-        }
-        const double move = (amount[leaving] - target) / spread[leaving];
-        double* own = &inverse[leaving * rows];
-        for (std::size_t j = 0; j < rows; ++j) own[j] /= spread[leaving];
-        for (std::size_t i = 0; i < rows; ++i) {
-            if (i == leaving || spread[i] == 0.0) continue;
-            amount[i] -= move * spread[i];
-            for (std::size_t j = 0; j < rows; ++j) inverse[i * rows + j] -= spread[i] * own[j];
-        }
-        place[basis[leaving]] = nonbasic;
-        basis[leaving] = in;
-        place[in] = leaving;
-        amount[leaving] = base + move;
-        ++pivots;
-    }
-
-    // The rows themselves as the first basis, at no price.
-    void begin() {
-        std::fill(price.begin(), price.end(), 0.0);
-        std::fill(inverse.begin(), inverse.end(), 0.0);
-        std::fill(place.begin(), place.end(), nonbasic);
-        for (std::size_t i = 0; i < rows; ++i) {
-            basis[i] = units + rates + i;
-            place[basis[i]] = i;
-            inverse[i * rows + i] = -1.0;
-        }
-        pivots = 0;
-    }
-
-    // The inverse and the prices anew, from the basis: Gauss and Jordan.
-    void factor() {
-        pivots = 0;
-        std::vector<double> matrix(rows * rows, 0.0), column(rows);
-        for (std::size_t j = 0; j < rows; ++j) {
-            std::fill(column.begin(), column.end(), 0.0);
-            add_column(basis[j], 1.0, column);
-            for (std::size_t i = 0; i < rows; ++i) matrix[i * rows + j] = column[i];
-        }
-        std::fill(inverse.begin(), inverse.end(), 0.0);
-        for (std::size_t i = 0; i < rows; ++i) inverse[i * rows + i] = 1.0;
-        for (std::size_t j = 0; j < rows; ++j) {
-            std::size_t best = j;
-            for (std::size_t i = j + 1; i < rows; ++i)
-                if (std::abs(matrix[i * rows + j]) > std::abs(matrix[best * rows + j])) best = i;
-            if (std::abs(matrix[best * rows + j]) < 1e-12) return begin();
-            for (auto* each : {&matrix, &inverse}) {
-                auto& m = *each;
-                if (best != j)
-                    std::swap_ranges(m.begin() + best * rows, m.begin() + (best + 1) * rows, m.begin() + j * rows);
-            }
-            const double scale = 1.0 / matrix[j * rows + j];
-            for (std::size_t k = 0; k < rows; ++k) {
-                matrix[j * rows + k] *= scale;
-                inverse[j * rows + k] *= scale;
-            }
-            for (std::size_t i = 0; i < rows; ++i) {
-                const double times = matrix[i * rows + j];
-                if (i == j || times == 0.0) continue;
-                for (std::size_t k = 0; k < rows; ++k) {
-                    matrix[i * rows + k] -= times * matrix[j * rows + k];
-                    inverse[i * rows + k] -= times * inverse[j * rows + k];
-                }
-            }
-        }
-        std::fill(price.begin(), price.end(), 0.0);
-        for (std::size_t i = 0; i < rows; ++i) {
-            if (basis[i] >= units) continue;
-            const double own = slope[start[basis[i]] + piece[basis[i]]];
-            for (std::size_t j = 0; j < rows; ++j) price[j] += own * inverse[i * rows + j];
-        }
     }
 
     // Whether the rows, added up by the last pivot row, cannot be kept by any numbers within their bounds.
     bool shows_infeasible() const {
         double least = 0.0, greatest = 0.0, size = 0.0;
-        const auto add = [&](double entry, double from, double to) {
-            if (std::abs(entry) <= 1e-12 && !(std::isfinite(from) && std::isfinite(to))) return;
-            const double a = entry * from, b = entry * to;
+        for (std::size_t j = 0; j < unknowns.size(); ++j) {
+            const double entry = times(j, pivot_row);
+            const double a = entry * unknowns[j].at(unknowns[j].low), b = entry * unknowns[j].at(unknowns[j].high);
             least += std::min(a, b);
             greatest += std::max(a, b);
             size += std::max(std::abs(a), std::abs(b));
-        };
-        for (std::size_t u = 0; u < units; ++u)
-            add(unit_at(u, pivot_row), static_cast<double>(low[u]), static_cast<double>(high[u]));
-        std::vector<double> of_rate(rates, 0.0);
-        for (std::size_t i = 0; i < rows; ++i) of_rate[rate[i]] += pivot_row[i] * value[i];
-        for (std::size_t f = 0; f < rates; ++f) add(of_rate[f], 0.0, most[f]);
-        for (std::size_t i = 0; i < rows; ++i) add(-pivot_row[i], lower[i], upper[i]);
-        if (!std::isfinite(size)) size = 1.0;
+        }
         return least > certain * size || greatest < -certain * size;
     }
 };
@@ -432,34 +334,30 @@ class DualSimplex {
 }  // namespace
 
 void bind_dual_simplex(nb::module_& m) {
+    using nb::arg;
     nb::class_<DualSimplex>(m, "DualSimplex", "Numbers of yeses with fractions allowed, solved anew for other bounds.")
         .def(
             "__init__",
-            [](DualSimplex* self, Int64s start, Doubles slope, Doubles weight, Int64s first, Int64s row, Int64s rate,
-               Doubles value, Doubles most) {
-                new (self) DualSimplex(entries(start), entries(slope), entries(weight), entries(first), entries(row),
-                                       entries(rate), entries(value), entries(most));
+            [](DualSimplex* self, Int64s start, Doubles slope, Doubles cost, Int64s first, Int64s row, Doubles value,
+               std::size_t rows) {
+                new (self) DualSimplex(entries(start), entries(slope), entries(cost), entries(first), entries(row),
+                                       entries(value), rows);
             },
-            nb::arg("start").noconvert(), nb::arg("slope").noconvert(), nb::arg("weight").noconvert(),
-            nb::arg("first").noconvert(), nb::arg("row").noconvert(), nb::arg("rate").noconvert(),
-            nb::arg("value").noconvert(), nb::arg("most").noconvert())
+            arg("start").noconvert(), arg("slope").noconvert(), arg("cost").noconvert(), arg("first").noconvert(),
+            arg("row").noconvert(), arg("value").noconvert(), arg("rows"))
         .def(
             "solve",
-            [](DualSimplex& self, Int64s low, Int64s high, Doubles lower, Doubles upper, Doubles cost) {
-                Outcome outcome;
-                double least;
-                std::vector<double> found;
+            [](DualSimplex& self, Int64s low, Int64s high, Doubles lower, Doubles upper) {
+                bool possible;
                 {
                     nb::gil_scoped_release unlocked;
-                    outcome = self.solve(entries(low), entries(high), entries(lower), entries(upper));
-                    least = outcome == Outcome::infeasible ? infinity : self.bound(entries(cost));
-                    found = self.solution();
+                    possible = self.solve(entries(low), entries(high), entries(lower), entries(upper));
                 }
-                return nb::make_tuple(least, to_numpy(std::move(found)));
+                const double least = possible ? self.bound() : std::numeric_limits<double>::infinity();
+                return nb::make_tuple(least, to_numpy(self.solution()));
             },
-            nb::arg("low").noconvert(), nb::arg("high").noconvert(), nb::arg("lower").noconvert(),
-            nb::arg("upper").noconvert(), nb::arg("cost").noconvert(),
-            "A bound below on the cost within these bounds, infinite where nothing is feasible; and numbers of yeses.");
+            arg("low").noconvert(), arg("high").noconvert(), arg("lower").noconvert(), arg("upper").noconvert(),
+            "A bound below on the cost within these bounds, infinite where nothing is feasible; and the unknowns.");
 }
 
 }  // namespace fairlayer

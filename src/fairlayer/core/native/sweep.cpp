@@ -4,10 +4,11 @@
 // clipped to [r N, (r + tolerance) N]. For a ratio, with q the highest rate, the interval is [ratio q N, q N]. Some
 // group has the extreme rate, so there are no more than n + G rates to try.
 //
-// Few of them need to be tried. With fractions of a sample allowed, the cost is convex in the rate, so that whatever
-// beats the best answer so far lies in an interval around the minimum of that relaxation. Counts are compared as whole
-// numbers, with a tolerance that is a fraction of whole numbers.
+// Few of them need to be tried. Where the rate is only known to lie between two others, the intervals are wider and the
+// cost is a bound below; where it exceeds the best answer so far, no rate between the two is tried. Counts are compared
+// as whole numbers, with a tolerance that is a fraction of whole numbers.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -20,26 +21,7 @@ namespace {
 
 using Count = std::int64_t;
 constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr int bisections = 200;
-constexpr double rounding = 1e-12;  // relative, of a sum of costs
-
-// a * b as two words. Not every compiler has whole numbers of 128 bits.
-struct Product {
-    std::uint64_t high, low;
-
-    Product(std::uint64_t a, std::uint64_t b) {
-        constexpr std::uint64_t word = 0xFFFFFFFF;
-        const std::uint64_t first = (a >> 32) * (b & word), second = (a & word) * (b >> 32);
-        const std::uint64_t bottom = (a & word) * (b & word);
-        const std::uint64_t middle = (bottom >> 32) + (first & word) + (second & word);
-        high = (a >> 32) * (b >> 32) + (first >> 32) + (second >> 32) + (middle >> 32);
-        low = (bottom & word) | (middle << 32);
-    }
-
-    bool operator<=(const Product& other) const {
-        return high < other.high || (high == other.high && low <= other.low);
-    }
-};
+constexpr double slack = 1e-12;  // of a group's size: rounding of a rate times the size
 
 Count ceil_divide(Count a, Count b) { return a / b + (a % b > 0); }
 
@@ -49,19 +31,17 @@ struct Share {
 
     double value() const { return static_cast<double>(numerator) / static_cast<double>(denominator); }
 
-    // floor(share * amount): from a float, corrected by exact comparisons.
+    // By long division in base 2: not every compiler has whole numbers of 128 bits.
     Count floor_of(Count amount) const {
-        const Product exact(numerator, amount);
-        Count guess = std::clamp<Count>(static_cast<Count>(value() * static_cast<double>(amount)), 0, amount);
-        while (!(Product(guess, denominator) <= exact)) --guess;
-        while (guess < amount && Product(guess + 1, denominator) <= exact) ++guess;
-        return guess;
+        Count whole = 0, rest = 0;
+        for (int bit = std::bit_width(static_cast<std::uint64_t>(amount)); bit-- > 0;) {
+            whole *= 2;
+            rest = 2 * rest + (amount >> bit & 1) * numerator;
+            for (; rest >= denominator; rest -= denominator) ++whole;
+        }
+        return whole;
     }
-
-    Count ceil_of(Count amount) const {
-        const Count below = floor_of(amount);
-        return below + !(Product(numerator, amount) <= Product(below, denominator));
-    }
+    Count ceil_of(Count amount) const { return amount - Share{denominator - numerator, denominator}.floor_of(amount); }
 };
 
 // Groups, the cost of every number of yeses in each, and how their rates are compared.
@@ -75,6 +55,11 @@ struct Problem {
 
     std::size_t groups() const { return now.size(); }
     Count size(std::size_t g) const { return start[g + 1] - start[g] - 1; }
+    Count largest() const {
+        Count most = 0;
+        for (std::size_t g = 0; g < groups(); ++g) most = std::max(most, size(g));
+        return most;
+    }
 
     // The number of yeses of group b where group a, with j of them, has the extreme rate; -1 where there is none.
     Count best_count(std::size_t a, Count j, std::size_t b) const {
@@ -103,71 +88,52 @@ struct Problem {
         return spent <= limit ? spent : infinity;
     }
 
-    // The cost of an extreme rate with fractions of a sample allowed; infinite where it is impossible.
-    double relaxed(double rate) const {
+    // What every answer costs at least whose extreme rate lies between two.
+    double least_cost(double from, double to) const {
+        const double wide = share.value();
         double spent = 0.0;
         for (std::size_t b = 0; b < groups(); ++b) {
-            const double n = static_cast<double>(size(b)), slack = rounding * n;
-            const double least = static_cast<double>(low[b]), most = static_cast<double>(high[b]);
-            const double bottom = (ratio ? share.value() * rate : rate) * n;
-            const double top = (ratio ? rate : rate + share.value()) * n;
-            if (bottom > most + slack || top < least - slack) return infinity;
-            // Wider by the slack, so that rounding never makes the relaxation dearer than it is.
-            const double wanted = std::clamp(static_cast<double>(now[b]), bottom - slack, top + slack);
-            const double place = std::clamp(wanted, least, most), floor = std::floor(place);
-            const double* table = &cost[start[b] + static_cast<Count>(floor)];
-            spent += place > floor ? table[0] + (place - floor) * (table[1] - table[0]) : table[0];
+            const double n = static_cast<double>(size(b));
+            const auto fewest = static_cast<Count>(std::ceil(((ratio ? wide * from : from) - slack) * n));
+            const auto most = static_cast<Count>(std::floor(((ratio ? to : to + wide) + slack) * n));
+            if (fewest > high[b] || most < low[b]) return infinity;
+            spent += cost[start[b] + std::clamp(now[b], std::max(fewest, low[b]), std::min(most, high[b]))];
         }
-        return spent * (1.0 - rounding);
+        return spent;
     }
 };
 
-struct Answer {
-    double cost = infinity;
+struct Sweep {
+    const Problem& problem;
+    double cost = infinity;  // of the best answer, in which `group` has the extreme rate with so many yeses
     std::size_t group = 0;
     Count yeses = 0;
-};
 
-Answer sweep(const Problem& problem) {
-    double first = 0.0, last = 1.0;  // rates that are possible
-    for (std::size_t b = 0; b < problem.groups(); ++b) {
-        const double n = static_cast<double>(problem.size(b)), share = problem.share.value();
-        const double least = static_cast<double>(problem.low[b]) / n, most = static_cast<double>(problem.high[b]) / n;
-        first = std::max(first, problem.ratio ? least : least - share);
-        last = std::min(last, problem.ratio ? (share > 0.0 ? most / share : 1.0) : most);
-    }
-    if (first > last) std::swap(first, last);
-    for (int i = 0; i < bisections && last - first > 0.0; ++i) {  // to the minimum of a convex function
-        const double one = first + (last - first) / 3.0, two = last - (last - first) / 3.0;
-        if (problem.relaxed(one) <= problem.relaxed(two)) {
-            last = two;
-        } else {
-            first = one;
+    // Try the extreme rates between two: those of one half after the other, or each that a group can have.
+    void between(double from, double to) {
+        if (problem.least_cost(from, to) >= cost) return;
+        const double middle = 0.5 * (from + to);
+        if ((to - from) * static_cast<double>(problem.largest()) > 1.0) {
+            const bool lower_first = problem.least_cost(from, middle) <= problem.least_cost(middle, to);
+            if (lower_first) between(from, middle);
+            between(middle, to);
+            if (!lower_first) between(from, middle);
+            return;
+        }
+        for (std::size_t a = 0; a < problem.groups(); ++a) {
+            const double n = static_cast<double>(problem.size(a));
+            const Count most = std::min(static_cast<Count>((to + slack) * n), problem.high[a]);
+            for (Count j = std::max(static_cast<Count>((from - slack) * n), problem.low[a]); j <= most; ++j) {
+                const double spent = problem.cost_of(a, j, cost);
+                if (spent < cost) {
+                    cost = spent;
+                    group = a;
+                    yeses = j;
+                }
+            }
         }
     }
-    const double middle = 0.5 * (first + last);
-    Answer best;
-    const auto attempt = [&](std::size_t a, Count j) {
-        const double spent = problem.cost_of(a, j, best.cost);
-        if (spent < best.cost) best = {spent, a, j};
-    };
-    const auto nearest = [&](std::size_t a) {
-        return std::clamp(static_cast<Count>(middle * static_cast<double>(problem.size(a))), problem.low[a],
-                          problem.high[a]);
-    };
-    for (std::size_t a = 0; a < problem.groups(); ++a) attempt(a, nearest(a));
-    // Away from the minimum the relaxation only grows: once it exceeds the best answer, nothing better follows.
-    for (std::size_t a = 0; a < problem.groups(); ++a) {
-        const double n = static_cast<double>(problem.size(a));
-        const Count begin = nearest(a);
-        const auto beaten = [&](Count j) {
-            return std::isfinite(best.cost) && problem.relaxed(static_cast<double>(j) / n) > best.cost;
-        };
-        for (Count j = begin; j <= problem.high[a] && (j <= begin + 1 || !beaten(j)); ++j) attempt(a, j);
-        for (Count j = begin - 1; j >= problem.low[a] && (j >= begin - 1 || !beaten(j)); --j) attempt(a, j);
-    }
-    return best;
-}
+};
 
 }  // namespace
 
@@ -179,23 +145,21 @@ void bind_sweep(nb::module_& m) {
             const Problem problem{entries(start), entries(cost), entries(now),
                                   entries(low),   entries(high), Share{numerator, denominator},
                                   ratio};
-            Answer best;
+            Sweep best{problem};
             std::vector<Count> count;
             {
                 nb::gil_scoped_release unlocked;
-                best = sweep(problem);
-                if (std::isfinite(best.cost))
-                    for (std::size_t b = 0; b < problem.groups(); ++b)
-                        count.push_back(problem.best_count(best.group, best.yeses, b));
+                best.between(0.0, 1.0);
             }
+            for (std::size_t b = 0; b < problem.groups() && std::isfinite(best.cost); ++b)
+                count.push_back(problem.best_count(best.group, best.yeses, b));
             return to_numpy(std::move(count));
         },
         nb::arg("start").noconvert(), nb::arg("cost").noconvert(), nb::arg("now").noconvert(),
         nb::arg("low").noconvert(), nb::arg("high").noconvert(), nb::arg("numerator"), nb::arg("denominator"),
         nb::arg("ratio"),
         "The cheapest numbers of yeses of disjoint groups whose rates differ by at most a share, or keep a ratio; "
-        "empty "
-        "where none do.");
+        "empty where none do.");
     m.def(
         "cost_tables",
         [](Int64s start, Doubles slope, Int64s now) {
