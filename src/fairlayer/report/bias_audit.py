@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from fairlayer.audit.result import Audit, Group
 from fairlayer.audit.selection import SMALL_SHARE
 from fairlayer.audit.tables import FigureTable
-from fairlayer.audit.text import columns_text
 from fairlayer.audit.words import count, stated, typed
 
 NOTES = (
@@ -81,7 +80,7 @@ def _notes(audit: Audit, selects: bool) -> list[str]:
 
 def as_text(tables: Sequence[FigureTable], notes: Sequence[str]) -> str:
     """For a terminal."""
-    return "\n\n".join([*(f"{typed(table.caption)}\n{columns_text(table)}" for table in tables), *map(typed, notes)])
+    return "\n\n".join([*(f"{typed(table.caption)}\n{table}" for table in tables), *map(typed, notes)])
 
 
 def as_csv(tables: Sequence[FigureTable]) -> str:

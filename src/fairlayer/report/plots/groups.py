@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from fairlayer.audit.result import Audit, Group
 from fairlayer.audit.selection import FOUR_FIFTHS, SMALL_SHARE
 from fairlayer.audit.tables import FIGURES, changes_table, groups_table, selection_table, share_of
-from fairlayer.audit.words import aligned, confidence, count, interval, number, percent, signed, stated
+from fairlayer.audit.words import aligned, confidence, count, interval, number, percent, stated
 from fairlayer.report.drawing import (
     Band,
     Curve,
@@ -141,7 +141,9 @@ def _change(group: Group, axis: Scale, mean: str, decided: bool) -> Row:
         marks.append(Band(low, widened, f"bar {'up' if change.mean >= 0 else 'down'}", 34, 66))
     marks.append(Point(axis(change.mean), 50, "diamond", f"hollow {'one' if change.mean >= 0 else 'two'}"))
     note = f"{percent(change.changed, 0)} changed" + (f", {percent(change.flipped)} flipped" if decided else "")
-    words = f"mean change {mean}, from {signed(change.lowest)} to {signed(change.highest)}; {note}"
+    words = (
+        f"mean change {mean}, from {number(change.lowest, sign=True)} to {number(change.highest, sign=True)}; {note}"
+    )
     return _row(group, (marks, words), mean, note)
 
 
