@@ -10,7 +10,7 @@ from report_audits import EVERY, HOSTILE, crowded, hostile, ordinary
 
 from fairlayer.errors import InputError
 from fairlayer.report.card import FACTS, render_card, write_card
-from fairlayer.report.templating import escape_markdown
+from fairlayer.report.page import escape_markdown
 
 SECTIONS = (
     "Model details",

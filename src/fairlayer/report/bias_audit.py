@@ -95,6 +95,6 @@ def as_csv(tables: Sequence[FigureTable]) -> str:
 
 def as_html(tables: Sequence[FigureTable], notes: Sequence[str], title: str = "Bias audit") -> str:
     """A page of its own."""
-    from fairlayer.report.templating import render_html
+    from fairlayer.report.page import render_html
 
     return render_html("bias_audit.html.jinja", title=title, tables=tables, notes=notes)

@@ -15,7 +15,7 @@ from fairlayer.audit.summary import summarize
 from fairlayer.audit.tables import changes_table, findings_table, groups_table, selection_table
 from fairlayer.audit.words import confidence, count, stated
 from fairlayer.errors import InputError
-from fairlayer.report.templating import render_markdown, write_text
+from fairlayer.report.page import render_markdown, write_text
 
 MOST_LINES = 30  # in each table; the page and the JSON have more
 

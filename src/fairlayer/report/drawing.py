@@ -200,6 +200,11 @@ class Section:
     aside: str = ""  # a last sentence
 
 
+def sign(shape: str, style: str) -> Point:
+    """A marker in the middle of its box, for a legend."""
+    return Point(50, 50, shape, style)
+
+
 def whisker(axis: Scale, ends: tuple[float, float] | None) -> tuple[Mark, ...]:
     """An interval as a horizontal line with caps; nothing where there is none."""
     if ends is None:

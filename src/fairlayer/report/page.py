@@ -1,9 +1,14 @@
-"""The report: one HTML page with everything in it. It runs no script and asks no network for anything."""
+"""The report: one HTML page with everything in it. It runs no script and asks no network for anything.
+
+The template environments are the one place where values become text, and so where they are escaped.
+"""
 
 from __future__ import annotations
 
 import datetime
 import hashlib
+import html
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,17 +17,17 @@ from typing import Any
 from fairlayer.audit.result import Audit
 from fairlayer.audit.summary import summarize
 from fairlayer.audit.words import confidence, count, stated
+from fairlayer.errors import InputError
+from fairlayer.extras import needs
 from fairlayer.report.drawing import Section
-from fairlayer.report.plots.costs import history_section, tradeoff_section
-from fairlayer.report.plots.findings import calibration_section, findings_section
-from fairlayer.report.plots.groups import (
+from fairlayer.report.gap_plots import calibration_section, findings_section, history_section, tradeoff_section
+from fairlayer.report.group_plots import (
     changes_section,
     distributions_section,
     intersections_section,
     rates_section,
     selection_section,
 )
-from fairlayer.report.templating import render_html, write_text
 
 SECTIONS = (
     findings_section,
@@ -36,6 +41,7 @@ SECTIONS = (
     history_section,
 )
 OF_A_CLASS = (distributions_section, changes_section, calibration_section)
+_SPECIAL = re.compile(r"([\\`*_\[\]|~$#])")
 
 
 def render(
@@ -96,3 +102,54 @@ def _provenance(audit: Audit, date: datetime.date, further: Mapping[str, str]) -
         "result, SHA-256 of its JSON": hashlib.sha256(audit.to_json().encode()).hexdigest(),
     }
     return {name: text for name, text in {**facts, **further}.items() if text}
+
+
+def render_html(template: str, **values: Any) -> str:
+    """A template, its values escaped for HTML."""
+    return _environment().get_template(template).render(**values)
+
+
+def render_markdown(template: str, **values: Any) -> str:
+    """A template, its values escaped for Markdown."""
+    markup = _jinja().utils.markupsafe.Markup
+
+    def finalize(value: Any) -> Any:
+        """What a macro returns is Markdown already; anything else is text."""
+        return value if isinstance(value, markup) else markup(escape_markdown(str(value)))
+
+    return _environment(finalize=finalize).get_template(template).render(**values)
+
+
+def escape_markdown(text: str) -> str:
+    """Text that Markdown shows as it is: in a line, a list or a table, with no markup, link, mathematics or HTML."""
+    line = " ".join(text.split())
+    # The last two: no links from bare addresses.
+    return _SPECIAL.sub(r"\\\1", html.escape(line, quote=False)).replace("://", "\\://").replace("www.", "www\\.")
+
+
+def write_text(path: str | Path, text: str) -> Path:
+    """Write a file whose folder exists."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise InputError(f"path is {str(path)!r}, but there is no folder {str(target.parent)!r}: make it first.")
+    target.write_text(text, encoding="utf-8")
+    return target
+
+
+def _environment(**options: Any) -> Any:
+    jinja = _jinja()
+    return jinja.Environment(
+        loader=jinja.PackageLoader("fairlayer.report", "templates"),
+        autoescape=True,
+        undefined=jinja.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        **options,
+    )
+
+
+def _jinja() -> Any:
+    with needs("Writing a report", "jinja2"):
+        import jinja2
+    return jinja2

@@ -13,7 +13,7 @@ from fairlayer.audit.tables import FigureTable
 from fairlayer.audit.words import aligned, count, isolated, number, percent, shortened, stated
 from fairlayer.plural import plural
 from fairlayer.report.drawing import STYLES, Line, Panel, Point, Row, RowChart, Section, largest, line_panel, scale
-from fairlayer.report.templating import render_html
+from fairlayer.report.page import render_html
 from fairlayer.stream import Certificate, Verification
 from fairlayer.stream.timeline import Step
 
