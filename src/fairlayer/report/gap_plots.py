@@ -247,13 +247,11 @@ def history_section(audit: Audit) -> Section | None:
         del quantities["objective"]  # the method adds no penalty: one panel is enough
     if not quantities:
         return None
+    across = scale([1, max(map(len, audit.history.values()))], margin=1e-9)
     tolerances, panels = sorted({finding.tolerance for finding in audit.findings}), []
     for quantity, paths in quantities.items():
-        promised, values = tolerances if quantity == "gap" else [], [v for path in paths.values() for _, v in path]
-        across = scale([1, max(len(column) for column in audit.history.values())], margin=1e-9)
-        up = scale(values, [0.0, *promised] if promised else (), ticks=4, margin=0.0 if promised else 0.06)
-        title = quantity.replace("_", " ").capitalize()
-        panels.append(line_panel(title, "epoch", paths, across, up, promised=promised))
+        title, promised = quantity.replace("_", " ").capitalize(), tolerances if quantity == "gap" else ()
+        panels.append(line_panel(title, "epoch", paths, across=across, promised=promised, from_zero=bool(promised)))
     lead = "One value per epoch. Gaps on training data say little about new data; those at the top of this page do."
     return Section("history", "How it was trained", lead, panels=panels)
 

@@ -19,28 +19,21 @@ from fairlayer.audit.summary import summarize
 from fairlayer.audit.words import confidence, count, stated
 from fairlayer.errors import InputError
 from fairlayer.extras import needs
+from fairlayer.report import gap_plots, group_plots
 from fairlayer.report.drawing import Section
-from fairlayer.report.gap_plots import calibration_section, findings_section, history_section, tradeoff_section
-from fairlayer.report.group_plots import (
-    changes_section,
-    distributions_section,
-    intersections_section,
-    rates_section,
-    selection_section,
-)
 
 SECTIONS = (
-    findings_section,
-    distributions_section,
-    changes_section,
-    selection_section,
-    rates_section,
-    calibration_section,
-    intersections_section,
-    tradeoff_section,
-    history_section,
+    gap_plots.findings_section,
+    group_plots.distributions_section,
+    group_plots.changes_section,
+    group_plots.selection_section,
+    group_plots.rates_section,
+    gap_plots.calibration_section,
+    group_plots.intersections_section,
+    gap_plots.tradeoff_section,
+    gap_plots.history_section,
 )
-OF_A_CLASS = (distributions_section, changes_section, calibration_section)
+OF_A_CLASS = (group_plots.distributions_section, group_plots.changes_section, gap_plots.calibration_section)
 _SPECIAL = re.compile(r"([\\`*_\[\]|~$#])")
 
 
@@ -73,15 +66,13 @@ def write_html(audit: Audit, path: str | Path, **options: Any) -> Path:
 
 def _sections(audit: Audit) -> list[Section]:
     """The parts of the page; of several classes, those that are about one output once for each."""
-    sections = [section for section in (make(audit) for make in SECTIONS) if section is not None]
+    sections = [make(audit) for make in SECTIONS]
     for j, (name, own) in enumerate(audit.classes.items()):
-        found = (make(own) for make in OF_A_CLASS)
-        sections += [
-            replace(section, anchor=f"{section.anchor}-{j}", title=f"{section.title}: class {name}")
-            for section in found
-            if section is not None
-        ]
-    return sections
+        for section in (make(own) for make in OF_A_CLASS):
+            if section is not None:
+                title = f"{section.title}: class {name}"
+                sections.append(replace(section, anchor=f"{section.anchor}-{j}", title=title))
+    return [section for section in sections if section is not None]
 
 
 def _provenance(audit: Audit, date: datetime.date, further: Mapping[str, str]) -> dict[str, str]:
