@@ -17,15 +17,20 @@ Weights: a weight says how many of the population a sample stands for; n is repl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import scipy  # whose parts load when they are used
 
+if TYPE_CHECKING:
+    from fairlayer.problem.constraint_set import ConstraintSet
+    from fairlayer.problem.row_plan import PresentRows
+
 LEAST_TO_OBSERVE = 30  # samples in all, below which their range says little about the possible one
+LETTERS = {"output": "y", "residual": "r", "decision": "d"}  # of the quantities whose means constraints compare
 _NODES = 16  # degrees of freedom at which the studentised range is solved; between them it is a polynomial
 
 
@@ -34,6 +39,11 @@ class Range(NamedTuple):
 
     low: float
     high: float
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Range:
+        """That of these values."""
+        return cls(float(values.min()), float(values.max()))
 
     @property
     def width(self) -> float:
@@ -45,13 +55,21 @@ class Range(NamedTuple):
         """The largest absolute value."""
         return max(abs(self.low), abs(self.high))
 
+    def holds(self, other: Range) -> bool:
+        """Whether another range lies within this one."""
+        return self.low <= other.low and other.high <= self.high
 
-def possible_range(observed: Range, samples: int, stated: Range | None) -> Range | None:
-    """The range that outputs can have: as stated, [0, 1], or as observed; None where there is too little to observe."""
-    if stated is not None:
-        return stated
-    if observed.low >= 0.0 and observed.high <= 1.0:
-        return Range(0.0, 1.0)
+
+UNIT = Range(0.0, 1.0)
+
+
+def stated_range(observed: Range, stated: Range | None) -> Range | None:
+    """The range that outputs can have, as stated, or [0, 1] where all lie in it; None where neither is known."""
+    return stated if stated is not None else UNIT if UNIT.holds(observed) else None
+
+
+def observed_range(observed: Range, samples: int) -> Range | None:
+    """What samples say about the range of outputs; None where there are too few of them."""
     return observed if samples >= LEAST_TO_OBSERVE and observed.width > 0 else None
 
 
@@ -59,7 +77,7 @@ def possible_residuals(observed: Range, samples: int, outputs: Range | None) -> 
     """The range of outputs less targets: that of differences of outputs, unless targets go beyond them."""
     if outputs is not None and observed.magnitude <= outputs.width:
         return Range(-outputs.width, outputs.width)
-    return observed if samples >= LEAST_TO_OBSERVE and observed.width > 0 else None
+    return observed_range(observed, samples)
 
 
 class Moments(NamedTuple):
@@ -95,7 +113,7 @@ class Comparisons(NamedTuple):
 
 def effective_count(weight: np.ndarray, squared: np.ndarray) -> np.ndarray:
     """Samples of weight 1 that say as much: (sum w)^2 / sum w^2."""
-    return np.divide(weight**2, squared, out=np.zeros_like(weight), where=squared > 0)
+    return np.divide(weight**2, squared, out=np.zeros(np.shape(weight)), where=squared > 0)
 
 
 def normal_quantile(confidence: float) -> float:
@@ -116,6 +134,32 @@ def mean_intervals(moments: Moments, confidence: float) -> np.ndarray:
     """(2, K): the interval of each mean by itself."""
     every = np.arange(len(moments.n))
     return all_pairs(moments, Comparisons(every, np.full(len(every), -1)), confidence, groups=2)
+
+
+def row_intervals(
+    view: PresentRows,
+    rules: ConstraintSet,
+    total: Callable[[str], np.ndarray],
+    possible: Mapping[str, Range | None],
+    confidence: float,
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """(2, m) intervals of all rows of constraints together; (K,) the means they compare; the level of each family.
+
+    total: sums over each of the K groups, by what they are of, as in `Moments.of_sums`. possible: the range of each
+    quantity.
+    """
+    plan = view.plan
+    widths = [len(family.groups) for family in plan.families]
+    quantity = np.repeat([rules.constraints[family.owner].quantity for family in plan.families], widths)
+    compared = Moments(*np.full((5, len(quantity)), math.nan))
+    for kind in np.unique(quantity).tolist():
+        moments, at = Moments.of_sums(total, LETTERS[kind], possible[kind]), quantity == kind
+        for own, every in zip(moments, compared, strict=True):
+            every[at] = own[at]
+    relative = np.zeros(len(view.plus), dtype=bool) if view.relative is None else view.relative
+    rows = Comparisons(view.plus, view.minus, quantity[view.plus] == "decision", relative)
+    family = np.searchsorted(plan.begin, view.plus, side="right") - 1  # of a constraint, attribute and condition
+    return simultaneous(compared, rows, family, confidence), compared.mean, family_level(family, confidence)
 
 
 def simultaneous(moments: Moments, rows: Comparisons, family: np.ndarray, confidence: float) -> np.ndarray:
@@ -145,55 +189,39 @@ def all_pairs(moments: Moments, rows: Comparisons, level: float, groups: int) ->
 
     What was measured is never outside.
     """
-    interval = _rates if rows.rate else _ratios_of_means if rows.relative else _differences
-    ends, measured = interval(moments, rows, level, groups), _compared(moments.mean, rows)
+    ends, measured = (_rates if rows.rate else _means)(moments, rows, level, groups), _compared(moments.mean, rows)
     return np.stack([np.minimum(ends[0], measured), np.maximum(ends[1], measured)])
+
+
+def _both(values: np.ndarray, rows: Comparisons) -> tuple[np.ndarray, np.ndarray]:
+    """The two values of each comparison."""
+    return values[rows.plus], np.where(rows.minus >= 0, values[rows.minus], 0.0)
 
 
 def _compared(values: np.ndarray, rows: Comparisons) -> np.ndarray:
     """The difference of two values, or their difference as a share of the larger."""
-    first, second = values[rows.plus], np.where(rows.minus >= 0, values[rows.minus], 0.0)
+    first, second = _both(values, rows)
     most = np.maximum(first, second)
     return (first - second) / np.where(rows.relative & (most > 0), most, 1.0)
 
 
-# Means.
+def _means(moments: Moments, rows: Comparisons, level: float, groups: int) -> np.ndarray:
+    """One sample is added at either end of the range; the degrees of freedom are those of Welch (1947).
 
-
-def _with_ends(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
-    """Means with one sample added at either end of the range, and the variances of these means."""
+    Ratios go through logs, whose standard error is that of the mean over the mean (Katz et al. 1978 for proportions).
+    """
     n, mean, variance, low, high = moments
     centre = (n * mean + low + high) / (n + 2.0)
     spread = n * (variance + (mean - centre) ** 2) + (low - centre) ** 2 + (high - centre) ** 2
-    return centre, spread / (n + 2.0) ** 2
-
-
-def _differences(moments: Moments, rows: Comparisons, level: float, groups: int) -> np.ndarray:
-    centre, variance = _with_ends(moments)
-    half = _half_width(moments.n, variance, rows, level, groups)
-    middle = _compared(centre, rows)
-    return np.stack([middle - half, middle + half])
-
-
-def _half_width(n: np.ndarray, variance: np.ndarray, rows: Comparisons, level: float, groups: int) -> np.ndarray:
-    """With the degrees of freedom of Welch (1947)."""
-    both, parts = (
-        v[rows.plus] + np.where(rows.minus >= 0, v[rows.minus], 0.0) for v in (variance, variance**2 / (n + 1.0))
-    )
-    freedom = both**2 / np.maximum(parts, 1e-300)
-    return studentized_range(level, groups, freedom) / math.sqrt(2.0) * np.sqrt(both)
-
-
-def _ratios_of_means(moments: Moments, rows: Comparisons, level: float, groups: int) -> np.ndarray:
-    """Through logs, whose standard error is that of the mean over the mean (Katz et al. 1978 for proportions)."""
-    centre, variance = _with_ends(moments)
-    safe = np.maximum(centre, np.finfo(np.float64).tiny)
-    half = _half_width(moments.n, variance / safe**2, rows, level, groups)
-    middle = np.log(safe[rows.plus]) - np.log(safe[rows.minus])
-    return np.stack([-np.sign(x) * np.expm1(-np.abs(x)) for x in (middle - half, middle + half)])
-
-
-# Rates.
+    error = spread / (n + 2.0) ** 2
+    if rows.relative:
+        safe = np.maximum(centre, np.finfo(np.float64).tiny)
+        centre, error = np.log(safe), error / safe**2
+    (first, second), together = _both(centre, rows), sum(_both(error, rows))
+    freedom = together**2 / np.maximum(sum(_both(error**2 / (n + 1.0), rows)), 1e-300)
+    half = studentized_range(level, groups, freedom) / math.sqrt(2.0) * np.sqrt(together)
+    ends = np.stack([first - second - half, first - second + half])
+    return -np.sign(ends) * np.expm1(-np.abs(ends)) if rows.relative else ends
 
 
 def _rates(moments: Moments, rows: Comparisons, level: float, groups: int) -> np.ndarray:

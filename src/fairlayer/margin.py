@@ -8,7 +8,7 @@ how many would be. The intervals are those of an audit: they hold for all compar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,8 @@ import numpy as np
 
 from fairlayer.arrays import as_numpy
 from fairlayer.errors import InputError
-from fairlayer.intervals import Comparisons, Moments, Range, possible_range, possible_residuals, simultaneous
+from fairlayer.intervals import UNIT, Range, observed_range, possible_residuals, row_intervals, stated_range
 from fairlayer.problem.constraint_set import ConstraintSet
-from fairlayer.problem.row_plan import PresentRows
 from fairlayer.problem.system import System
 from fairlayer.solution import Solution
 
@@ -105,56 +104,24 @@ def _intervals(
     y: np.ndarray, system: System, rules: ConstraintSet, targets: Any, span: tuple[float, float], confidence: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """(2, m): the interval of every row at outputs y; and (m,) its value."""
-    plan, cell = system.view.plan, as_numpy(system.cell)
-    w = system.weights if len(system.weights) else np.ones(len(y))
-    values = y.astype(np.float64)
-    stated = Range(*span) if math.isfinite(span[1] - span[0]) else None
-    outputs = possible_range(Range(float(values.min()), float(values.max())), len(y), stated)
+    plan, cell, n = system.view.plan, as_numpy(system.cell), len(y)
+    letters = {"y": y.astype(np.float64), "w": system.weights if len(system.weights) else np.ones(n)}
+    observed = Range.of(letters["y"])
+    outputs = stated_range(observed, Range(*span) if math.isfinite(span[1] - span[0]) else None)
+    outputs = outputs or observed_range(observed, n)
     if outputs is None:
-        raise InputError(
-            f"confidence needs bounds=(lo, hi): {len(y)} outputs say too little about the range they can have."
-        )
-
-    def totals(of_sample: np.ndarray) -> np.ndarray:
-        return plan.totals(np.bincount(cell, weights=of_sample, minlength=len(system.weight)))
-
-    def moments(q: np.ndarray, possible: Range | None) -> Moments:
-        letters = {"w": w, "q": q}
-        return Moments.of_sums(lambda what: totals(np.prod([letters[one] for one in what], axis=0)), "q", possible)
-
-    found = {}
+        raise InputError(f"confidence needs bounds=(lo, hi): {n} outputs say too little about the range they can have.")
+    possible: dict[str, Range | None] = {"output": outputs, "decision": UNIT}
     for constraint in rules.constraints:
         if constraint.quantity == "residual":
-            residual = values - as_numpy(targets).reshape(-1).astype(np.float64)
-            observed = Range(float(residual.min()), float(residual.max()))
-            found["residual"] = moments(residual, possible_residuals(observed, len(y), outputs))
+            letters["r"] = letters["y"] - as_numpy(targets).reshape(-1).astype(np.float64)
+            possible["residual"] = possible_residuals(Range.of(letters["r"]), n, outputs)
         elif constraint.quantity == "decision":
-            decision = y >= y.dtype.type(constraint.threshold)  # type: ignore[attr-defined]
-            found["decision"] = moments(decision.astype(np.float64), Range(0.0, 1.0))
-        else:
-            found["output"] = moments(values, outputs)
-    ends, compared = row_intervals(system.view, rules, found, confidence)
-    return ends, system.view.values(compared.mean)
+            letters["d"] = (y >= y.dtype.type(constraint.threshold)).astype(np.float64)  # type: ignore[attr-defined]
 
+    def total(what: str) -> np.ndarray:
+        of_sample = np.prod([letters[one] for one in what], axis=0)
+        return plan.totals(np.bincount(cell, weights=of_sample, minlength=len(system.weight)))
 
-def row_intervals(
-    view: PresentRows, rules: ConstraintSet, moments: Mapping[str, Moments], confidence: float
-) -> tuple[np.ndarray, Moments]:
-    """(2, m): intervals of all rows together; and the moments of what they compare.
-
-    moments: of every statistic, by the quantity that its mean may be of.
-    """
-    plan = view.plan
-    widths = [len(family.groups) for family in plan.families]
-    quantity = np.repeat([rules.constraints[family.owner].quantity for family in plan.families], widths)
-    kinds = list(moments)
-    chosen = [quantity == kind for kind in kinds]
-    compared = Moments(*(np.select(chosen, [moments[kind][j] for kind in kinds]) for j in range(5)))
-    relative = np.zeros(len(view.plus), dtype=bool) if view.relative is None else view.relative
-    rows = Comparisons(view.plus, view.minus, quantity[view.plus] == "decision", relative)
-    return simultaneous(compared, rows, row_families(view), confidence), compared
-
-
-def row_families(view: PresentRows) -> np.ndarray:
-    """(m,) the family of comparisons that each row belongs to: a constraint, an attribute, and a condition."""
-    return np.searchsorted(view.plan.begin, view.plus, side="right") - 1
+    ends, means, _ = row_intervals(system.view, rules, total, possible, confidence)
+    return ends, system.view.values(means)

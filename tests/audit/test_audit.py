@@ -134,6 +134,11 @@ def test_a_single_group_is_not_satisfied() -> None:
     assert "Nothing can be compared" in result.table()
 
 
+def test_a_target_that_nobody_has_is_nothing_to_compare() -> None:
+    result = quick([0.2, 0.6, 0.7, 0.3], [0, 1, 0, 1], RateParity(0.1, given=1), np.zeros(4))
+    assert (result.satisfied, result.verdict, result.empty) == (False, Verdict.UNDECIDED, ("rate parity",))
+
+
 def test_an_absent_group_is_named_and_keeps_the_verdict_open() -> None:
     sex = pd.Categorical(["f", "m"] * 5000, categories=["f", "m", "x"])
     result = quick(np.tile([0.2, 0.8], 5000)[np.random.default_rng(0).permutation(10_000)], {"sex": sex}, MeanParity(1))

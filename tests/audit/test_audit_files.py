@@ -26,9 +26,9 @@ from fairlayer.tables.table_io import TableFile
 duckdb = pytest.importorskip("duckdb")
 
 
-def people(n: int = 3000) -> pd.DataFrame:
+def people(n: int = 1500) -> pd.DataFrame:
     rng = np.random.default_rng(0)
-    race = rng.choice(["<script>", "b'; DROP TABLE data; --", "c"], n, p=[0.02, 0.4, 0.58]).astype(object)
+    race = rng.choice(["<script>", "b'; DROP TABLE data; --", "c"], n, p=[0.03, 0.4, 0.57]).astype(object)
     race[:4] = None
     frame = pd.DataFrame({"sex": rng.choice(["f", "m"], n), 'the "race"': race, "site": rng.integers(1, 12, n)})
     frame["p"] = np.clip(rng.beta(2, 3, n) + 0.1 * (frame["sex"] == "m"), 0, 1)
@@ -100,8 +100,9 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize(
+    ("name", "suffix"), [*((name, ".csv") for name in CASES), ("weights", ".parquet"), ("regions", ".parquet")]
+)
 def test_files_and_arrays_agree(name: str, suffix: str, tmp_path: Path) -> None:
     frame, case = people(), CASES[name]
     path = write(frame, tmp_path / f"people{suffix}")
@@ -115,15 +116,6 @@ def test_files_and_arrays_agree(name: str, suffix: str, tmp_path: Path) -> None:
     assert len(from_file.findings) > 0
     assert len(from_file.tradeoff) > 0
     same(plain(from_file), plain(from_arrays))
-
-
-def test_the_order_of_rows_does_not_matter(tmp_path: Path) -> None:
-    frame = people()
-    results = []
-    for seed in (1, 2):
-        path = write(frame.sample(frac=1, random_state=seed), tmp_path / "people.parquet")
-        results.append(audit(path, ["sex", "site"], MeanParity(0.05), prediction="p", target="wage", tradeoff=False))
-    assert results[0] == results[1]
 
 
 def test_what_was_projected_holds_after_it_was_written(tmp_path: Path) -> None:
@@ -141,7 +133,7 @@ def test_more_rows_than_the_tradeoff_takes(tmp_path: Path, monkeypatch: pytest.M
     result = audit(path, ["sex"], MeanParity(0.05), prediction="p", target="y")
     assert any("500 rows drawn at random" in note for note in result.notes)
     assert len(result.tradeoff) > 5
-    assert result.settings.samples == 3000
+    assert result.settings.samples == 1500
 
 
 def test_parquet_types(tmp_path: Path) -> None:
@@ -177,8 +169,8 @@ def test_labels_that_are_nearly_whole_numbers(label: str, tmp_path: Path) -> Non
     [
         ({"prediction": "q"}, "prediction names column 'q', which 'people.csv' does not have"),
         ({"prediction": None}, "prediction is missing"),
-        ({"prediction": "job"}, "column 'job' has 3,000 of 3,000 entries that are missing or not finite numbers"),
-        ({"prediction": "gaps"}, "column 'gaps' has 2 of 3,000 entries"),
+        ({"prediction": "job"}, "column 'job' has 1,500 of 1,500 entries that are missing or not finite numbers"),
+        ({"prediction": "gaps"}, "column 'gaps' has 2 of 1,500 entries"),
         ({"groups": ["sexx"]}, "Did you mean 'sex'"),
         ({"groups": None}, "groups must name columns"),
         ({"groups": []}, "groups must name columns"),
@@ -186,10 +178,10 @@ def test_labels_that_are_nearly_whole_numbers(label: str, tmp_path: Path) -> Non
         ({"constraints": [EqualizedOdds(0.1)]}, "target is missing"),
         ({"constraints": [EqualizedOdds(0.1)], "target": "wage"}, "too many to be classes"),
         ({"constraints": [ResidualMean(0.1)], "target": "job"}, "not numbers"),
-        ({"constraints": [EqualizedOdds(0.1, regions=[(None, 0.5)])], "target": "job"}, "column 'job' has 3,000"),
+        ({"constraints": [EqualizedOdds(0.1, regions=[(None, 0.5)])], "target": "job"}, "column 'job' has 1,500"),
         ({"constraints": [ConditionalParity(0.1, regions={"agee": [(1, 2)]})]}, "Did you mean 'age'"),
-        ({"constraints": [ConditionalParity(0.1, regions={"job": [(1, 2)]})]}, "column 'job' has 3,000"),
-        ({"target": "gaps"}, "column 'gaps' has 2 of 3,000 entries"),
+        ({"constraints": [ConditionalParity(0.1, regions={"job": [(1, 2)]})]}, "column 'job' has 1,500"),
+        ({"target": "gaps"}, "column 'gaps' has 2 of 1,500 entries"),
         ({"weight": "minus"}, "weights of at least 0"),
         ({"targets": [1]}, "targets goes with arrays"),
         ({"features": [1]}, "features goes with arrays"),
@@ -204,9 +196,8 @@ def test_bad_input_is_refused(change: dict[str, Any], message: str, tmp_path: Pa
         audit(path, **{**arguments, **change})
 
 
-def test_an_engine_may_answer_in_any_order(tmp_path, monkeypatch):
+def test_neither_the_order_of_rows_nor_that_of_answers_matters(tmp_path, monkeypatch):
     """Totals of an engine with several threads come as they are ready; the result is the same to the bit."""
-    path = write(people(), tmp_path / "people.parquet")
     totals, random = TableFile.totals, np.random.default_rng(1)
 
     def shuffled(self, *asked):
@@ -215,8 +206,9 @@ def test_an_engine_may_answer_in_any_order(tmp_path, monkeypatch):
         return {name: values[order] for name, values in found.items()}
 
     monkeypatch.setattr(TableFile, "totals", shuffled)
-    results = {
-        audit(path, ["sex", "site"], MeanParity(0.05), prediction="p", raw="z", weight="w", target="y").to_json()
-        for _ in range(5)
-    }
+    roles = {"prediction": "p", "raw": "z", "weight": "w", "target": "y", "tradeoff": False}
+    results = set()
+    for seed in (1, 2, 3):
+        path = write(people().sample(frac=1, random_state=seed), tmp_path / "people.parquet")
+        results.add(audit(path, ["sex", "site"], MeanParity(0.05), **roles).to_json())
     assert len(results) == 1

@@ -79,8 +79,7 @@ def test_a_tiny_group_beside_a_large_one(population: str, small: int) -> None:
     assert coverage(moments(groups, bounds), np.array([mean, 0.25])) >= least(DRAWS)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("size", [30, 100])
+@pytest.mark.parametrize(("size", "weighted"), [(30, False), (30, True), (100, True)])
 @pytest.mark.parametrize("population", list(POPULATIONS))
 def test_groups_of_some_dozens(population: str, size: int, weighted: bool) -> None:
     """Skewed outputs, with and without bounds, where resampling misses the truth up to a sixth of the time."""
@@ -90,12 +89,12 @@ def test_groups_of_some_dozens(population: str, size: int, weighted: bool) -> No
         groups = [draw(rng, (DRAWS, size)), draw(rng, (DRAWS, others))]
         weights = [rng.exponential(size=y.shape) if weighted else np.ones_like(y) for y in groups]
         assert coverage(moments(groups, bounds, weights), np.array([mean, mean])) >= least(DRAWS)
-        if bounds is not None:  # one group by itself, whose counts of decisions are few
-            assert coverage(moments(groups[:1], bounds, weights[:1]), np.array([mean])) >= 0.92
+    if bounds is not None:  # one group by itself, whose counts of decisions are few
+        assert coverage(moments(groups[:1], bounds, weights[:1]), np.array([mean])) >= 0.92
 
 
 @pytest.mark.parametrize("relative", [False, True])
-@pytest.mark.parametrize(("groups", "draws"), [(2, 400), (5, 400), (20, 150)])
+@pytest.mark.parametrize(("groups", "draws"), [(5, 400), (20, 100)])
 def test_all_pairs_hold_together(groups: int, draws: int, relative: bool) -> None:
     """Means, and rates of 5 % and of one half; equal, and spread over groups of unequal size. See also `coverage`."""
     rng = np.random.default_rng(groups)
@@ -145,12 +144,20 @@ def test_intervals_of_rare_decisions_are_possible_ones() -> None:
         assert 0.0 <= ratio[0] < 1.0 < ratio[1] < np.inf
 
 
-@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.999])
-@pytest.mark.parametrize("groups", [2, 3, 10, 40])
-def test_the_studentised_range(groups: int, confidence: float) -> None:
-    freedom = np.array([2.0, 5.5, 30.0, np.inf])
-    expected = [stats.studentized_range.ppf(confidence, groups, df) for df in freedom]
-    assert studentized_range(confidence, groups, freedom) == pytest.approx(expected, rel=1e-5)
+@pytest.mark.parametrize(
+    ("groups", "confidence", "expected"),
+    [
+        (2, 0.95, [6.08487, 3.538162, 2.888209, 2.771808]),
+        (3, 0.9, [5.732649, 3.629241, 3.017234, 2.90238]),
+        (10, 0.95, [13.988491, 6.71621, 4.824141, 4.474124]),
+        (40, 0.95, [19.284361, 8.92625, 6.079797, 5.497935]),
+        (40, 0.999, [138.250263, 19.788919, 8.282898, 6.815814]),
+    ],
+)
+def test_the_studentised_range(groups: int, confidence: float, expected: list[float]) -> None:
+    """As `scipy.stats.studentized_range.ppf` has it, in a second or so."""
+    found = studentized_range(confidence, groups, np.array([2.0, 5.5, 30.0, np.inf]))
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_families_share_what_may_go_wrong() -> None:
@@ -165,23 +172,14 @@ def test_families_share_what_may_go_wrong() -> None:
     assert ends[:, 4:] == pytest.approx(all_pairs(found, Comparisons(plus[4:], minus[4:]), level**0.5, 2))
 
 
-@pytest.mark.parametrize("groups", [5, 20])
-def test_an_audit_of_equal_groups_seldom_finds_a_violation(groups: int) -> None:
-    rng, wrong, draws = np.random.default_rng(groups), 0, 60
-    group = np.repeat(np.arange(groups), 60)
-    for _ in range(draws):
-        y = rng.beta(2, 5, len(group))
-        found = audit(y, group, [MeanParity(0.0), RateParity(0.0, threshold=0.4)], tradeoff=False)
+def test_an_audit_of_equal_groups_seldom_finds_a_violation() -> None:
+    rng, wrong = np.random.default_rng(20), 0
+    group = np.repeat(np.arange(20), 60)
+    for _ in range(40):
+        rules = [MeanParity(0.0), RateParity(0.0, threshold=0.4), ResidualMean(0.0)]
+        found = audit(rng.beta(2, 5, len(group)), group, rules, np.full(len(group), 2 / 7), tradeoff=False)
         wrong += found.verdict == "violated"
-    assert wrong <= 7
-
-
-def test_each_group_against_the_truth() -> None:
-    rng = np.random.default_rng(1)
-    group = np.repeat(np.arange(100), 40)
-    found = audit(rng.beta(2, 5, 4000), group, [ResidualMean(0.0)], np.full(4000, 2 / 7), tradeoff=False)
-    assert found.verdict == "undecided"
-    assert len(found.findings) == 100
+    assert wrong <= 5
 
 
 def test_intervals_are_not_too_wide() -> None:

@@ -10,7 +10,7 @@ from report_audits import EVERY, HOSTILE, crowded, hostile, ordinary
 
 from fairlayer.errors import InputError
 from fairlayer.report.card import FACTS, render_card, write_card
-from fairlayer.report.templating import escape_markdown
+from fairlayer.report.page import escape_markdown
 
 SECTIONS = (
     "Model details",
@@ -52,14 +52,9 @@ def test_what_is_not_known_says_who_must_fill_it_in():
     assert "**Intended use**: To rank applications." in told
     assert told.count("to be filled in by the") == len(FACTS) - 2
 
-
-def test_every_fact_has_a_place():
-    text = render_card(ordinary(), {name: f"told about {name}" for name in FACTS})
-    assert "to be filled in" not in text
-    assert all(f"told about {name}" in text for name in FACTS)
-
-
-def test_an_unknown_fact_is_refused():
+    every = render_card(ordinary(), {name: f"told about {name}" for name in FACTS})
+    assert "to be filled in" not in every
+    assert all(f"told about {name}" in every for name in FACTS)
     with pytest.raises(InputError, match=r"'colour'.*intended use"):
         render_card(ordinary(), {"colour": "green"})
 
@@ -89,10 +84,10 @@ def test_long_tables_are_cut_and_say_so():
     assert "30 of 42 groups" in text
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_escaped_text_comes_back(name):
-    html = as_html(f"- **x**: {escape_markdown(name)}\n")
-    assert shown(html).strip() == f"x: {' '.join(name.split())}"
+def test_escaped_text_comes_back():
+    for name in HOSTILE:
+        html = as_html(f"- **x**: {escape_markdown(name)}\n")
+        assert shown(html).strip() == f"x: {' '.join(name.split())}"
 
 
 def test_written(tmp_path):

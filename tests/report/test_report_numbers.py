@@ -19,7 +19,6 @@ from fairlayer.audit.words import (
     number,
     percent,
     shortened,
-    signed,
     stated,
     typed,
 )
@@ -68,7 +67,7 @@ def test_gaps_are_as_precise_as_their_tolerance():
 
 
 def test_signs_shares_counts():
-    assert signed(0.5) == "+0.500"
+    assert number(0.5, sign=True) == "+0.500"
     assert percent(0.1234) == "12.3\N{NO-BREAK SPACE}%"
     assert count(1234567) == "1,234,567"
 

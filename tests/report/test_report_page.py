@@ -7,11 +7,12 @@ import hashlib
 import re
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from report_audits import EVERY, HOSTILE, IMAGE, SCRIPT, alone, crowded, few, hostile, ordinary, unfair
+from report_audits import EVERY, HOSTILE, IMAGE, SCRIPT, alone, few, ordinary, unfair
 
 from fairlayer import ResidualMean
 from fairlayer.audit import Audit, Verdict, audit
@@ -68,9 +69,14 @@ class Page(HTMLParser):
         return [value or "" for _, attributes in self.elements for key, value in attributes.items() if key == name]
 
 
+@cache
+def rendered(name: str) -> str:
+    return render(EVERY[name](), date=DAY)
+
+
 @pytest.fixture(params=EVERY, scope="module")
 def page(request) -> Page:
-    return Page(render(EVERY[request.param](), date=DAY))
+    return Page(rendered(request.param))
 
 
 def test_every_page_is_well_formed_and_self_contained(page):
@@ -78,32 +84,29 @@ def test_every_page_is_well_formed_and_self_contained(page):
     assert max(Counter(page.attributes("id")).values()) == 1
     tags = {tag for tag, _ in page.elements}
     assert not tags & {"script", "img", "link", "iframe", "object", "embed", "base", "form", "image"}
-    assert all(href.startswith("#") for href in page.attributes("href"))
     assert set(page.attributes("href")) <= {f"#{name}" for name in page.attributes("id")}
     assert not page.attributes("src")
     assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
 
 
-def test_no_number_is_missing_without_saying_so(page):
+def test_no_number_is_missing_and_plots_are_told_in_words(page):
     places = [v for name in ("x", "y", "x1", "x2", "y1", "y2", "width", "height", "d") for v in page.attributes(name)]
     assert places
     assert not [place for place in places if "nan" in place or "inf" in place]
     assert not re.search(r"\b(nan|None|inf)\b", page.text)
-
-
-def test_plots_are_told_in_words_and_tables_have_headings(page):
+    assert not re.search(r"\brows?\b", re.sub(r"\(\d+ rows\)", "", page.text))  # of constraints
     pictures = [i for i, (tag, attributes) in enumerate(page.elements) if attributes.get("role") == "img"]
-    assert pictures or not page.attributes("class")
     assert all(page.elements[i + 1][0] == "title" for i in pictures)
-    headings = [attributes.get("scope") for tag, attributes in page.elements if tag == "th"]
-    assert set(headings) <= {"col", "row"}
+    assert {attributes.get("scope") for tag, attributes in page.elements if tag == "th"} <= {"col", "row"}
 
 
 def test_a_full_audit_has_all_sections():
-    page = Page(render(ordinary(), date=DAY))
+    page = Page(rendered("ordinary"))
     assert set(page.attributes("id")) >= SECTIONS
-    for finding in ordinary().findings:
-        assert finding.groups[0] in page.text
+    assert all(finding.groups[0] in page.text for finding in ordinary().findings)
+    assert not any(re.search(r"\brows?\b", make().table()) for make in EVERY.values())  # of constraints
+    (promise,) = summarize(ordinary()).promises
+    assert all(word in promise for word in ("0.03", "race", "sex"))
 
 
 def test_sections_without_data_are_left_out():
@@ -114,30 +117,30 @@ def test_sections_without_data_are_left_out():
     bare = replace(bare, tradeoff=(), history={})
     left = set(Page(render(bare, date=DAY)).attributes("id")) & SECTIONS
     assert left == {"gaps", "distributions", "groups", "provenance"}
-    assert "gaps" not in Page(render(alone(), date=DAY)).attributes("id")
+    assert "gaps" not in Page(rendered("alone")).attributes("id")
 
 
-@pytest.mark.parametrize("name", [*HOSTILE, SCRIPT, IMAGE])
-def test_names_are_shown_as_they_are(name):
-    text = render(hostile(), date=DAY)
-    page = Page(text)
-    assert " ".join(name.split()) in page.text
-    assert SCRIPT not in text
-    assert IMAGE not in text
+def test_names_are_shown_as_they_are():
+    page = Page(rendered("hostile"))
+    for name in (*HOSTILE, SCRIPT, IMAGE):
+        assert " ".join(name.split()) in page.text
+    assert SCRIPT not in rendered("hostile")
+    assert IMAGE not in rendered("hostile")
 
 
 def test_many_groups_are_drawn_in_part_and_listed_in_full():
-    page = Page(render(crowded(), date=DAY))
+    page = Page(rendered("crowded"))
     assert "of 40 groups" in page.text
     assert all(f"district {k}" in page.text for k in range(40))
     tracks = [attributes for tag, attributes in page.elements if "track" in (attributes.get("class") or "")]
     assert len(tracks) < 150
 
 
-def test_the_same_audit_gives_the_same_page():
-    assert render(ordinary(), date=DAY) == render(ordinary(), date=DAY)
-    read_back = Audit.from_dict(ordinary().to_dict())
-    assert render(read_back, date=DAY) == render(ordinary(), date=DAY)
+def test_the_same_audit_gives_the_same_page(tmp_path):
+    assert render(Audit.from_dict(ordinary().to_dict()), date=DAY) == rendered("ordinary")
+    assert ordinary().to_html(tmp_path / "report.html").read_text(encoding="utf-8") == render(ordinary())
+    with pytest.raises(InputError, match="no folder"):
+        write_html(ordinary(), tmp_path / "absent" / "report.html")
 
 
 @pytest.mark.parametrize(
@@ -155,13 +158,9 @@ def test_the_verdict_answers_both_questions(make, here, population, words):
     page = Page(render(make(), date=DAY))
     for sentence in (summary.headline, summary.here.text, summary.population.text):
         assert " ".join(sentence.split()) in page.text
-
-
-def test_a_tiny_group_never_reads_as_fair():
-    summary = summarize(few())
-    assert "undecided" in summary.population.text
-    assert "3 samples" in summary.population.text
-    assert "satisfied" not in summary.population.text
+    if make is few:  # a tiny group never reads as fair
+        assert "3 samples" in summary.population.text
+        assert "satisfied" not in summary.population.text
 
 
 def test_kept_here_and_there():
@@ -170,13 +169,6 @@ def test_kept_here_and_there():
     summary = summarize(settled)
     assert summary.headline.startswith("The promise is kept in these data and, at 95")
     assert "0.05 is allowed" in summary.population.text
-
-
-def test_what_was_promised_names_the_tolerance_and_the_attributes():
-    (promise,) = summarize(ordinary()).promises
-    assert "0.03" in promise
-    assert "race" in promise
-    assert "sex" in promise
 
 
 def test_provenance(tmp_path):
@@ -215,7 +207,7 @@ def test_a_regression_has_no_decisions_even_where_its_outputs_could_be_probabili
 
 
 def test_what_fairness_costs_starts_without_constraints():
-    page = Page(render(ordinary(), date=DAY))
+    page = Page(rendered("ordinary"))
     assert "It starts, on the left, at this model's raw outputs" in page.text
     told = page.text[page.text.index("without constraints:") :]  # the points, from left to right
     assert told.index("tolerance 0.0397") < told.index("tolerance 0.0300") < told.index("tolerance 0:")
@@ -229,20 +221,3 @@ def test_a_gap_of_nothing_but_rounding_reads_as_zero():
     for text in (Page(render(rounded, date=DAY)).text, rounded.table(), summarize(rounded).here.text):
         assert "0.0000" in text
         assert "e-17" not in text.replace("\N{MINUS SIGN}", "-")
-
-
-def test_no_sentence_speaks_of_rows_of_constraints():
-    for make in EVERY.values():
-        page, found = Page(render(make(), date=DAY)), make()
-        assert not re.search(r"\brows?\b", re.sub(r"\(\d+ rows\)", "", page.text))  # of a table of figures
-        assert not re.search(r"\brows?\b", found.table())
-
-
-def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(InputError, match="no folder"):
-        write_html(ordinary(), tmp_path / "absent" / "report.html")
-
-
-def test_the_method_writes_the_same_page(tmp_path):
-    path = ordinary().to_html(tmp_path / "report.html")
-    assert path.read_text(encoding="utf-8") == render(ordinary())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -13,19 +13,18 @@ from typing import Any
 import numpy as np
 
 from fairlayer.audit.classes import class_samples, join_classes
-from fairlayer.audit.files import code_cells, sample_table, tally_table
+from fairlayer.audit.files import AuditedTable
 from fairlayer.audit.findings import judge
 from fairlayer.audit.groups import describe, edges
-from fairlayer.audit.profile import Profile
-from fairlayer.audit.result import Audit, Group, Settings, TradeoffPoint
-from fairlayer.audit.samples import Samples, read_numbers, read_samples, tally_samples
+from fairlayer.audit.result import Audit, Group, Settings
+from fairlayer.audit.samples import Samples, read_samples
 from fairlayer.audit.tally import Tally
-from fairlayer.audit.tradeoff import trade_off
+from fairlayer.audit.tradeoff import start_of, trade_off
 from fairlayer.audit.words import number
 from fairlayer.constraints import Constraint
 from fairlayer.core.classes import check_class_rules
 from fairlayer.errors import InputError
-from fairlayer.intervals import Range, possible_range
+from fairlayer.intervals import Range, observed_range, stated_range
 from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.problem.families import Key
 from fairlayer.tables.table import Table
@@ -78,25 +77,19 @@ def audit(
     numbers of columns where no names are given; raw has shape (n, d) too.
     """
     rules = constraints if isinstance(constraints, ConstraintSet) else ConstraintSet(constraints)
-    _check(rules, bounds, threshold, confidence)
-    threshold = _threshold(rules, threshold)
+    threshold = _check(rules, bounds, threshold, confidence)
+    columns = {"prediction": prediction, "target": target, "weight": weight}
+    samples, source = None, "arrays"
     if isinstance(predictions, str | Path | Table):
         _only_arrays(targets=targets, features=features, weights=weights, unconstrained=unconstrained)
         source = predictions.title if isinstance(predictions, Table) else Path(predictions).name
-        # Whatever is repeated goes by other names, so it cannot be asked for.
-        opened: Any = nullcontext(predictions)
-        if not isinstance(predictions, Table):
-            opened = TableFile(open_source(Path(predictions), may_repeat=lambda _: True), memory)
-        with opened as table:
-            roles = {"prediction": prediction, "target": target, "weight": weight, "raw": raw}
-            profile = Profile(table, rules, groups, roles)
-            code = code_cells(table, profile, rules)
-            tally = tally_table(table, profile, code, rules, threshold)
-            samples = sample_table(table, profile, code, TRADEOFF_ROWS, seed) if tradeoff else None
+        with _open(predictions, memory) as opened:
+            table = AuditedTable(opened, rules, groups, {**columns, "raw": raw})
+            tally = table.tally(threshold)
+            samples = table.sample(TRADEOFF_ROWS, seed) if tradeoff else None
         found = _result(tally, rules, bounds, confidence, samples=samples)
     else:
-        source = "arrays"
-        _only_files(prediction=prediction, target=target, weight=weight)
+        _only_files(columns)
         if rules.needs_targets is not None and targets is None:
             raise InputError(f"targets is missing: {rules.needs_targets} compares with them; pass targets=...")
         if _is_matrix(predictions):
@@ -104,27 +97,29 @@ def audit(
             if threshold is not None or unconstrained is not None:
                 raise InputError("threshold and unconstrained are of one output per sample: leave them out.")
             several, right = class_samples(predictions, groups, rules, targets, classes, raw, features, weights)
-            audits = {
-                name: _result(tally_samples(own, rules, 0.5), rules, bounds, confidence, share=len(several))
-                for name, own in several.items()
-            }
+            tallies = {name: own.tally(rules, 0.5) for name, own in several.items()}
+            audits = {n: _result(t, rules, bounds, confidence, share=len(tallies)) for n, t in tallies.items()}
             found = join_classes(audits, right, weights, confidence)
         elif classes is not None:
-            raise InputError(
-                "classes names the columns of predictions of shape (n, d), and these have one: leave it out."
-            )
+            what = "the columns of predictions of shape (n, d), and these have one"
+            raise InputError(f"classes names {what}: leave it out.")
         else:
             read = read_samples(predictions, groups, targets, features, weights, raw)
-            tally = tally_samples(read, rules, threshold)
-            found = _result(
-                tally, rules, bounds, confidence, samples=read if tradeoff else None, unconstrained=unconstrained
-            )
-    weighted = weights is not None or weight is not None
+            samples = read if tradeoff else None
+            tally = read.tally(rules, threshold)
+            found = _result(tally, rules, bounds, confidence, samples=samples, unconstrained=unconstrained)
     return replace(
         found,
-        settings=replace(found.settings, source=source, seed=seed, weighted=weighted),
+        settings=replace(found.settings, source=source, seed=seed),
         history={str(name): tuple(map(float, values)) for name, values in (history or {}).items()},
     )
+
+
+def _open(predictions: str | Path | Table, memory: str) -> AbstractContextManager[Table]:
+    if isinstance(predictions, Table):
+        return nullcontext(predictions)
+    # Whatever is repeated goes by other names, so it cannot be asked for.
+    return TableFile(open_source(Path(predictions), may_repeat=lambda _: True), memory)
 
 
 def _result(
@@ -137,13 +132,19 @@ def _result(
     unconstrained: Any = None,
 ) -> Audit:
     """All that a tally says. share: of how many audits this is one, of which all intervals of gaps hold together."""
-    rules.check_bounds(tally.outputs.low, "predictions")
-    span = possible_range(tally.outputs, tally.samples, _stated(tally, bounds))
-    points: list[TradeoffPoint] = []
-    start = ""
+    outputs = tally.ranges["y"]
+    rules.check_bounds(outputs.low, "predictions")
+    stated = None if bounds is None else Range(*map(float, bounds))
+    if stated is not None and not stated.holds(outputs):
+        raise InputError(
+            f"bounds is {tuple(stated)}, but predictions range from {outputs.low:g} to {outputs.high:g}: widen it."
+        )
+    stated = stated_range(outputs, stated)
+    span = stated or observed_range(outputs, tally.samples)
+    start, points = "", []
     if samples is not None:
-        start, outputs = _start(samples, unconstrained)
-        points = trade_off(samples, outputs, rules, _stated(tally, bounds), tally.threshold)
+        start, begin = start_of(samples, unconstrained)
+        points = trade_off(samples, begin, rules, stated, tally.threshold)
     judged = judge(tally, rules, span, 1.0 - (1.0 - confidence) / share)
 
     def groups(*keys: Key) -> list[Group]:
@@ -166,90 +167,23 @@ def _result(
             confidence=confidence,
             seed=0,
             threshold=tally.threshold,
-            bounds=(tally.outputs.low, tally.outputs.high) if span is None else (span.low, span.high),
-            weighted=False,
+            bounds=span or outputs,
+            weighted="w" in tally.ranges,
             targets=tally.targets,
             start=start,
             versions={name: metadata.version(name) for name in ("fairlayer", "torch", "numpy")},
         ),
-        notes=tuple(_notes(tally, bounds, samples)),
+        notes=tuple(_notes(tally, stated, samples)),
     )
 
 
-def _is_matrix(predictions: Any) -> bool:
-    """Whether there are several outputs per sample."""
-    if getattr(predictions, "is_nested", False):  # which has no shape, and is refused by name further on
-        return False
-    return np.ndim(predictions) == 2 and np.shape(predictions)[1] > 1
-
-
-def _start(samples: Samples, unconstrained: Any) -> tuple[str, np.ndarray]:
-    """What the trade-off starts from, and its outputs."""
-    if unconstrained is not None:
-        return "unconstrained model", read_numbers(unconstrained, "unconstrained", len(samples.y)).astype(np.float64)
-    start = ("predictions", samples.y) if samples.raw is None else ("raw outputs", samples.raw)
-    return start[0], start[1].astype(np.float64)
-
-
-def _check(rules: ConstraintSet, bounds: Any, threshold: float | None, confidence: float) -> None:
-    if not rules.constraints:
-        raise InputError("constraints is empty: say what to audit, for instance [MeanParity(0.05)].")
-    if rules.matrices:
-        kind = type(rules.matrices[0]).__name__
-        raise InputError(f"{kind} is about single outputs, not about groups: measure it with `project`.")
-    if not 0.0 < confidence < 1.0:
-        raise InputError(f"confidence must be between 0 and 1, such as 0.95; got {confidence!r}.")
-    if threshold is not None and not math.isfinite(threshold):
-        raise InputError(f"threshold must be a finite number; got {threshold!r}.")
-    if bounds is not None and not (len(bounds) == 2 and -math.inf < bounds[0] < bounds[1] < math.inf):
-        raise InputError(f"bounds must be two finite numbers, the lower one first; got {bounds!r}.")
-
-
-def _threshold(rules: ConstraintSet, stated: float | None) -> float | None:
-    """The threshold of decisions: as stated, or as the constraints on decisions have it."""
-    given = {float(c.threshold) for c in rules.constraints if c.quantity == "decision"}  # type: ignore[attr-defined]
-    given |= set() if stated is None else {float(stated)}
-    if len(given) > 1:
-        listed = " and at ".join(map(str, sorted(given)))
-        raise InputError(f"threshold: decisions are asked for at {listed}: audit one threshold at a time.")
-    return next(iter(given), None)
-
-
-def _only_arrays(**given: Any) -> None:
-    for argument, value in given.items():
-        if value is not None:
-            remedies = {"features": "columns are found by their names", "unconstrained": "leave it out"}
-            remedy = remedies.get(argument, f"pass {argument[:-1]}='column'")
-            raise InputError(f"{argument} goes with arrays, but predictions is the path of a file: {remedy}.")
-
-
-def _only_files(**given: Any) -> None:
-    for argument, value in given.items():
-        if value is not None:
-            remedy = "leave it out" if argument == "prediction" else f"pass {argument}s=..."
-            raise InputError(f"{argument} names a column of a file, but predictions is not a path: {remedy}.")
-
-
-def _stated(tally: Tally, bounds: tuple[float, float] | None) -> Range | None:
-    """The range that outputs are said to have, or [0, 1] where all lie in it; None where neither is the case."""
-    if bounds is None:
-        return Range(0.0, 1.0) if tally.outputs.low >= 0.0 and tally.outputs.high <= 1.0 else None
-    span = Range(*map(float, bounds))
-    if tally.outputs.low < span.low or tally.outputs.high > span.high:
-        raise InputError(
-            f"bounds is {tuple(span)}, but predictions range from {tally.outputs.low:g} to {tally.outputs.high:g}: "
-            "widen it."
-        )
-    return span
-
-
-def _notes(tally: Tally, bounds: tuple[float, float] | None, samples: Samples | None) -> list[str]:
+def _notes(tally: Tally, stated: Range | None, samples: Samples | None) -> list[str]:
     """What a reader should know that the numbers do not say."""
-    notes = []
-    if _stated(tally, bounds) is None:
+    notes, outputs = [], tally.ranges["y"]
+    if stated is None:
         notes.append(
             "Outputs go beyond [0, 1] and no bounds are given: the intervals assume that outputs stay within the range "
-            f"observed, from {number(tally.outputs.low, 6)} to {number(tally.outputs.high, 6)}."
+            f"observed, from {number(outputs.low, 6)} to {number(outputs.high, 6)}."
         )
     if tally.targets is None:
         notes.append("Without targets there are no error rates and no calibration.")
@@ -263,3 +197,46 @@ def _notes(tally: Tally, bounds: tuple[float, float] | None, samples: Samples | 
     if samples is not None and len(samples.y) < tally.samples:
         notes.append(f"The trade-off was computed on {len(samples.y):,} rows drawn at random.")
     return notes
+
+
+def _is_matrix(predictions: Any) -> bool:
+    """Whether there are several outputs per sample."""
+    if getattr(predictions, "is_nested", False):  # which has no shape, and is refused by name further on
+        return False
+    return np.ndim(predictions) == 2 and np.shape(predictions)[1] > 1
+
+
+def _check(rules: ConstraintSet, bounds: Any, threshold: float | None, confidence: float) -> float | None:
+    """The threshold of decisions, as stated or as the constraints on decisions have it; and refusals."""
+    if not rules.constraints:
+        raise InputError("constraints is empty: say what to audit, for instance [MeanParity(0.05)].")
+    if rules.matrices:
+        kind = type(rules.matrices[0]).__name__
+        raise InputError(f"{kind} is about single outputs, not about groups: measure it with `project`.")
+    if not 0.0 < confidence < 1.0:
+        raise InputError(f"confidence must be between 0 and 1, such as 0.95; got {confidence!r}.")
+    if threshold is not None and not math.isfinite(threshold):
+        raise InputError(f"threshold must be a finite number; got {threshold!r}.")
+    if bounds is not None and not (len(bounds) == 2 and -math.inf < bounds[0] < bounds[1] < math.inf):
+        raise InputError(f"bounds must be two finite numbers, the lower one first; got {bounds!r}.")
+    given = {float(c.threshold) for c in rules.constraints if c.quantity == "decision"}  # type: ignore[attr-defined]
+    given |= set() if threshold is None else {float(threshold)}
+    if len(given) > 1:
+        listed = " and at ".join(map(str, sorted(given)))
+        raise InputError(f"threshold: decisions are asked for at {listed}: audit one threshold at a time.")
+    return next(iter(given), None)
+
+
+def _only_arrays(**given: Any) -> None:
+    remedies = {"features": "columns are found by their names", "unconstrained": "leave it out"}
+    for argument, value in given.items():
+        if value is not None:
+            remedy = remedies.get(argument, f"pass {argument[:-1]}='column'")
+            raise InputError(f"{argument} goes with arrays, but predictions is the path of a file: {remedy}.")
+
+
+def _only_files(given: Mapping[str, Any]) -> None:
+    for argument, value in given.items():
+        if value is not None:
+            remedy = "leave it out" if argument == "prediction" else f"pass {argument}s=..."
+            raise InputError(f"{argument} names a column of a file, but predictions is not a path: {remedy}.")

@@ -87,9 +87,9 @@ def join_classes(found: Mapping[str, Audit], right: np.ndarray | None, weights: 
     overall, notes = Group((), (), first.settings.samples, 1.0, math.nan, None, math.nan, None), first.notes
     if right is not None:
         w = np.ones(len(right)) if weights is None else as_numpy(weights).astype(np.float64)
-        total, squared, correct = (np.array([values.sum()]) for values in (w, w**2, w * right))
+        total, squared, correct, count = (np.array([values.sum()]) for values in (w, w**2, w * right, np.ones(len(w))))
         n = effective_count(total, squared)
-        overall = replace(overall, accuracy=rates(correct, total, n, np.array([len(w)]), confidence)[0])
+        overall = replace(overall, accuracy=rates(correct, total, n, count, confidence)[0])
         notes = (f"The predicted class is right for {float(correct[0] / total[0]):.1%}.", *notes)
     return replace(
         first,
@@ -107,8 +107,8 @@ def _labels(targets: Any, names: Sequence[str], classes: Sequence[Any] | None, n
     values = as_numpy(targets).reshape(-1).tolist()
     if len(values) != n:
         raise InputError(f"targets has {len(values)} entries for {n} predictions: pass one per row.")
-    given = range(len(names)) if classes is None else classes
-    number: dict[Any, int] = {**{name: j for j, name in enumerate(names)}, **{name: j for j, name in enumerate(given)}}
+    number: dict[Any, int] = {name: j for j, name in enumerate(names)}
+    number |= {name: j for j, name in enumerate(range(len(names)) if classes is None else classes)}
     unknown = next((value for value in values if value not in number), None)
     if unknown is not None:
         raise InputError(

@@ -14,186 +14,199 @@ from typing import Any
 
 import numpy as np
 
-from fairlayer.audit.profile import Profile
-from fairlayer.audit.samples import Samples, cells_of, columns_of, read_samples
+from fairlayer.audit.samples import Samples, read_samples
 from fairlayer.audit.tally import (
     BINS,
     CHANGE_BINS,
     CHANGE_SUMS,
+    CLASS_SUMS,
     OUTPUT_SUMS,
     TARGET_SUMS,
     Entries,
     Tally,
+    cells_of,
     decision_threshold,
+    reach_of,
 )
+from fairlayer.errors import InputError
+from fairlayer.intervals import Range
 from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.tables.attribute import Attribute
-from fairlayer.tables.entries import MISSING, label, number
-from fairlayer.tables.sql_cells import CellCode
+from fairlayer.tables.entries import MISSING, label, number, text
+from fairlayer.tables.sql_cells import CellCode, refuse_missing
 from fairlayer.tables.table import MOST_LABELS, Table, Totals
 
 PARTS = 4096  # of a range in which the median is looked for
+ROLES = {"y": "prediction", "t": "target", "w": "weight", "z": "raw"}
 
 
-def code_cells(table: Table, profile: Profile, rules: ConstraintSet) -> CellCode:
-    """Everything that cells depend on, as the code of a row."""
-    code = CellCode(table, rules.constraints, profile.target, every_class=profile.targets == "binary")
-    attributes = [Attribute(name) for name in profile.groups]
-    labels = table.distinct({one.column: one.label(table.columns[one.column]) for one in attributes}, MOST_LABELS)
-    for attribute in attributes:
-        known = labels[attribute.column]
-        code.add_group(attribute, known, _whole_numbers(known))
-    return code
+class AuditedTable:
+    """A table whose columns have roles, as samples that are never in memory together."""
+
+    def __init__(self, table: Table, rules: ConstraintSet, groups: Any, roles: Mapping[str, Any]):
+        """groups: names of columns; roles: the columns of prediction, target, weight and raw, None for no such."""
+        self.table, self.rules = table, rules
+        groups = _read_groups(groups)
+        if roles["prediction"] is None:
+            names = list(table.columns)[:20]
+            raise InputError(f"prediction is missing: name the column of predictions, one of {names}.")
+        for argument, name in [*(("groups", name) for name in groups), *roles.items()]:
+            if name is not None and not isinstance(name, str):
+                raise InputError(f"{argument} must name a column of the file; got {type(name).__name__}.")
+            if name is not None:
+                table.require(name, argument)
+        self.numbers: dict[str, str] = {letter: roles[role] for letter, role in ROLES.items() if roles[role]}
+        self.ranges, self.targets, self.rows = self._profile()
+        # Everything that cells depend on, as the code of a row.
+        self.code = CellCode(table, rules.constraints, roles["target"])
+        attributes = [Attribute(name) for name in groups]
+        labels = table.distinct({one.column: one.label(table.columns[one.column]) for one in attributes}, MOST_LABELS)
+        for attribute in attributes:
+            known = labels[attribute.column]
+            self.code.add_group(attribute, known, _whole_numbers(known))
+
+    def _profile(self) -> tuple[dict[str, Range], str | None, int]:
+        """The range of every quantity, what targets are, and how many rows there are; nothing may be missing."""
+        target = self.numbers.get("t")
+        values = {letter: number(name) for letter, name in self.numbers.items()}
+        ranged = {letter: letter for letter in values}
+        asked = {"n": "count(*)"} | {f"n_{letter}": f"count({letter})" for letter in values}
+        if target is not None:
+            values["target"], ranged["r"] = text(target), "y - t"
+            asked |= {"n_target": "count(target)", "beyond": "count_if(t <> 0 AND t <> 1)"}
+        elif self.rules.needs_targets is not None:
+            raise InputError(f"target is missing: {self.rules.needs_targets} compares with it; name its column.")
+        if "z" in values:
+            ranged["c"] = "y - z"
+        for letter, sql in ranged.items():
+            asked |= {f"low_{letter}": f"min({sql})", f"high_{letter}": f"max({sql})"}
+        rows = f"(SELECT {', '.join(f'{sql} AS {name}' for name, sql in values.items())} FROM data)"
+        found = {name: column[0] for name, column in self.table.totals(Totals(asked, rows=rows)).items()}
+        n, kind = int(found["n"]), None
+        if n == 0:
+            raise InputError(f"{self.table.title} has no rows: there is nothing to audit.")
+        if target is not None:
+            refuse_missing(f"column {target!r}", n - int(found["n_target"]), n)
+            kind = "classes" if int(found["n_t"]) < n else "numeric" if int(found["beyond"]) else "binary"
+        if kind == "classes":
+            ranged = {letter: sql for letter, sql in ranged.items() if letter not in "tr"}
+        for letter in ranged.keys() & self.numbers.keys():
+            refuse_missing(f"column {self.numbers[letter]!r}", n - int(found[f"n_{letter}"]), n)
+        ranges = {letter: Range(float(found[f"low_{letter}"]), float(found[f"high_{letter}"])) for letter in ranged}
+        if "w" in ranges and (ranges["w"].low < 0 or ranges["w"].high <= 0):
+            raise InputError(f"column {self.numbers['w']!r} must hold weights of at least 0, and not all of them 0.")
+        return ranges, kind, n
+
+    def tally(self, threshold: float | None) -> Tally:
+        """In one pass over the table besides those for profile, code and median, and two more for raw outputs."""
+        threshold = decision_threshold(threshold, self.targets, self.ranges["y"])
+        self._define(threshold)
+        sums = OUTPUT_SUMS + (TARGET_SUMS if "t" in self.ranges else ())
+        found = self._entries("bin", sums + (CLASS_SUMS if self.targets == "binary" else ()))
+        codes = np.unique(found.cell)
+        # Constraints look at one sample of each code, as they do at samples in memory.
+        groups, features, targets = self.code.meanings(codes)
+        met = Samples(np.zeros(len(codes)), groups, targets, self.targets, features or None)
+        columns, of_code = cells_of(met.columns(self.rules), len(codes))
+
+        def of_cells(entries: Entries) -> Entries:
+            return Entries(of_code[np.searchsorted(codes, entries.cell)], entries.bin, entries.sums)
+
+        raw = changes = None
+        if "z" in self.ranges:
+            raw = of_cells(self._entries("raw_bin", ("w",)))
+            changes = of_cells(self._entries("step", CHANGE_SUMS, {"lowest": "min(c)", "highest": "max(c)"}))
+        return Tally(columns, of_cells(found), self.ranges, self.targets, threshold, raw, changes)
+
+    def _define(self, threshold: float | None) -> None:
+        """Make rows of all quantities, and the parameters that they take."""
+        at = math.inf if threshold is None else float(threshold)
+        if self.table.columns[self.numbers["y"]] == "FLOAT":  # a decision is made in the type of the score
+            at = float(np.float32(at))
+        reach = reach_of(self.ranges)
+        self.parameters: dict[str, Any] = {**self.code.parameters, "threshold": at, "low": reach.low}
+        self.parameters["per_bin"] = BINS / reach.width if reach.width > 0 else 0.0
+
+        def bin_of(letter: str) -> str:
+            return f"CAST(least(greatest(floor(({letter} - $low) * $per_bin), 0), {BINS - 1}) AS INTEGER)"
+
+        values = {"code": self.code.sql} | {one: number(self.numbers[one]) for one in "ytwz" if one in self.ranges}
+        more = {"d": "CAST(y >= $threshold AS DOUBLE)", "bin": bin_of("y")}
+        more |= {"r": "y - t"} if "t" in values else {}
+        if "z" in values:
+            self.parameters["per_change"] = CHANGE_BINS / (self.ranges["c"].magnitude or 1.0)
+            more |= {"c": "y - z", "a": "abs(y - z)", "x": "CAST(y <> z AS DOUBLE)", "raw_bin": bin_of("z")}
+            more["f"] = "CAST((y >= $threshold) <> (z >= $threshold) AS DOUBLE)"
+            more["step"] = f"CAST(sign(y - z) * least(ceil(abs(y - z) * $per_change), {CHANGE_BINS}) AS INTEGER)"
+        inner = ", ".join(f"{sql} AS {name}" for name, sql in values.items())
+        outer = ", ".join(f"{sql} AS {name}" for name, sql in more.items())
+        self.quantities = f"(SELECT *, {outer} FROM (SELECT {inner} FROM data))"
+        self.parameters["median"] = self._median()
+        self.quantities = f"(SELECT *, CAST(y > $median AS DOUBLE) AS m FROM {self.quantities})"
+
+    def _entries(self, step: str, sums: Sequence[str], ends: Mapping[str, str] | None = None) -> Entries:
+        """Counts, ends and sums, which are taken in integers, by code and by the number that `step` names."""
+        # Weights that are all 1 are no factors; sums that are equal without them are taken only once.
+        factors = {name: name if "w" in self.numbers else name.replace("w", "") for name in sums}
+        scales = {spelled: self._scale(spelled) for spelled in factors.values() if spelled}
+        asked = {"sum_": "count(*)", **(ends or {})}
+        asked |= {f"sum_{s}": f"sum(CAST({' * '.join(s)} * $scale_{s} AS BIGINT))" for s in scales}
+        known = self.parameters | {f"scale_{spelled}": scale for spelled, scale in scales.items()}
+        found = self.table.totals(Totals(asked, {"code": "code", "step": step}, self.quantities), known)
+        added = {"": found["sum_"].astype(np.float64)} | {end: found[end] for end in ends or ()}
+        added |= {name: found[f"sum_{s}"].astype(np.float64) / scales.get(s, 1.0) for name, s in factors.items()}
+        return Entries(found["code"], found["step"].astype(np.int64), added)
+
+    def _scale(self, factors: str) -> float:
+        """The power of two that takes the product of these quantities to 62 bits."""
+        sizes = {letter: known.magnitude for letter, known in self.ranges.items()}
+        sizes["a"] = sizes.get("c", 0.0)
+        exponent = math.frexp(math.prod(sizes.get(letter, 1.0) for letter in factors))[1]  # others are 0 or 1
+        return 2.0 ** min(62 - exponent, 1000)
+
+    def _median(self) -> float:
+        """Of all outputs. The range that holds it is cut into ever narrower parts, until the part has one value."""
+        ends = {"n": "count(*)", "low": "min(y)", "high": "max(y)"}
+        ranks, (low, high) = [(self.rows - 1) // 2, self.rows // 2], self.ranges["y"]
+        part = f"CAST(least(greatest(floor((y - $least) * $per_part), 0), {PARTS - 1}) AS INTEGER)"
+        while low < high:
+            known = self.parameters | {"least": low, "most": high, "per_part": PARTS / (high - low)}
+            asked = Totals(ends, {"part": part}, self.quantities, "y BETWEEN $least AND $most")
+            found = self.table.totals(asked, known)
+            order = np.argsort(found["part"])
+            counts, lows, highs = (found[name][order] for name in ends)
+            reached = counts.cumsum()
+            first, last = np.searchsorted(reached, ranks, side="right").tolist()
+            if first != last:  # the last of one part and the first of the next
+                return 0.5 * float(highs[first] + lows[last])
+            ranks = [rank - int(reached[first] - counts[first]) for rank in ranks]
+            low, high = float(lows[first]), float(highs[first])
+        return low
+
+    def sample(self, rows: int, seed: int) -> Samples:
+        """At most so many rows as samples in memory: all of them, or a random sample."""
+        asked = {letter: number(name) for letter, name in self.numbers.items()}
+        if self.targets == "classes":
+            asked["t"] = label(self.numbers["t"], self.table.columns[self.numbers["t"]])
+        asked |= {f"g{j}": digit.sql for j, digit in enumerate(self.code.groups.values())}
+        asked |= {f"f{j}": digit.value for j, digit in enumerate(self.code.features.values())}
+        found = self.table.sample(asked, rows, self.rows, seed, self.code.parameters)
+        groups = {
+            name: np.array(digit.meaning, dtype=object)[found[f"g{j}"]]
+            for j, (name, digit) in enumerate(self.code.groups.items())
+        }
+        features = {name: np.asarray(found[f"f{j}"]) for j, name in enumerate(self.code.features)}
+        return read_samples(found["y"], groups, found.get("t"), features or None, found.get("w"), found.get("z"))
+
+
+def _read_groups(groups: Any) -> tuple[str, ...]:
+    names = [groups] if isinstance(groups, str) else [] if groups is None or isinstance(groups, Mapping) else groups
+    if not len(names) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"groups must name columns of the file, for instance groups=['sex']; got {groups!r}.")
+    return tuple(dict.fromkeys(names))
 
 
 def _whole_numbers(labels: Sequence[str]) -> list[Any]:
     """Labels of text that are all whole numbers, as numbers: then they are those of arrays."""
     whole = all(entry == MISSING or re.fullmatch("0|-?[1-9][0-9]{0,17}", entry) for entry in labels)
     return [int(entry) if whole and entry != MISSING else entry for entry in labels]
-
-
-def tally_table(table: Table, profile: Profile, code: CellCode, rules: ConstraintSet, threshold: float | None) -> Tally:
-    """One pass over the table besides those for profile, code and median, and two more for raw outputs."""
-    threshold = decision_threshold(threshold, profile.targets, profile.ranges["y"])
-    quantities = _Quantities(table, profile, code, threshold)
-    sums = OUTPUT_SUMS + (TARGET_SUMS if profile.targets in ("binary", "numeric") else ())
-    found, added = quantities.totals({"bin": "bin"}, sums)
-    added |= _above_median(quantities, found, added["w"])
-    codes = np.unique(found["code"])
-    # Constraints look at one sample of each code, as they do at samples in memory.
-    groups, features, targets = code.meanings(codes)
-    met = Samples(np.zeros(len(codes)), groups, targets, profile.targets, features or None)
-    columns, of_code = cells_of(columns_of(met, rules), len(codes))
-
-    def entries(bins: str, found: Mapping[str, np.ndarray], sums: Mapping[str, np.ndarray]) -> Entries:
-        # In the order of cells and bins, as samples in memory are counted: then sums round alike, too.
-        cell, step = of_code[np.searchsorted(codes, found["code"])], found[bins].astype(np.int64)
-        order = np.lexsort((step, cell))
-        kept = {name: np.asarray(values, dtype=np.float64)[order] for name, values in sums.items()}
-        return Entries(cell[order], step[order], found["n"][order].astype(np.int64), kept)
-
-    raw = changes = None
-    if "z" in profile.ranges:
-        quantities.parameters["per_change"] = CHANGE_BINS / (profile.largest_change or 1.0)
-        step = f"CAST(sign(c) * least(ceil(a * $per_change), {CHANGE_BINS}) AS INTEGER)"
-        moved, ends = quantities.totals({"step": step}, CHANGE_SUMS, also={"lowest": "min(c)", "highest": "max(c)"})
-        changes = entries("step", moved, ends | {end: moved[end] for end in ("lowest", "highest")})
-        raw = entries("raw_bin", *quantities.totals({"raw_bin": "raw_bin"}, ("w",)))
-    return Tally(
-        attributes=tuple(key for key in columns if key[0] == "group"),
-        columns=columns,
-        entries=entries("bin", found, added),
-        outputs=profile.ranges["y"],
-        residuals=profile.residuals,
-        reach=profile.reach,
-        targets=profile.targets,
-        threshold=threshold,
-        raw=raw,
-        changes=changes,
-    )
-
-
-class _Quantities:
-    """The table as rows of quantities, and totals over them."""
-
-    def __init__(self, table: Table, profile: Profile, code: CellCode, threshold: float | None):
-        self.table, self.profile = table, profile
-        width, at = profile.reach.width, math.inf if threshold is None else float(threshold)
-        if table.columns[profile.numbers["y"]] == "FLOAT":  # a decision is made in the type of the score
-            at = float(np.float32(at))
-        self.parameters: dict[str, Any] = {**code.parameters, "threshold": at, "low": profile.reach.low}
-        self.parameters["per_bin"] = BINS / width if width > 0 else 0.0
-        numbers = {letter: name for letter, name in profile.numbers.items() if letter in profile.ranges}
-        values = [f"{number(name)} AS {letter}" for letter, name in numbers.items()]
-        more = ["CAST(y >= $threshold AS DOUBLE) AS d", f"{_bin_sql('y')} AS bin"]
-        more += ["y - t AS r"] if "t" in numbers else []
-        if "z" in numbers:
-            more += ["y - z AS c", "abs(y - z) AS a", "CAST(y <> z AS DOUBLE) AS x", f"{_bin_sql('z')} AS raw_bin"]
-            more += ["CAST((y >= $threshold) <> (z >= $threshold) AS DOUBLE) AS f"]
-        values.append(f"{code.sql} AS code")
-        self.rows = f"(SELECT *, {', '.join(more)} FROM (SELECT {', '.join(values)} FROM data))"
-
-    def totals(
-        self, by: Mapping[str, str], sums: Sequence[str], where: str = "", also: Mapping[str, str] | None = None
-    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Counts, and what is asked for also, by cell and by one thing more; and the sums, taken in integers."""
-        # Weights that are all 1 are no factors; sums that are equal without them are taken only once.
-        factors = {name: name if "w" in self.profile.numbers else name.replace("w", "") for name in sums}
-        scales = {spelled: self.profile.scale(spelled) for spelled in factors.values() if spelled}
-        self.parameters |= {f"scale_{spelled}": scale for spelled, scale in scales.items()}
-        asked = {f"sum_{s}": f"sum(CAST({' * '.join(s)} * $scale_{s} AS BIGINT))" for s in scales}
-        query = Totals({"n": "count(*)", **(also or {}), **asked}, {"code": "code", **by}, self.rows, where)
-        found = self.table.totals(query, self.parameters)
-        order = np.lexsort([found[name] for name in (*by, "code")])  # an engine gives them in any
-        found = {name: values[order] for name, values in found.items()}
-        added = {spelled: found[f"sum_{spelled}"].astype(np.float64) / scale for spelled, scale in scales.items()}
-        added[""] = found["n"].astype(np.float64)
-        return found, {name: added[spelled] for name, spelled in factors.items()}
-
-
-def _bin_sql(letter: str) -> str:
-    return f"CAST(least(greatest(floor(({letter} - $low) * $per_bin), 0), {BINS - 1}) AS INTEGER)"
-
-
-def _above_median(
-    quantities: _Quantities, found: Mapping[str, np.ndarray], weight: np.ndarray
-) -> dict[str, np.ndarray]:
-    """How much of every entry lies above the median. Only rows of the bins that hold it are looked at again."""
-    counts = np.bincount(found["bin"], weights=found["n"], minlength=BINS).cumsum().astype(int)
-    ranks = [(int(counts[-1]) - 1) // 2, int(counts[-1]) // 2]
-    first, last = np.searchsorted(counts, ranks, side="right").tolist()  # the same bin, as a rule
-    within = f"bin BETWEEN {first} AND {last}"
-    before = int(counts[first - 1]) if first else 0
-    middle = _ranked(quantities, within, [rank - before for rank in ranks])
-    quantities.parameters["median"] = 0.5 * sum(middle)
-    above, some = quantities.totals({"bin": "bin"}, ("w",), f"{within} AND y > $median")
-    sums = {name: np.where(found["bin"] > last, total, 0.0) for name, total in (("m", found["n"]), ("wm", weight))}
-    places = found["code"].astype(np.int64) * BINS + found["bin"]  # which are sorted
-    at = np.searchsorted(places, above["code"].astype(np.int64) * BINS + above["bin"])
-    sums["m"][at], sums["wm"][at] = above["n"], some["w"]
-    return sums
-
-
-def _ranked(quantities: _Quantities, where: str, ranks: list[int]) -> list[float]:
-    """The outputs that have these ranks, one after the other at most, among the rows that meet a condition.
-
-    The range that holds them is cut into ever narrower parts, until the part has one value.
-    """
-    known, ends = dict(quantities.parameters), {"n": "count(*)", "low": "min(y)", "high": "max(y)"}
-    part = "0"
-    while True:
-        found = quantities.table.totals(Totals(ends, {"part": part}, quantities.rows, where), known)
-        order = np.argsort(found["part"])
-        counts, low, high = (found[name][order] for name in ends)
-        reached = counts.cumsum()
-        first, last = np.searchsorted(reached, ranks, side="right").tolist()
-        if first != last:  # the last of one part and the first of the next
-            return [float(high[first]), float(low[last])]
-        if low[first] == high[first]:
-            return [float(low[first])] * len(ranks)
-        ranks = [rank - int(reached[first] - counts[first]) for rank in ranks]
-        known |= {"low_y": float(low[first]), "high_y": float(high[first])}
-        known["per_part"] = PARTS / (known["high_y"] - known["low_y"])
-        part = f"CAST(least(greatest(floor((y - $low_y) * $per_part), 0), {PARTS - 1}) AS INTEGER)"
-        where = "y BETWEEN $low_y AND $high_y"
-
-
-def sample_table(table: Table, profile: Profile, code: CellCode, rows: int, seed: int) -> Samples:
-    """At most `rows` rows as samples in memory: all of them, or a random sample."""
-    asked = {letter: number(name) for letter, name in profile.numbers.items()}
-    if profile.targets == "classes":
-        asked["t"] = label(profile.numbers["t"], table.columns[profile.numbers["t"]])
-    asked |= {f"g{j}": digit.sql for j, digit in enumerate(code.groups.values())}
-    asked |= {f"f{j}": digit.value for j, digit in enumerate(code.features.values())}
-    found = table.sample(asked, rows, profile.rows, seed, code.parameters)
-    return read_samples(
-        found["y"],
-        {
-            name: np.array(digit.meaning, dtype=object)[found[f"g{j}"]]
-            for j, (name, digit) in enumerate(code.groups.items())
-        },
-        found.get("t"),
-        {name: np.asarray(found[f"f{j}"]) for j, name in enumerate(code.features)} or None,
-        found.get("w"),
-        found.get("z"),
-    )

@@ -6,7 +6,7 @@ Constraints state their rows over cells, as for a projection or a stream; only t
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,12 +14,10 @@ from fairlayer.audit.result import Finding, Interval, Verdict
 from fairlayer.audit.tally import MOST_GROUPS, Tally
 from fairlayer.constraints import Constraint
 from fairlayer.errors import InputError
-from fairlayer.intervals import Moments, Range, family_level, possible_residuals
-from fairlayer.margin import row_families, row_intervals
+from fairlayer.intervals import UNIT, Range, possible_residuals, row_intervals
 from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.problem.system import make_plan
 
-LETTERS = {"output": "y", "residual": "r", "decision": "d"}  # of the tally's sums
 ROUNDING = 2.0**-48  # times the largest output: what rounding may do to a mean in float64
 
 
@@ -34,30 +32,34 @@ class Judged(NamedTuple):
 
 def judge(tally: Tally, rules: ConstraintSet, span: Range | None, confidence: float) -> Judged:
     """All findings. span: the range that outputs can have, None where it is not known."""
-    names = tuple(key[1] for key in tally.attributes)
-    groupings, _ = rules.groupings(names)
-    if tally.residuals is None and any(constraint.quantity == "residual" for constraint in rules.constraints):
+    residuals = tally.ranges.get("r")
+    if residuals is None and any(constraint.quantity == "residual" for constraint in rules.constraints):
         raise InputError(
             f"targets are not numbers, and {rules.needs_targets} compares differences from them: pass numbers."
         )
-    _check_groups(tally, groupings)
+    groupings, _ = rules.groupings(tuple(key[1] for key in tally.attributes))
+    for grouping in (grouping for listed in groupings for grouping in listed):
+        size = math.prod(len(tally.columns["group", name].labels or ()) for name in grouping)
+        if size > MOST_GROUPS:
+            raise InputError(
+                f"over={grouping!r} compares {size:,} groups with each other, more than {MOST_GROUPS}: intersect fewer "
+                "attributes, or make coarser groups."
+            )
     plan = make_plan(rules, groupings, tally.grid(), tally.cells)
+    of_cell = tally.entries.of_groups(np.arange(tally.cells), tally.cells)
 
-    def totals(what: str) -> np.ndarray:
-        return plan.totals(tally.entries.total(what, tally.entries.cell, tally.cells))
+    def total(what: str) -> np.ndarray:
+        return plan.totals(of_cell[what])
 
-    possible: dict[str, Range | None] = {"output": span, "decision": Range(0.0, 1.0)}
-    magnitude = {"output": tally.outputs.magnitude, "decision": 1.0}
-    if tally.residuals is not None:
-        possible["residual"] = possible_residuals(tally.residuals, tally.samples, span)
-        magnitude["residual"] = tally.residuals.magnitude
-    moments: dict[str, Moments] = {}
-    for quantity in {constraint.quantity for constraint in rules.constraints}:
-        moments[quantity] = Moments.of_sums(totals, LETTERS[quantity], possible[quantity])
-    view, count = plan.view(totals("w") > 0), totals("")
-    ends, compared = row_intervals(view, rules, moments, confidence)
+    possible: dict[str, Range | None] = {"output": span, "decision": UNIT}
+    magnitude = {"output": tally.ranges["y"].magnitude, "decision": 1.0}
+    if residuals is not None:
+        possible["residual"] = possible_residuals(residuals, tally.samples, span)
+        magnitude["residual"] = residuals.magnitude
+    view, count = plan.view(total("w") > 0), total("")
+    ends, means, level = row_intervals(view, rules, total, possible, confidence)
     named = [(family.prefix, label) for family in plan.families for label in family.labels()]
-    gaps, tolerances, findings = view.values(compared.mean), rules.allowed(), []
+    gaps, tolerances, findings = view.values(means), rules.allowed(), []
     for j, name in enumerate(view.names):
         constraint, tolerance = rules.constraints[view.owner[j]], tolerances[view.owner[j]]
         groups = [k for k in (view.plus[j], view.minus[j]) if k >= 0]
@@ -73,7 +75,7 @@ def judge(tally: Tally, rules: ConstraintSet, span: Range | None, confidence: fl
                 where=named[groups[0]][0],
                 groups=tuple(named[k][1] for k in groups),
                 counts=tuple(int(count[k]) for k in groups),
-                means=tuple(float(compared.mean[k]) for k in groups),
+                means=tuple(float(means[k]) for k in groups),
                 gap=gap,
                 tolerance=tolerance,
                 holds=abs(gap) <= tolerance + ROUNDING * doubt,
@@ -85,17 +87,7 @@ def judge(tally: Tally, rules: ConstraintSet, span: Range | None, confidence: fl
     present = set(view.owner.tolist())
     empty = tuple(title(c) for position, c in enumerate(rules.constraints) if position not in present)
     findings.sort(key=lambda finding: -finding.excess)
-    return Judged(tuple(findings), view.vacuous, empty, family_level(row_families(view), confidence))
-
-
-def _check_groups(tally: Tally, groupings: Any) -> None:
-    for grouping in (grouping for listed in groupings for grouping in listed):
-        size = math.prod(len(tally.columns["group", name].labels or ()) for name in grouping)
-        if size > MOST_GROUPS:
-            raise InputError(
-                f"over={grouping!r} compares {size:,} groups with each other, more than {MOST_GROUPS}: intersect fewer "
-                "attributes, or make coarser groups."
-            )
+    return Judged(tuple(findings), view.vacuous, empty, level)
 
 
 def title(constraint: Constraint) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,18 +9,17 @@ import numpy as np
 
 from fairlayer.audit.result import CalibrationBin, Change, Group, Histogram, Interval, Rate
 from fairlayer.audit.selection import selections
-from fairlayer.audit.tally import BINS, CLASS, OUTPUT_SUMS, TARGET_SUMS, Entries, Tally
+from fairlayer.audit.tally import BINS, CHANGE_BINS, Entries, GroupSums, Tally
 from fairlayer.intervals import Moments, Range, effective_count, mean_intervals, normal_quantile, wilson
 from fairlayer.problem.families import Key
 
-HISTOGRAM_BINS = 40
 CALIBRATION_BINS = 10
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def edges(tally: Tally) -> tuple[float, ...]:
     """Where the bins of histograms begin and end."""
-    return tuple(np.linspace(*tally.reach, HISTOGRAM_BINS + 1).tolist())
+    return tuple(np.linspace(*tally.reach, BINS + 1).tolist())
 
 
 def describe(tally: Tally, keys: Sequence[Key], span: Range | None, confidence: float, level: float) -> list[Group]:
@@ -30,51 +28,40 @@ def describe(tally: Tally, keys: Sequence[Key], span: Range | None, confidence: 
     Intervals of single figures hold by themselves with `confidence`, those of ratios together with `level`.
     """
     labels, of_cell = tally.number(keys)
-    entries, size = tally.entries, len(labels)
-    of_entry = of_cell[entries.cell]
-    numeric = tally.targets in ("binary", "numeric")
-    sums = {
-        w: entries.total(w, of_entry, size) for w in ("", *OUTPUT_SUMS, "m", "wm", *(TARGET_SUMS if numeric else ()))
-    }
-    weight = sums["w"]
-    mean = {
-        what: sums[f"w{what}"] / np.where(weight > 0, weight, 1.0)
-        for what in ("y", "yy", "t", "r", "rr")
-        if f"w{what}" in sums
-    }
+    size = len(labels)
+    sums, numeric = tally.entries.of_groups(of_cell, size), tally.targets in ("binary", "numeric")
+    weight, mean = sums["w"], sums.mean("y")
     moments = Moments.of_sums(sums.__getitem__, "y", span)
-    around = mean_intervals(moments, confidence).T.tolist()
-    every: dict[str, Any] = {}
+    every: dict[str, Sequence[Any]] = {
+        "attributes": [tuple(str(key[1]) for key in keys)] * size,
+        "labels": [tuple(map(str, combination)) for combination in labels],
+        "count": np.rint(sums[""]).astype(int).tolist(),
+        "share": (weight / weight.sum()).tolist(),
+        "mean": mean.tolist(),
+        "mean_interval": [None] * size,
+        "deviation": np.sqrt(np.maximum(0.0, sums.mean("yy") - mean**2)).tolist(),
+        "decision_rate": [None] * size,
+    }
+    if span is not None:
+        every["mean_interval"] = [(low, high) for low, high in mean_intervals(moments, confidence).T.tolist()]
     if tally.threshold is not None:
         every["decision_rate"] = rates(sums["wd"], weight, moments.n, sums[""], confidence)
     if keys:
         every["selection"] = selections(sums, moments.n, labels, tally.threshold is not None, confidence, level)
     if numeric:
-        every["target_mean"], every["bias"] = mean["t"].tolist(), mean["r"].tolist()
-        every["root_mean_squared_error"] = np.sqrt(mean["rr"]).tolist()
-        every["calibration_error"] = _calibration_errors(entries, of_entry, size).tolist()
+        bins = _calibration_bins(tally.entries, of_cell, size)
+        every["target_mean"], every["bias"] = sums.mean("t").tolist(), sums.mean("r").tolist()
+        every["root_mean_squared_error"] = np.sqrt(sums.mean("rr")).tolist()
+        every["calibration_error"] = (np.abs(bins["wr"]).sum(axis=1) / np.where(weight > 0, weight, 1.0)).tolist()
     if tally.targets == "binary":
-        every |= _error_rates(tally, of_entry, size, confidence)
+        every |= _error_rates(sums, confidence)
     if len(keys) < 2:
         every["histogram"] = _histograms(tally, of_cell, size)
         if numeric:
-            every["calibration"] = _calibration_curves(tally, of_entry, size, confidence)
+            every["calibration"] = _calibration_curves(tally, bins, confidence)
         if tally.changes is not None:
             every["change"] = _changes(tally.changes, of_cell, size, tally.threshold is not None)
-    return [
-        Group(
-            attributes=tuple(str(key[1]) for key in keys),
-            labels=tuple(map(str, combination)),
-            count=round(sums[""][g]),
-            share=float(weight[g] / weight.sum()),
-            mean=float(mean["y"][g]),
-            mean_interval=None if span is None else (around[g][0], around[g][1]),
-            deviation=math.sqrt(max(0.0, mean["yy"][g] - mean["y"][g] ** 2)),
-            **{"decision_rate": None} | {name: values[g] for name, values in every.items()},
-        )
-        for g, combination in enumerate(labels)
-        if weight[g] > 0
-    ]
+    return [Group(**{name: values[g] for name, values in every.items()}) for g in range(size) if weight[g] > 0]
 
 
 def rates(successes: np.ndarray, weight: np.ndarray, n: np.ndarray, count: np.ndarray, confidence: float) -> list[Rate]:
@@ -86,108 +73,76 @@ def rates(successes: np.ndarray, weight: np.ndarray, n: np.ndarray, count: np.nd
     return [Rate(p if there else None, a, b, k) for p, a, b, k, there in listed]
 
 
-def _error_rates(tally: Tally, of_entry: np.ndarray, size: int, confidence: float) -> dict[str, list[Rate]]:
+def _error_rates(sums: GroupSums, confidence: float) -> dict[str, list[Rate]]:
     """Decisions against targets that are 0 and 1."""
-    combined = of_entry * 2 + np.asarray(tally.columns[CLASS].values)[tally.entries.cell]
-    count, weight, squared, d, wd = (
-        tally.entries.total(what, combined, 2 * size).reshape(size, 2).T for what in ("", "w", "ww", "d", "wd")
-    )
-    both, n, by_class = (
-        weight.sum(axis=0),
-        effective_count(weight.sum(0), squared.sum(0)),
-        effective_count(weight, squared),
-    )
-    right, chosen = wd[1] + weight[0] - wd[0], wd.sum(axis=0)
-    share = chosen / np.where(both > 0, both, 1.0)
+    both, positive, chosen, right = sums["w"], sums["wt"], sums["wd"], sums["wdt"]
+    n, n_positive = effective_count(both, sums["ww"]), effective_count(positive, sums["wwt"])
+    n_negative = effective_count(both - positive, sums["ww"] - sums["wwt"])
+    n_chosen = n * chosen / np.where(both > 0, both, 1.0)
+    negatives = sums[""] - sums["t"]
     return {
-        "accuracy": rates(right, both, n, count.sum(axis=0), confidence),
-        "true_positive_rate": rates(wd[1], weight[1], by_class[1], count[1], confidence),
-        "false_positive_rate": rates(wd[0], weight[0], by_class[0], count[0], confidence),
-        "precision": rates(wd[1], chosen, n * share, d.sum(axis=0), confidence),
+        "accuracy": rates(right + (both - positive - chosen + right), both, n, sums[""], confidence),
+        "true_positive_rate": rates(right, positive, n_positive, sums["t"], confidence),
+        "false_positive_rate": rates(chosen - right, both - positive, n_negative, negatives, confidence),
+        "precision": rates(right, chosen, n_chosen, sums["d"], confidence),
     }
 
 
-def _by_bin(entries: Entries, what: str, of_entry: np.ndarray, size: int, bins: int) -> np.ndarray:
-    """(size, bins): sums of groups over coarser bins."""
-    coarse = of_entry * bins + entries.bin // (BINS // bins)
-    return entries.total(what, coarse, size * bins).reshape(size, bins)
+def _calibration_bins(entries: Entries, of_cell: np.ndarray, size: int) -> GroupSums:
+    """Sums by group and bin of the prediction."""
+    coarser = Entries(entries.cell, entries.bin // (BINS // CALIBRATION_BINS), entries.sums)
+    return coarser.of_groups(of_cell, size, CALIBRATION_BINS)
 
 
-def _calibration_errors(entries: Entries, of_entry: np.ndarray, size: int) -> np.ndarray:
-    """Mean |prediction - target| over bins, by weight."""
-    off, weight = (_by_bin(entries, what, of_entry, size, CALIBRATION_BINS) for what in ("wr", "w"))
-    total = weight.sum(axis=1)
-    return np.abs(off).sum(axis=1) / np.where(total > 0, total, 1.0)
-
-
-def _calibration_curves(
-    tally: Tally, of_entry: np.ndarray, size: int, confidence: float
-) -> list[tuple[CalibrationBin, ...]]:
+def _calibration_curves(tally: Tally, bins: GroupSums, confidence: float) -> list[tuple[CalibrationBin, ...]]:
     """Mean target in bins of the prediction; bins without samples are left out."""
     ends = np.linspace(*tally.reach, CALIBRATION_BINS + 1).tolist()
-    count, weight, squared, y, t, tt = (
-        _by_bin(tally.entries, what, of_entry, size, CALIBRATION_BINS) for what in ("", "w", "ww", "wy", "wt", "wtt")
-    )
-    safe, n = np.where(weight > 0, weight, 1.0), effective_count(weight, squared)
-    prediction, target = y / safe, t / safe
+    prediction, target, n = bins.mean("y"), bins.mean("t"), effective_count(bins["w"], bins["ww"])
     if tally.targets == "binary":
         low, high = wilson(np.clip(target, 0.0, 1.0), n, confidence)
     else:
-        deviation = np.sqrt(np.maximum(tt / safe - target**2, 0.0) / np.maximum(n - 1.0, 1.0))
+        deviation = np.sqrt(np.maximum(bins.mean("tt") - target**2, 0.0) / np.maximum(n - 1.0, 1.0))
         low, high = (target + side * normal_quantile(confidence) * deviation for side in (-1, 1))
 
-    def interval(g: int, b: int) -> Interval | None:
-        return (float(low[g, b]), float(high[g, b])) if tally.targets == "binary" or count[g, b] > 1 else None
+    def curve(g: int) -> tuple[CalibrationBin, ...]:
+        found = []
+        for b in np.flatnonzero(bins["w"][g] > 0).tolist():
+            count, interval = round(bins[""][g, b]), (float(low[g, b]), float(high[g, b]))
+            known: Interval | None = interval if tally.targets == "binary" or count > 1 else None
+            means = float(prediction[g, b]), float(target[g, b])
+            found.append(CalibrationBin(ends[b], ends[b + 1], count, *means, known))
+        return tuple(found)
 
-    return [
-        tuple(
-            CalibrationBin(
-                ends[b], ends[b + 1], round(count[g, b]), float(prediction[g, b]), float(target[g, b]), interval(g, b)
-            )
-            for b in np.flatnonzero(weight[g] > 0).tolist()
-        )
-        for g in range(size)
-    ]
+    return [curve(g) for g in range(bins.size)]
 
 
 def _histograms(tally: Tally, of_cell: np.ndarray, size: int) -> list[Histogram]:
     """Distribution of predictions, and of raw outputs where there are some."""
-    after, before = (
-        None if part is None else _by_bin(part, "w", of_cell[part.cell], size, HISTOGRAM_BINS).tolist()
-        for part in (tally.entries, tally.raw)
-    )
-    return [Histogram(tuple(after[g]), None if before is None else tuple(before[g])) for g in range(size)]  # type: ignore[index]
+    after = tally.entries.of_groups(of_cell, size, BINS)["w"].tolist()
+    before = [None] * size if tally.raw is None else tally.raw.of_groups(of_cell, size, BINS)["w"].tolist()
+    return [Histogram(tuple(new), None if old is None else tuple(old)) for new, old in zip(after, before, strict=True)]
 
 
-def _changes(changes: Entries, of_cell: np.ndarray, size: int, decided: bool) -> list[Change | None]:
+def _changes(changes: Entries, of_cell: np.ndarray, size: int, decided: bool) -> list[Change]:
     """Who was changed, and by how much. Quantiles are means of narrow bins, exact where a bin holds one value."""
-    order = np.lexsort((changes.cell, changes.bin))
-    of_entry, found = of_cell[changes.cell[order]], list[Change | None]()
-    for g in range(size):
-        at = order[of_entry == g]
-        sums = {what: values[at] for what, values in changes.sums.items()}
-        weight = float(sums["w"].sum())
-        if weight <= 0:
-            found.append(None)
-            continue
-        share = {what: float(sums[what].sum()) / weight for what in ("wx", "wc", "wa", "wf")}
-        found.append(
-            Change(
-                changed=share["wx"],
-                mean=share["wc"],
-                mean_absolute=share["wa"],
-                lowest=float(sums["lowest"].min()),
-                highest=float(sums["highest"].max()),
-                quantiles=_quantiles(changes.bin[at], sums["w"], sums["wc"]),
-                flipped=share["wf"] if decided else None,
-            )
+    group = of_cell[changes.cell]
+    lowest, highest = np.full(size, np.inf), np.full(size, -np.inf)
+    np.minimum.at(lowest, group, changes.sums["lowest"])
+    np.maximum.at(highest, group, changes.sums["highest"])
+    sums = changes.of_groups(of_cell, size)
+    shifted = Entries(changes.cell, changes.bin + CHANGE_BINS, changes.sums)
+    bins = shifted.of_groups(of_cell, size, 2 * CHANGE_BINS + 1)
+    reached, means = np.cumsum(bins["w"], axis=1) / np.where(sums["w"] > 0, sums["w"], 1.0)[:, None], bins.mean("c")
+    places = {q: np.argmax(reached >= q - 1e-12, axis=1) for q in QUANTILES}
+    return [
+        Change(
+            changed=float(sums.mean("x")[g]),
+            mean=float(sums.mean("c")[g]),
+            mean_absolute=float(sums.mean("a")[g]),
+            lowest=float(lowest[g]),
+            highest=float(highest[g]),
+            quantiles={f"{q:g}": float(means[g, at[g]]) for q, at in places.items()},
+            flipped=float(sums.mean("f")[g]) if decided else None,
         )
-    return found
-
-
-def _quantiles(bins: np.ndarray, weight: np.ndarray, total: np.ndarray) -> dict[str, float]:
-    _, position = np.unique(bins, return_inverse=True)
-    weights, totals = np.bincount(position, weight), np.bincount(position, total)
-    reached = np.cumsum(weights) / weights.sum()
-    chosen = [int(np.searchsorted(reached, q - 1e-12)) for q in QUANTILES]
-    return {f"{q:g}": float(totals[b] / weights[b]) for q, b in zip(QUANTILES, chosen, strict=True)}
+        for g in range(size)
+    ]

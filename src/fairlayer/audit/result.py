@@ -287,7 +287,7 @@ class Audit:
 
     def table(self, rows: int = 20) -> str:
         """Findings and groups as plain text, at most `rows` lines of each kind."""
-        from fairlayer.audit.text import as_text
+        from fairlayer.audit.tables import as_text
 
         return as_text(self, rows)
 

@@ -8,12 +8,13 @@ the share of a group above the median of everybody.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fairlayer.audit.result import Interval, Rate, Selection
+from fairlayer.audit.tally import GroupSums
 from fairlayer.intervals import Comparisons, Moments, all_pairs, wilson
 from fairlayer.tables.entries import MISSING
 
@@ -22,38 +23,35 @@ SMALL_SHARE = 0.02  # of the samples: smaller groups are marked, and no ratio is
 
 
 def selections(
-    sums: Mapping[str, np.ndarray],
+    sums: GroupSums,
     n: np.ndarray,
     labels: Sequence[tuple[Any, ...]],
     decides: bool,
     confidence: float,
     level: float,
 ) -> list[Selection]:
-    """How each of some groups is selected. sums: by group; n: effective samples; level: of all ratios together."""
-    count, weight = np.rint(sums[""]).astype(int), np.where(sums["w"] > 0, sums["w"], 1.0)
+    """How each of some groups is selected. n: effective samples; level: of the intervals of all ratios together."""
+    count = np.rint(sums[""]).astype(int)
     missing = np.array([MISSING in combination for combination in labels])
-    small = count < SMALL_SHARE * count.sum()
-    comparable = ~missing & ~small & (sums["w"] > 0)
-    decided, scored = (np.clip(sums[what] / weight, 0.0, 1.0) for what in ("wd", "wm"))
-    most, most_scored = _most(decided, comparable) if decides else None, _most(scored, comparable)
+    small, known = count < SMALL_SHARE * count.sum(), sums["w"] > 0
+    decided, scored = (np.clip(sums.mean(what), 0.0, 1.0) for what in ("d", "m"))
+    best_scored = _best(scored, known & ~missing & ~small)
+    best = _best(decided, known & ~missing & ~small) if decides else None
     low, high = (end.tolist() for end in wilson(scored, n, confidence))
-    ratios = None
-    if most is not None:
-        moments = Moments.of_sums(sums.__getitem__, "d", None)
-        ratios = ratio_intervals(moments, most, level, int((sums["w"] > 0).sum()))
+    ratios = None if best is None else _ratio_intervals(sums, best, level)
     found = []
     for g in range(len(labels)):
         beside: dict[str, Any] = {}
-        if ratios is not None and most is not None and g != most and not missing[g] and sums["w"][g] > 0:
-            both = round(sums["d"][g]), int(count[g]), round(sums["d"][most]), int(count[most])
+        if ratios is not None and best is not None and g != best and known[g] and not missing[g]:
+            both = round(sums["d"][g]), int(count[g]), round(sums["d"][best]), int(count[best])
             beside = {"ratio_interval": ratios[g], "p_value": fisher(*both), "deviations": standard_deviations(*both)}
             beside["shortfall"] = shortfall(*both)
         found.append(
             Selection(
                 selected=round(sums["d"][g]) if decides else None,
-                impact_ratio=None if missing[g] or most is None else float(decided[g] / decided[most]),
+                impact_ratio=None if missing[g] or best is None else float(decided[g] / decided[best]),
                 scoring_rate=Rate(float(scored[g]), low[g], high[g], int(count[g])),
-                scoring_ratio=None if missing[g] or most_scored is None else float(scored[g] / scored[most_scored]),
+                scoring_ratio=None if missing[g] or best_scored is None else float(scored[g] / scored[best_scored]),
                 small=bool(small[g]),
                 missing=bool(missing[g]),
                 **beside,
@@ -62,20 +60,18 @@ def selections(
     return found
 
 
-def _most(rate: np.ndarray, comparable: np.ndarray) -> int | None:
-    """The group with the greatest rate, of those that are large enough; None where nobody is selected."""
+def _best(rate: np.ndarray, comparable: np.ndarray) -> int | None:
+    """The comparable group with the greatest rate; None where nobody is selected."""
     best = int(np.where(comparable, rate, -1.0).argmax())
     return best if comparable[best] and rate[best] > 0.0 else None
 
 
-def ratio_intervals(moments: Moments, most: int, level: float, groups: int) -> list[Interval]:
-    """Of the ratio of each rate to that of the group `most`, of so many groups, all together.
-
-    These are the intervals of `RateParity(ratio=...)`.
-    """
-    every = np.arange(len(moments.n))
-    rows = Comparisons(every, np.full(len(every), most), rate=True, relative=True)
-    gap = all_pairs(moments, rows, level, max(groups, 2))
+def _ratio_intervals(sums: GroupSums, best: int, level: float) -> list[Interval]:
+    """Of the ratio of each rate to the best one, all together: the intervals of `RateParity(ratio=...)`."""
+    every = np.arange(sums.size)
+    rows = Comparisons(every, np.full(sums.size, best), rate=True, relative=True)
+    groups = max(2, int((sums["w"] > 0).sum()))
+    gap = all_pairs(Moments.of_sums(sums.__getitem__, "d", None), rows, level, groups)
     low, high = np.where(gap <= 0.0, 1.0 + gap, 1.0 / np.maximum(1.0 - gap, 1e-300))
     return list(zip(low.tolist(), high.tolist(), strict=True))
 

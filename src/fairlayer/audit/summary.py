@@ -69,10 +69,10 @@ def summarize(audit: Audit) -> Summary:
     headline = _headline(here, population, audit)
     if decisions is not None and decisions.verdict is Verdict.VIOLATED:
         headline += "; some group is selected at less than four fifths of another's rate"
-    return Summary(headline, promises(audit), here, population, LIMITS, decisions)
+    return Summary(headline, _promises(audit), here, population, LIMITS, decisions)
 
 
-def promises(audit: Audit) -> tuple[str, ...]:
+def _promises(audit: Audit) -> tuple[str, ...]:
     """One sentence for each constraint and tolerance, naming where it applies."""
     places_of: dict[tuple[str, str], set[str]] = {}
     for finding in audit.findings:
@@ -117,16 +117,14 @@ def _here(audit: Audit) -> Answer:
     """Arithmetic: do these very data keep the constraints?"""
     worst, samples = audit.worst, f"in these {count(audit.settings.samples)} samples."
     if worst is None:
-        return Answer(
-            Verdict.UNDECIDED, "Nothing to compare", "Nothing can be compared: fewer than two groups have samples."
-        )
+        text = "Nothing can be compared: fewer than two groups have samples."
+        return Answer(Verdict.UNDECIDED, "Nothing to compare", text)
+    gap = f"{pair(worst, 40)}, with a gap of {gap_text(worst)} where {stated(worst.tolerance)} is allowed"
     beyond = sum(not finding.holds for finding in audit.findings)
     if beyond:
         words = exceeding(beyond, len(audit.findings))
-        return Answer(
-            Verdict.VIOLATED, "Broken", f"{words[0].upper()}{words[1:]} {samples}", f"The worst is {_place(worst)}."
-        )
-    nearest = f"The closest to it is {_place(worst)}."
+        return Answer(Verdict.VIOLATED, "Broken", f"{words[0].upper()}{words[1:]} {samples}", f"The worst is {gap}.")
+    nearest = f"The closest to it is {gap}."
     if audit.empty:
         text = f"Some constraints have nothing to compare: {_listed(audit.empty)}. All other gaps are within tolerance."
         return Answer(Verdict.UNDECIDED, "Kept where comparable", text, nearest)
@@ -142,44 +140,36 @@ def exceeding(part: int, whole: int) -> str:
 
 def _population(audit: Audit) -> Answer:
     """Statistics: what do they say about the population they were drawn from?"""
-    words = {Verdict.SATISFIED: "Kept", Verdict.VIOLATED: "Broken", Verdict.UNDECIDED: "Inconclusive"}[audit.verdict]
+    verdict, margin, level = audit.verdict, audit.settings.margin, confidence(audit.settings.confidence)
+    words = {Verdict.SATISFIED: "Kept", Verdict.VIOLATED: "Broken", Verdict.UNDECIDED: "Inconclusive"}[verdict]
+    absent = f"Absent, and so not compared: {_listed(audit.not_compared)}." if audit.not_compared else ""
     if not audit.findings:
-        return Answer(audit.verdict, words, "", _absent(audit) or "There is no interval to judge by.")
+        return Answer(verdict, words, "", absent or "There is no interval to judge by.")
     counts, total = Counter(finding.verdict for finding in audit.findings), len(audit.findings)
     listed = ", ".join(f"{count(counts[v])} {v.value}" if total > 1 else v.value for v in Verdict if counts[v])
-    margin = f" {audit.settings.margin}" if audit.settings.margin else ""
-    level = f"In the population, at {confidence(audit.settings.confidence)} confidence"
-    decisive = [finding for finding in audit.findings if finding.verdict is audit.verdict]
-    example = ""
-    if decisive and audit.verdict is Verdict.VIOLATED:
+    sentence = f"In the population, at {level} confidence: {listed}{_why(audit)}. {margin}".strip()
+    decisive, example = [finding for finding in audit.findings if finding.verdict is verdict], ""
+    if decisive and verdict is Verdict.VIOLATED:
         example = f"The worst is {_reach(decisive[0])}."
-    elif decisive and audit.verdict is Verdict.UNDECIDED:
-        example = _undecided(min(decisive, key=lambda finding: finding.smallest), audit.settings.margin)
+    elif decisive and verdict is Verdict.UNDECIDED:
+        smallest = min(decisive, key=lambda finding: finding.smallest)
+        example = f"For example, {_reach(smallest)} ({_few(smallest)})."
     elif decisive:
         nearest = max(decisive, key=lambda finding: max(map(abs, finding.interval or (0.0,))) - finding.tolerance)
         example = f"The closest to its tolerance is {_reach(nearest)}."
-    return Answer(
-        audit.verdict, words, f"{level}: {listed}{_why(audit)}.{margin}", f"{example} {_absent(audit)}".strip()
-    )
-
-
-def _absent(audit: Audit) -> str:
-    return f"Absent, and so not compared: {_listed(audit.not_compared)}." if audit.not_compared else ""
+    return Answer(verdict, words, sentence, f"{example} {absent}".strip())
 
 
 def _why(audit: Audit) -> str:
     """Why gaps are undecided: more samples would help, unless a gap is just at its tolerance."""
     undecided = [finding for finding in audit.findings if finding.verdict is Verdict.UNDECIDED]
-    at = [finding for finding in undecided if finding.samples_to_decide is None]
-    if not undecided:
-        return ""
+    at = sum(finding.samples_to_decide is None for finding in undecided)
     if not at:
-        return " (too few samples to tell)"
+        return " (too few samples to tell)" if undecided else ""
     if audit.settings.margin:  # who aimed for smaller gaps already needs more samples
         return " (too few samples to leave room)"
-    which = f"{count(len(at))} gap{' is' if len(at) == 1 else 's are'}" if len(audit.findings) > 1 else "the gap is"
-    aim = "a smaller one" if len(at) == 1 else "smaller ones"
-    return f" ({which} right at the tolerance: aim for {aim} to leave room)"
+    which = f"{count(at)} gap{' is' if at == 1 else 's are'}" if len(audit.findings) > 1 else "the gap is"
+    return f" ({which} right at the tolerance: aim for {'a smaller one' if at == 1 else 'smaller ones'} to leave room)"
 
 
 def _decisions(audit: Audit) -> Answer | None:
@@ -204,29 +194,15 @@ def _decisions(audit: Audit) -> Answer | None:
 
 def statement(finding: Finding) -> str:
     """What a finding says of these data and of the population."""
-    here = "within tolerance in these data" if finding.holds else "beyond tolerance in these data"
-    there = f"{here}; {finding.verdict.value} for the population"
-    return there if finding.verdict is not Verdict.UNDECIDED else f"{there} ({_few(finding)})"
+    here = f"{'within' if finding.holds else 'beyond'} tolerance in these data; {finding.verdict.value}"
+    few = f" ({_few(finding)})" if finding.verdict is Verdict.UNDECIDED else ""
+    return f"{here} for the population{few}"
 
 
 def _few(finding: Finding) -> str:
     few = f"{count(finding.smallest)} sample{'' if finding.smallest == 1 else 's'} in the smaller group"
     needed = finding.samples_to_decide
     return few if needed is None else f"{few}; about {count(needed)} would be enough to decide"
-
-
-def _undecided(finding: Finding, margin: str) -> str:
-    """Why one is, and what would help."""
-    few = _few(finding)
-    if (
-        finding.samples_to_decide is None and finding.interval is not None and not margin
-    ):  # which says how many would do
-        few += "; the gap is right at its tolerance, so no number of samples would decide: aim for a smaller gap"
-    return f"For example, {_reach(finding)} ({few})."
-
-
-def _place(finding: Finding) -> str:
-    return f"{pair(finding, 40)}, with a gap of {gap_text(finding)} where {stated(finding.tolerance)} is allowed"
 
 
 def _reach(finding: Finding) -> str:

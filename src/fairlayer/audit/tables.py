@@ -18,6 +18,7 @@ from fairlayer.audit.words import (
     percent,
     shortened,
     stated,
+    typed,
 )
 
 FIGURES = {  # of a group, and what they are called
@@ -31,6 +32,7 @@ FIGURES = {  # of a group, and what they are called
     "false_positive_rate": "false positive rate",
     "precision": "precision",
 }
+_LONG = ("interval of the mean", "deviation", "calibration error", "precision")  # not in a terminal
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,39 @@ class FigureTable:
     def rows(self) -> list[tuple[str, ...]]:
         """Text by row."""
         return list(zip(*self.columns.values(), strict=True))
+
+    def __str__(self) -> str:
+        """Aligned columns for a terminal, names on the left and figures on the right."""
+        columns = {**self.columns, "population": self.verdicts} if self.verdicts else self.columns
+        texts = [[typed(cell) for cell in (name, *cells)] for name, cells in columns.items()]
+        placed = []
+        for j, cells in enumerate(texts):
+            width = max(map(len, cells))
+            placed.append([cell.ljust(width) if j < self.headers else cell.rjust(width) for cell in cells])
+        return "\n".join("  ".join(line).rstrip() for line in zip(*placed, strict=True))
+
+
+def as_text(result: Audit, rows: int) -> str:
+    """The headline, the findings, the groups, and the notes, in plain characters."""
+
+    def cut(text: str, known: Sequence, what: str) -> str:
+        return f"{text}\n... and {len(known) - rows} more {what}" if len(known) > rows else text
+
+    parts = [result.headline]
+    if result.settings.positive:
+        parts.append(typed(f"Decision counted as positive: {result.settings.positive}."))
+    groups = (result.overall, *result.groups)
+    changed = [group for group in groups if group.change]
+    parts += [cut(str(findings_table(result, rows)), result.findings, "gaps")] if result.findings else []
+    parts.append(cut(str(groups_table("", groups[:rows], brief=True)), groups, "groups"))
+    if result.decided:
+        parts.append(cut(str(selection_table("", result.selections[:rows])), result.selections, "groups"))
+    if changed:
+        parts.append(cut(str(changes_table(changed[:rows], brief=True)), changed, "groups"))
+    if result.not_compared:
+        listed = typed(f"Not compared: {'; '.join(result.not_compared[:rows])}")
+        parts.append(cut(listed, result.not_compared, "others"))
+    return "\n\n".join(parts + [typed(f"Note: {note}") for note in result.notes])
 
 
 def pair(finding: Finding, length: int | None = None) -> str:
@@ -104,9 +139,6 @@ def groups_table(caption: str, groups: Sequence[Group], brief: bool = False) -> 
     return FigureTable(caption, columns)
 
 
-_LONG = ("interval of the mean", "deviation", "calibration error", "precision")  # not in a terminal
-
-
 def selection_table(caption: str, groups: Sequence[Group]) -> FigureTable:
     """What is known of the selection of groups."""
     chosen = [(group, one) for group in groups if (one := group.selection) is not None]
@@ -127,11 +159,11 @@ def selection_table(caption: str, groups: Sequence[Group]) -> FigureTable:
 
 def changes_table(groups: Sequence[Group], brief: bool = False) -> FigureTable:
     """How far the predictions of each group are from the raw outputs."""
-    changed = [(group, change) for group in groups if (change := group.change) is not None]
-    changes = [change for _, change in changed]
+    changed = [group for group in groups if group.change is not None]
+    changes = [group.change for group in changed if group.change is not None]
     columns: dict[str, Sequence[str]] = {
-        "group": [group.name for group, _ in changed],
-        "samples": [count(group.count) for group, _ in changed],
+        "group": [group.name for group in changed],
+        "samples": [count(group.count) for group in changed],
         "changed": [percent(change.changed) for change in changes],
         "mean change": aligned([change.mean for change in changes], sign=True),
         "mean absolute change": aligned([change.mean_absolute for change in changes]),

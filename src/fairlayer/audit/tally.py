@@ -1,9 +1,9 @@
 """The tally: all that an audit knows of the samples, whether they came as arrays or from a file.
 
-Samples with the same labels (of every attribute, region and class that is looked at) form a *cell*; the outputs of a
-cell are counted in *bins*. For every bin of every cell, an *entry*, sums are kept:
+Samples with the same labels (of every attribute and region that is looked at) form a *cell*; the outputs of a cell are
+counted in *bins*. For every bin of every cell, an *entry*, sums are kept:
 
-    sums["wwy"][e] = sum of w w y over the samples of entry e,
+    sums["wwy"][e] = sum of w w y over the samples of entry e, and sums[""][e] their number,
 
 each letter a quantity: w weight, y output, t target, r = y - t, d decision (1 where y >= threshold, else 0), m 1 where
 y is above the median of all outputs, else 0; of changes from raw outputs z, c = y - z, a = |c|, x 1 where c is not 0,
@@ -19,19 +19,19 @@ import numpy as np
 
 from fairlayer.constraints.plain_data import Label
 from fairlayer.errors import InputError
-from fairlayer.intervals import Range
+from fairlayer.intervals import UNIT, Range
+from fairlayer.problem.cells import assign_cells
 from fairlayer.problem.exact_sums import exact_sums
 from fairlayer.problem.families import GridColumn, Key
 from fairlayer.problem.groups import Column
 
-BINS = 200  # of the outputs; a multiple of the bins of histograms and calibration curves
+BINS = 40  # of the outputs, as histograms have them; a multiple of the bins of calibration curves
 CHANGE_BINS = 500  # to either side of no change, which has a bin of its own
-CLASS: Key = ("class",)  # the column of targets that are 0 and 1
-OUTPUT_SUMS = ("w", "ww", "wy", "wyy", "wwy", "wwyy", "d", "wd", "wwd")
-MEDIAN_SUMS = ("m", "wm")
+OUTPUT_SUMS = ("w", "ww", "wy", "wyy", "wwy", "wwyy", "d", "wd", "wwd", "m", "wm")
 TARGET_SUMS = ("wt", "wtt", "wr", "wrr", "wwr", "wwrr")
+CLASS_SUMS = ("t", "wwt", "dt", "wdt")  # of targets that are 0 and 1, and so are their own squares
 CHANGE_SUMS = ("w", "wc", "wa", "wx", "wf")
-MOST_GROUPS = 400  # of one attribute or one intersection that a constraint compares
+MOST_GROUPS = 400  # of one attribute, or of one intersection that a constraint compares
 MOST_CELLS = 10_000
 
 
@@ -41,24 +41,36 @@ class Entries:
 
     cell: np.ndarray  # (E,)
     bin: np.ndarray  # (E,)
-    count: np.ndarray  # (E,)
-    sums: dict[str, np.ndarray]  # (E,) each
+    sums: Mapping[str, np.ndarray]  # (E,) each
 
-    def total(self, what: str, of_entry: np.ndarray, size: int) -> np.ndarray:
-        """Sums of entries that share a number; of samples where `what` is empty."""
-        return add_up(self.count.astype(np.float64) if what == "" else self.sums[what], of_entry, size)
+    def of_groups(self, of_cell: np.ndarray, size: int, bins: int = 1) -> GroupSums:
+        """Sums over the cells of each of so many groups, each in so many bins, which are numbered from 0."""
+        return GroupSums(self, of_cell[self.cell] * bins + (self.bin if bins > 1 else 0), size, bins)
+
+
+class GroupSums(dict[str, np.ndarray]):
+    """Sums of entries by group, (size,), or by group and bin, (size, bins): added up when they are asked for."""
+
+    def __init__(self, entries: Entries, place: np.ndarray, size: int, bins: int):
+        self.entries, self.place, self.size, self.bins = entries, place, size, bins
+
+    def __missing__(self, what: str) -> np.ndarray:
+        found = add_up(self.entries.sums[what], self.place, self.size * self.bins)
+        self[what] = found if self.bins == 1 else found.reshape(self.size, self.bins)
+        return self[what]
+
+    def mean(self, what: str) -> np.ndarray:
+        """By weight; 0 where there is none."""
+        return self[f"w{what}"] / np.where(self["w"] > 0, self["w"], 1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Tally:
     """Cells, their labels, and the sums of their entries."""
 
-    attributes: tuple[Key, ...]  # keys of the protected attributes in `columns`
     columns: Mapping[Key, Column]  # label of each cell in everything that is looked at; all columns have labels
     entries: Entries
-    outputs: Range  # as observed
-    residuals: Range | None
-    reach: Range  # what the bins range over: outputs, raw outputs, and [0, 1] where all lie in it
+    ranges: Mapping[str, Range]  # as observed, of y and, where there are such, z, t and r
     targets: str | None  # "binary", "numeric" or "classes"
     threshold: float | None  # outputs at it or above are decisions 1; None where there are no decisions
     raw: Entries | None = None  # raw outputs, in bins as the outputs are
@@ -66,14 +78,24 @@ class Tally:
     # and the least and the greatest change of each entry as "lowest" and "highest"
 
     @property
+    def attributes(self) -> tuple[Key, ...]:
+        """The columns that are protected attributes."""
+        return tuple(key for key in self.columns if key[0] == "group")
+
+    @property
     def samples(self) -> int:
         """How many there are."""
-        return int(self.entries.count.sum())
+        return int(self.entries.sums[""].sum())
 
     @property
     def cells(self) -> int:
         """How many there are, none of them empty."""
         return len(next(iter(self.columns.values())).values) if self.columns else 1
+
+    @property
+    def reach(self) -> Range:
+        """What the bins range over."""
+        return reach_of(self.ranges)
 
     def number(self, keys: Sequence[Key]) -> tuple[list[tuple[Label, ...]], np.ndarray]:
         """The combinations of labels in these columns that have samples, and which of them each cell belongs to."""
@@ -96,13 +118,30 @@ def decision_threshold(stated: float | None, targets: str | None, outputs: Range
     """
     if stated is not None or targets == "numeric":
         return stated
-    return 0.5 if targets == "binary" or (outputs.low >= 0.0 and outputs.high <= 1.0) else None
+    return 0.5 if targets == "binary" or UNIT.holds(outputs) else None
 
 
-def reach_of(outputs: Range, raw: Range | None) -> Range:
-    """What the bins range over."""
-    low, high = min(outputs.low, (raw or outputs).low), max(outputs.high, (raw or outputs).high)
-    return Range(0.0, 1.0) if low >= 0.0 and high <= 1.0 else Range(low, high)
+def reach_of(ranges: Mapping[str, Range]) -> Range:
+    """What bins range over: outputs, raw outputs, and [0, 1] where all lie in it."""
+    known = [ranges[letter] for letter in ("y", "z") if letter in ranges]
+    both = Range(min(known).low, max(known, key=lambda one: one.high).high)
+    return UNIT if UNIT.holds(both) else both
+
+
+def cells_of(columns: Mapping[Key, Column], n: int) -> tuple[dict[Key, Column], np.ndarray]:
+    """Cells that have samples, as columns of one label each; and the cell of each of n samples."""
+    cells = assign_cells(list(columns.values()), n)
+    present = np.flatnonzero(cells.samples > 0)
+    if len(present) > MOST_CELLS:
+        raise InputError(
+            f"The attributes have {len(present):,} combinations of labels, more than {MOST_CELLS:,}: pass fewer "
+            "attributes, or coarser groups."
+        )
+    position = np.zeros(len(cells.samples), dtype=np.int64)
+    position[present] = np.arange(len(present))
+    digits = cells.levels.digit_table()[present]
+    kept = {key: Column(c.name, digits[:, j], cells.levels.labels[j]) for j, (key, c) in enumerate(columns.items())}
+    return kept, position[np.asarray(cells.cell)]
 
 
 def add_up(values: np.ndarray, index: np.ndarray, size: int) -> np.ndarray:
@@ -110,22 +149,3 @@ def add_up(values: np.ndarray, index: np.ndarray, size: int) -> np.ndarray:
     sums, error = np.zeros(size), np.zeros(size)
     exact_sums(np.ascontiguousarray(values, dtype=np.float64), index.astype(np.int32), np.empty(0), sums, error)
     return sums
-
-
-def check_size(columns: Mapping[Key, Column]) -> None:
-    """Refuse attributes that are no groups but numbers or names of individuals."""
-    for key, column in columns.items():
-        if key[0] == "group" and len(column.labels or ()) > MOST_GROUPS:
-            raise InputError(
-                f"groups[{column.name!r}] has {len(column.labels or ()):,} labels, more than {MOST_GROUPS}: it looks "
-                "like a number or a name. Make groups of it, for instance age bands, or leave it out."
-            )
-
-
-def check_cells(size: int) -> None:
-    """Refuse more combinations of labels than a report can be about."""
-    if size > MOST_CELLS:
-        raise InputError(
-            f"The attributes have {size:,} combinations of labels, more than {MOST_CELLS:,}: pass fewer attributes, or "
-            "coarser groups."
-        )

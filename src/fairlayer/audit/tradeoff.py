@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from fairlayer.arrays import as_numpy
 from fairlayer.audit.result import TradeoffPoint
-from fairlayer.audit.samples import Samples
+from fairlayer.audit.samples import Samples, read_numbers
 from fairlayer.gaps import measure
 from fairlayer.intervals import Range
 from fairlayer.problem.constraint_set import ConstraintSet
@@ -16,6 +17,14 @@ from fairlayer.problem.groups import read_groups
 from fairlayer.projection import project
 
 STEPS = 9
+
+
+def start_of(samples: Samples, unconstrained: Any) -> tuple[str, np.ndarray]:
+    """What the trade-off starts from, and its outputs."""
+    if unconstrained is not None:
+        return "unconstrained model", read_numbers(unconstrained, "unconstrained", len(samples.y)).astype(np.float64)
+    start, outputs = ("predictions", samples.y) if samples.raw is None else ("raw outputs", samples.raw)
+    return start, outputs.astype(np.float64)
 
 
 def trade_off(
@@ -26,7 +35,7 @@ def trade_off(
     threshold: float | None,
 ) -> list[TradeoffPoint]:
     """The outputs as they are, then one point per tolerance down to equality; the stated tolerances are among them."""
-    if bounds is not None and not (bounds.low <= outputs.min() and outputs.max() <= bounds.high):
+    if bounds is not None and not bounds.holds(Range.of(outputs)):
         bounds = None  # raw outputs that are no probabilities yet
     if rules.needs_positive and bounds is None:
         if outputs.min() < 0.0:

@@ -9,6 +9,7 @@ import math
 import unicodedata
 from collections.abc import Iterable
 from decimal import Decimal
+from typing import TypeGuard
 
 ABSENT = "\N{EN DASH}"  # where there is no number
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -18,37 +19,37 @@ _START, _END = "\N{FIRST STRONG ISOLATE}", "\N{POP DIRECTIONAL ISOLATE}"
 _TYPED = str.maketrans({MINUS: "-", ABSENT: "-", NO_BREAK: " ", _START: None, _END: None})
 
 
-def number(value: float | None, digits: int = 3) -> str:
+def number(value: float | None, digits: int = 3, sign: bool = False) -> str:
     """A measured number with `digits` significant digits, or as many as its whole part has."""
-    if value is None or not math.isfinite(value):
-        return ABSENT
-    if value == 0:
-        return "0"
-    if not 1e-6 <= abs(value) < 1e15:
-        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
-        return _minus(f"{mantissa}e{int(exponent)}")
-    return fixed(value, places([value], digits))
+    if not _is_number(value) or value == 0 or 1e-6 <= abs(value) < 1e15:
+        return "0" if value == 0 else fixed(value, places([value], digits), sign)
+    mantissa, exponent = f"{value:{'+' if sign else ''}.{digits - 1}e}".split("e")
+    return f"{mantissa}e{int(exponent)}".replace("-", MINUS)
 
 
 def stated(value: float | None) -> str:
     """A number that somebody chose, such as a tolerance, as they wrote it: 0.05, not 0.0500 and not 5e-02."""
-    if value is None or not math.isfinite(value):
+    if not _is_number(value):
         return ABSENT
     short = f"{value:.10g}"
-    return _minus(f"{Decimal(short):f}" if value == 0 or 1e-9 <= abs(value) < 1e15 else short)
+    return (f"{Decimal(short):f}" if value == 0 or 1e-9 <= abs(value) < 1e15 else short).replace("-", MINUS)
 
 
 def fixed(value: float | None, decimals: int, sign: bool = False) -> str:
     """A number with so many decimals; with `sign`, a plus where it is positive."""
-    if value is None or not math.isfinite(value):
+    if not _is_number(value):
         return ABSENT
     rounded = round(value, decimals) + 0.0  # no minus zero
-    return ("+" if sign and rounded > 0 else "") + _minus(f"{rounded:,.{decimals}f}")
+    return ("+" if sign and rounded > 0 else "") + f"{rounded:,.{decimals}f}".replace("-", MINUS)
+
+
+def _is_number(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value)
 
 
 def places(values: Iterable[float | None], digits: int = 3) -> int:
     """Decimals that give the largest of the values `digits` significant digits."""
-    largest = max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
+    largest = max((abs(value) for value in values if _is_number(value)), default=0.0)
     if largest == 0:
         return digits - 1
     exponent = int(f"{largest:.{digits - 1}e}".split("e")[1])  # after rounding: 0.9999 has that of 1.00
@@ -75,10 +76,10 @@ def aligned(values: Iterable[float | None], digits: int = 3, sign: bool = False)
 
 
 def aligned_intervals(pairs: Iterable[tuple[float, float] | None], digits: int = 3) -> list[str]:
-    """The intervals of a column, all with the same decimals."""
-    listed = list(pairs)
+    """The intervals of a column, all with the same decimals; a dash where there is none."""
+    listed = [pair if pair is not None and any(map(math.isfinite, pair)) else None for pair in pairs]
     decimals = places([end for pair in listed for end in pair or ()], digits)
-    return [ABSENT if pair is None else _between(*(fixed(end, decimals) for end in pair)) for pair in listed]
+    return [ABSENT if pair is None else " to ".join(fixed(end, decimals) for end in pair) for pair in listed]
 
 
 def interval(pair: tuple[float, float] | None, digits: int = 3) -> str:
@@ -86,15 +87,9 @@ def interval(pair: tuple[float, float] | None, digits: int = 3) -> str:
     return aligned_intervals([pair], digits)[0]
 
 
-def signed(value: float | None, digits: int = 3) -> str:
-    """A number with its sign, plus as well as minus."""
-    text = number(value, digits)
-    return f"+{text}" if value is not None and math.isfinite(value) and value > 0 else text
-
-
 def percent(value: float | None, decimals: int = 1) -> str:
     """A share as a percentage."""
-    return ABSENT if value is None or not math.isfinite(value) else f"{fixed(100 * value, decimals)}{NO_BREAK}%"
+    return f"{fixed(100 * value, decimals)}{NO_BREAK}%" if _is_number(value) else ABSENT
 
 
 def confidence(value: float) -> str:
@@ -105,14 +100,6 @@ def confidence(value: float) -> str:
 def count(value: float | None) -> str:
     """A whole number, with thousands set apart."""
     return fixed(value, 0)
-
-
-def _minus(text: str) -> str:
-    return text.replace("-", MINUS)
-
-
-def _between(low: str, high: str) -> str:
-    return low if low == high == ABSENT else f"{low} to {high}"
 
 
 def shortened(name: str, length: int = 28) -> str:

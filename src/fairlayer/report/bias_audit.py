@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from fairlayer.audit.result import Audit, Group
 from fairlayer.audit.selection import SMALL_SHARE
 from fairlayer.audit.tables import FigureTable
-from fairlayer.audit.text import columns_text
 from fairlayer.audit.words import count, stated, typed
 
 NOTES = (
@@ -81,7 +80,7 @@ def _notes(audit: Audit, selects: bool) -> list[str]:
 
 def as_text(tables: Sequence[FigureTable], notes: Sequence[str]) -> str:
     """For a terminal."""
-    return "\n\n".join([*(f"{typed(table.caption)}\n{columns_text(table)}" for table in tables), *map(typed, notes)])
+    return "\n\n".join([*(f"{typed(table.caption)}\n{table}" for table in tables), *map(typed, notes)])
 
 
 def as_csv(tables: Sequence[FigureTable]) -> str:
@@ -96,6 +95,6 @@ def as_csv(tables: Sequence[FigureTable]) -> str:
 
 def as_html(tables: Sequence[FigureTable], notes: Sequence[str], title: str = "Bias audit") -> str:
     """A page of its own."""
-    from fairlayer.report.templating import render_html
+    from fairlayer.report.page import render_html
 
     return render_html("bias_audit.html.jinja", title=title, tables=tables, notes=notes)

@@ -15,30 +15,17 @@ from fairlayer.audit.summary import summarize
 from fairlayer.audit.tables import changes_table, findings_table, groups_table, selection_table
 from fairlayer.audit.words import confidence, count, stated
 from fairlayer.errors import InputError
-from fairlayer.report.templating import render_markdown, write_text
+from fairlayer.report.page import render_markdown, write_text
 
 MOST_LINES = 30  # in each table; the page and the JSON have more
 
-DEVELOPER, DEPLOYER, DATA_OWNER = "the maker of the model", "the operator", "the owner of the data"
-
-# What only people know, and which of them.
-FACTS = {
-    "name": DEVELOPER,
-    "version": DEVELOPER,
-    "developers": DEVELOPER,
-    "date": DEVELOPER,
-    "type": DEVELOPER,
-    "licence": DEVELOPER,
-    "contact": DEPLOYER,
-    "intended use": DEPLOYER,
-    "intended users": DEPLOYER,
-    "out of scope": DEPLOYER,
-    "factors not recorded": DATA_OWNER,
-    "evaluation data": DATA_OWNER,
-    "training data": DATA_OWNER,
-    "preprocessing": DEVELOPER,
-    "ethical considerations": DEPLOYER,
-    "recommendations": DEPLOYER,
+_DETAILS = ("name", "version", "developers", "date", "type", "licence")
+_USE = ("contact", "intended use", "intended users", "out of scope", "ethical considerations", "recommendations")
+_DATA = ("factors not recorded", "evaluation data", "training data")
+FACTS = {  # what only people know, and which of them
+    **dict.fromkeys((*_DETAILS, "preprocessing"), "the maker of the model"),
+    **dict.fromkeys(_USE, "the operator"),
+    **dict.fromkeys(_DATA, "the owner of the data"),
 }
 
 

@@ -86,9 +86,14 @@ class Mark:
         return type(self).__name__.lower()
 
     @property
+    def places(self) -> Iterable[float]:
+        """All percentages that it has."""
+        return [place for place in vars(self).values() if isinstance(place, float)]
+
+    @property
     def drawable(self) -> bool:
         """Whether all its places are numbers."""
-        return all(math.isfinite(place) for place in vars(self).values() if isinstance(place, float))
+        return all(map(math.isfinite, self.places))
 
 
 @dataclass(frozen=True)
@@ -133,9 +138,9 @@ class Curve(Mark):
     filled: bool = False
 
     @property
-    def drawable(self) -> bool:
-        """Whether all its places are numbers."""
-        return bool(self.points) and all(math.isfinite(place) for point in self.points for place in point)
+    def places(self) -> Iterable[float]:
+        """All percentages that it has."""
+        return [place for point in self.points for place in point]
 
     @property
     def path(self) -> str:
@@ -200,6 +205,11 @@ class Section:
     aside: str = ""  # a last sentence
 
 
+def sign(shape: str, style: str) -> Point:
+    """A marker in the middle of its box, for a legend."""
+    return Point(50, 50, shape, style)
+
+
 def whisker(axis: Scale, ends: tuple[float, float] | None) -> tuple[Mark, ...]:
     """An interval as a horizontal line with caps; nothing where there is none."""
     if ends is None:
@@ -218,25 +228,29 @@ def line_panel(
     title: str,
     axis: str,
     paths: Mapping[str, Sequence[tuple[float, float]]],
-    across: Scale,
-    up: Scale,
     *,
+    across: Scale | None = None,
     promised: Sequence[float] = (),
+    from_zero: bool = False,
     styles: Sequence[str] = STYLES,
     text: str = "",
     note: str = "",
 ) -> Panel:
     """A line through the values of each name, or a point where there is only one; dashed lines at what was promised.
 
-    text: it in words; by default where each line begins and ends.
+    from_zero: whether the vertical axis has 0 on it. text: it in words; by default where each line begins and ends.
     """
+    places = [place for path in paths.values() for place in path]
+    across = across or scale([x for x, _ in places], include=[0.0])
+    values = [y for _, y in places]
+    up = scale(values, [0.0, *promised], ticks=4) if from_zero else scale(values, ticks=4, margin=0.06)
     marks: list[Mark] = [Line(0, up.down(value), 100, up.down(value), "dashed") for value in promised]
     key: list[tuple[str, Sequence[Mark]]] = []
     words = []
     for (name, path), style in zip(paths.items(), styles, strict=False):
         if path:
-            places = tuple((across(x), up.down(y)) for x, y in path)
-            marks.append(Curve(places, style) if len(places) > 1 else Point(*places[0], "circle", f"mark {style}"))
+            line = tuple((across(x), up.down(y)) for x, y in path)
+            marks.append(Curve(line, style) if len(line) > 1 else Point(*line[0], "circle", f"mark {style}"))
             key.append((name, [Curve(((0, 50), (100, 50)), style)]))
             words.append(f"{name}: from {number(path[0][1])} to {number(path[-1][1])}")
     if promised:

@@ -1,9 +1,14 @@
-"""The report: one HTML page with everything in it. It runs no script and asks no network for anything."""
+"""The report: one HTML page with everything in it. It runs no script and asks no network for anything.
+
+The template environments are the one place where values become text, and so where they are escaped.
+"""
 
 from __future__ import annotations
 
 import datetime
 import hashlib
+import html
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,30 +17,24 @@ from typing import Any
 from fairlayer.audit.result import Audit
 from fairlayer.audit.summary import summarize
 from fairlayer.audit.words import confidence, count, stated
+from fairlayer.errors import InputError
+from fairlayer.extras import needs
+from fairlayer.report import gap_plots, group_plots
 from fairlayer.report.drawing import Section
-from fairlayer.report.plots.costs import history_section, tradeoff_section
-from fairlayer.report.plots.findings import calibration_section, findings_section
-from fairlayer.report.plots.groups import (
-    changes_section,
-    distributions_section,
-    intersections_section,
-    rates_section,
-    selection_section,
-)
-from fairlayer.report.templating import render_html, write_text
 
 SECTIONS = (
-    findings_section,
-    distributions_section,
-    changes_section,
-    selection_section,
-    rates_section,
-    calibration_section,
-    intersections_section,
-    tradeoff_section,
-    history_section,
+    gap_plots.findings_section,
+    group_plots.distributions_section,
+    group_plots.changes_section,
+    group_plots.selection_section,
+    group_plots.rates_section,
+    gap_plots.calibration_section,
+    group_plots.intersections_section,
+    gap_plots.tradeoff_section,
+    gap_plots.history_section,
 )
-OF_A_CLASS = (distributions_section, changes_section, calibration_section)
+OF_A_CLASS = (group_plots.distributions_section, group_plots.changes_section, gap_plots.calibration_section)
+_SPECIAL = re.compile(r"([\\`*_\[\]|~$#])")
 
 
 def render(
@@ -67,15 +66,13 @@ def write_html(audit: Audit, path: str | Path, **options: Any) -> Path:
 
 def _sections(audit: Audit) -> list[Section]:
     """The parts of the page; of several classes, those that are about one output once for each."""
-    sections = [section for section in (make(audit) for make in SECTIONS) if section is not None]
+    sections = [make(audit) for make in SECTIONS]
     for j, (name, own) in enumerate(audit.classes.items()):
-        found = (make(own) for make in OF_A_CLASS)
-        sections += [
-            replace(section, anchor=f"{section.anchor}-{j}", title=f"{section.title}: class {name}")
-            for section in found
-            if section is not None
-        ]
-    return sections
+        for section in (make(own) for make in OF_A_CLASS):
+            if section is not None:
+                title = f"{section.title}: class {name}"
+                sections.append(replace(section, anchor=f"{section.anchor}-{j}", title=title))
+    return [section for section in sections if section is not None]
 
 
 def _provenance(audit: Audit, date: datetime.date, further: Mapping[str, str]) -> dict[str, str]:
@@ -96,3 +93,54 @@ def _provenance(audit: Audit, date: datetime.date, further: Mapping[str, str]) -
         "result, SHA-256 of its JSON": hashlib.sha256(audit.to_json().encode()).hexdigest(),
     }
     return {name: text for name, text in {**facts, **further}.items() if text}
+
+
+def render_html(template: str, **values: Any) -> str:
+    """A template, its values escaped for HTML."""
+    return _environment().get_template(template).render(**values)
+
+
+def render_markdown(template: str, **values: Any) -> str:
+    """A template, its values escaped for Markdown."""
+    markup = _jinja().utils.markupsafe.Markup
+
+    def finalize(value: Any) -> Any:
+        """What a macro returns is Markdown already; anything else is text."""
+        return value if isinstance(value, markup) else markup(escape_markdown(str(value)))
+
+    return _environment(finalize=finalize).get_template(template).render(**values)
+
+
+def escape_markdown(text: str) -> str:
+    """Text that Markdown shows as it is: in a line, a list or a table, with no markup, link, mathematics or HTML."""
+    line = " ".join(text.split())
+    # The last two: no links from bare addresses.
+    return _SPECIAL.sub(r"\\\1", html.escape(line, quote=False)).replace("://", "\\://").replace("www.", "www\\.")
+
+
+def write_text(path: str | Path, text: str) -> Path:
+    """Write a file whose folder exists."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise InputError(f"path is {str(path)!r}, but there is no folder {str(target.parent)!r}: make it first.")
+    target.write_text(text, encoding="utf-8")
+    return target
+
+
+def _environment(**options: Any) -> Any:
+    jinja = _jinja()
+    return jinja.Environment(
+        loader=jinja.PackageLoader("fairlayer.report", "templates"),
+        autoescape=True,
+        undefined=jinja.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        **options,
+    )
+
+
+def _jinja() -> Any:
+    with needs("Writing a report", "jinja2"):
+        import jinja2
+    return jinja2

@@ -12,8 +12,20 @@ from fairlayer.audit.summary import Answer
 from fairlayer.audit.tables import FigureTable
 from fairlayer.audit.words import aligned, count, isolated, number, percent, shortened, stated
 from fairlayer.plural import plural
-from fairlayer.report.drawing import STYLES, Line, Panel, Point, Row, RowChart, Section, largest, line_panel, scale
-from fairlayer.report.templating import render_html
+from fairlayer.report.drawing import (
+    STYLES,
+    Line,
+    Panel,
+    Point,
+    Row,
+    RowChart,
+    Section,
+    largest,
+    line_panel,
+    scale,
+    sign,
+)
+from fairlayer.report.page import render_html
 from fairlayer.stream import Certificate, Verification
 from fairlayer.stream.timeline import Step
 
@@ -104,11 +116,15 @@ def _gaps_section(certificate: Certificate, steps: Sequence[Step]) -> Section | 
     """One panel for each constraint: its largest pooled gap as decisions were made."""
     reports, panels = certificate.constraints, []
     for position, report in enumerate(reports):
-        known = [(step.samples, gap) for step in steps if (gap := step.gaps[position]) is not None]
-        if known:
-            panels.append(_gap_panel(report.constraint, report.tolerance, known))
+        path = [(step.samples, gap) for step in steps if (gap := step.gaps[position]) is not None]
+        if path:
+            title, promised = shortened(report.constraint.capitalize(), 60), report.tolerance
+            how: dict[str, Any] = {"promised": [promised], "from_zero": True}
+            text = f"{_course(path)}; promised {stated(promised)}"
+            panels.append(line_panel(title, "decisions so far", {"largest pooled gap": path}, text=text, **how))
     if not panels:
         return None
+    known = [Verdict.SATISFIED if report.kept else Verdict.VIOLATED for report in reports]
     table = FigureTable(
         "Every constraint.",
         {
@@ -118,25 +134,13 @@ def _gaps_section(certificate: Certificate, steps: Sequence[Step]) -> Section | 
             "promised now": [stated(report.bound) if report.bound is not None else "" for report in reports],
             "largest so far": aligned([report.largest_gap for report in reports]),
         },
-        verdicts=tuple(_verdict(report.gap, report.kept) for report in reports),
+        verdicts=tuple("undecided" if r.gap is None else v.value for r, v in zip(reports, known, strict=True)),
     )
     lead = (
         "The largest difference between groups over all decisions up to then, computed again from the log. Where "
         "several entries share a point, the largest gap among them is drawn."
     )
     return Section("gaps", "Pooled gaps over time", lead, panels=panels, tables=(table,))
-
-
-def _verdict(gap: float | None, satisfied: bool) -> str:
-    return "undecided" if gap is None else "satisfied" if satisfied else "violated"
-
-
-def _gap_panel(title: str, tolerance: float, points: Sequence[tuple[int, float]]) -> Panel:
-    across = scale([n for n, _ in points], include=[0.0])
-    up = scale([gap for _, gap in points], include=[0.0, tolerance], ticks=4)
-    title, text = shortened(title.capitalize(), 60), f"{_course(points)}; promised {stated(tolerance)}"
-    paths = {"largest pooled gap": points}
-    return line_panel(title, "decisions so far", paths, across, up, promised=[tolerance], text=text)
 
 
 def _course(points: Sequence[tuple[int, float]]) -> str:
@@ -150,26 +154,22 @@ def _groups_section(certificate: Certificate, steps: Sequence[Step]) -> Section 
     if not groups:
         return None
     measure = groups[0].measure
+    of_decisions, of_outputs = f"{measure} of decisions", f"{measure} of raw outputs"
     shown, lead = largest(groups)
     axis = scale([mean for group in shown for mean in (group.mean, group.raw_mean)], margin=0.08)
     rows = []
-    for group, mean, raw in zip(
-        shown, aligned([g.mean for g in shown]), aligned([g.raw_mean for g in shown]), strict=True
-    ):
-        here = axis(group.mean), axis(group.raw_mean)
+    means, raw_means = aligned([group.mean for group in shown]), aligned([group.raw_mean for group in shown])
+    for group, mean, raw in zip(shown, means, raw_means, strict=True):
+        here, before = axis(group.mean), axis(group.raw_mean)
         marks = (
-            Line(min(here), 50, max(here), 50, "thin"),
-            Point(here[1], 50, "diamond", "hollow two"),
-            Point(here[0], 50, "circle", "mark"),
+            Line(min(here, before), 50, max(here, before), 50, "thin"),
+            Point(before, 50, "diamond", "hollow two"),
+            Point(here, 50, "circle", "mark"),
         )
-        words = f"{measure} of decisions {mean}, of raw outputs {raw}"
+        words = f"{of_decisions} {mean}, of raw outputs {raw}"
         rows.append(Row(isolated(group.group), marks, words, mean, f"n = {count(group.count)}"))
-    key = (
-        (f"{measure} of decisions", [Point(50, 50, "circle", "mark")]),
-        (f"{measure} of raw outputs", [Point(50, 50, "diamond", "hollow two")]),
-    )
-    title, of_decisions = f"{measure.capitalize()}s of groups", f"{measure} of decisions"
-    chart = RowChart(title, rows, axis, measure, of_decisions, key, lead)
+    key = (of_decisions, [sign("circle", "mark")]), (of_outputs, [sign("diamond", "hollow two")])
+    chart = RowChart(f"{measure.capitalize()}s of groups", rows, axis, measure, of_decisions, key, lead)
     table = FigureTable(
         "Every group.",
         {
@@ -180,14 +180,8 @@ def _groups_section(certificate: Certificate, steps: Sequence[Step]) -> Section 
             "moved by": aligned([group.mean - group.raw_mean for group in groups], sign=True),
         },
     )
-    return Section(
-        "groups",
-        "Groups",
-        "What each group got on average, against what the model alone would have given it.",
-        charts=[chart],
-        panels=_paths(groups, steps),
-        tables=(table,),
-    )
+    lead = "What each group got on average, against what the model alone would have given it."
+    return Section("groups", "Groups", lead, charts=[chart], panels=_paths(groups, steps), tables=(table,))
 
 
 def _paths(groups: Sequence, steps: Sequence[Step]) -> list[Panel]:
@@ -198,37 +192,26 @@ def _paths(groups: Sequence, steps: Sequence[Step]) -> list[Panel]:
         for group in step.groups:
             if group.group in paths:
                 paths[group.group].append((step.samples, group.mean))
-    means = [mean for path in paths.values() for _, mean in path]
-    if len(steps) < 2 or not means:
+    if len(steps) < 2 or not any(paths.values()):
         return []
-    across = scale([steps[-1].samples], include=[0.0])
-    up = scale(means, margin=0.06, ticks=4)
-    title = f"{groups[0].measure.capitalize()}s over time"
-    panel = line_panel(title, "decisions so far", paths, across, up, note=omitted)
+    panel = line_panel(f"{groups[0].measure.capitalize()}s over time", "decisions so far", paths, note=omitted)
     return [replace(panel, key=[(shortened(isolated(name), 40), marks) for name, marks in panel.key])]
 
 
 def _changes_section(certificate: Certificate, steps: Sequence[Step]) -> Section | None:
     """How much decisions were changed, as they were made."""
-    decided = [step for step in steps if step.decisions]
-    if not decided:
+    path = [(step.samples, step.change / step.decisions) for step in steps if step.decisions]
+    if not path:
         return None
-    points = [(step.samples, step.change / step.decisions) for step in decided]
-    across = scale([n for n, _ in points], include=[0.0])
-    up = scale([change for _, change in points], include=[0.0], ticks=4)
-    title, text, note = "Mean absolute change", _course(points), "of the decisions at that time"
-    panel = line_panel(title, "decisions so far", {title: points}, across, up, styles=["two"], text=text, note=note)
-    table = FigureTable(
-        "Changes in all.",
-        {
-            "": ["decisions changed", "mean change", "root mean squared change", "largest change"],
-            "figure": [
-                percent(certificate.changed),
-                number(certificate.mean_change),
-                number(certificate.mean_squared_change**0.5),
-                number(certificate.largest_change),
-            ],
-        },
-    )
+    title, note = "Mean absolute change", "of the decisions at that time"
+    how: dict[str, Any] = {"from_zero": True, "styles": ["two"], "text": _course(path), "note": note}
+    panel = line_panel(title, "decisions so far", {title: path}, **how)
+    figures = {
+        "decisions changed": percent(certificate.changed),
+        "mean change": number(certificate.mean_change),
+        "root mean squared change": number(certificate.mean_squared_change**0.5),
+        "largest change": number(certificate.largest_change),
+    }
+    table = FigureTable("Changes in all.", {"": [*figures], "figure": [*figures.values()]})
     lead = f"Decision less raw output: what it cost to keep the promise. {certificate.cost}"
     return Section("changes", "Changes", lead, panels=[replace(panel, key=())], tables=(table,))

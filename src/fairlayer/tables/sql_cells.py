@@ -40,14 +40,9 @@ class Digit:
 
 
 class CellCode:
-    """The code of a row, from the file's own columns. Its SQL takes `parameters`.
+    """The code of a row, from the file's own columns. Its SQL takes `parameters`."""
 
-    every_class: tell the classes of the target apart even where no constraint does.
-    """
-
-    def __init__(
-        self, table: Table, constraints: Sequence[Constraint], target: str | None, *, every_class: bool = False
-    ):
+    def __init__(self, table: Table, constraints: Sequence[Constraint], target: str | None):
         self.table = table
         self.parameters: dict[str, Any] = {}
         self.groups: dict[str, Digit] = {}
@@ -62,7 +57,7 @@ class CellCode:
             table.require(name, "regions")
             self.features[name] = self._by_regions(name, listed)
         of_target = [condition.regions for condition in conditions if condition.source == "target"]
-        if target is not None and (every_class or None in of_target):
+        if target is not None and None in of_target:
             self.of_target = self._by_class(target)
         elif target is not None and of_target:
             self.of_target = self._by_regions(target, [region for listed in of_target for region in listed or ()])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from fairlayer.audit.result import Audit, Group
+from fairlayer.audit.result import Audit, Change, Group
 from fairlayer.audit.selection import FOUR_FIFTHS, SMALL_SHARE
 from fairlayer.audit.tables import FIGURES, changes_table, groups_table, selection_table, share_of
-from fairlayer.audit.words import aligned, confidence, count, interval, number, percent, signed, stated
+from fairlayer.audit.words import aligned, confidence, count, interval, number, percent, stated
 from fairlayer.report.drawing import (
     Band,
     Curve,
@@ -21,6 +21,7 @@ from fairlayer.report.drawing import (
     Section,
     largest,
     scale,
+    sign,
     steps,
     upright,
     whisker,
@@ -34,17 +35,11 @@ RATES = {  # how each is drawn
     "false_positive_rate": ("down", "two"),
     "accuracy": ("square", "four"),
 }
-MEAN_KEY: tuple[str, Sequence[Mark]] = (
-    "mean prediction",
-    [Line(0, 50, 100, 50, "whisker"), Point(50, 50, "circle", "mark")],
-)
 CHANGE_KEY = (
     ("smallest to largest change", [Line(0, 50, 100, 50, "thin")]),
     ("middle 90 %, lowered or raised", [Band(0, 50, "bar down", 30, 70), Band(50, 100, "bar up", 30, 70)]),
-    ("mean", [Point(50, 50, "diamond", "hollow five")]),
+    ("mean", [sign("diamond", "hollow five")]),
 )
-
-Drawn = tuple[list[Mark], str]  # the marks of a group, and what they show in words
 
 
 def _charts(groups: Sequence[Group], make: Callable[[str, list[Group]], RowChart | None]) -> list[RowChart]:
@@ -55,8 +50,8 @@ def _charts(groups: Sequence[Group], make: Callable[[str, list[Group]], RowChart
     return [chart for place, found in places.items() if (chart := make(place, found)) is not None]
 
 
-def _row(group: Group, drawn: Drawn, figure: str, note: str = "") -> Row:
-    return Row(group.label, *drawn, figure, note or f"n = {count(group.count)}")
+def _row(group: Group, marks: Sequence[Mark], words: str, figure: str, note: str = "") -> Row:
+    return Row(group.label, marks, words, figure, note or f"n = {count(group.count)}")
 
 
 def distributions_section(audit: Audit) -> Section | None:
@@ -64,7 +59,6 @@ def distributions_section(audit: Audit) -> Section | None:
     groups = [group for group in audit.groups if group.histogram is not None]
     if not groups:
         return None
-    across = scale(audit.edges)
     lead = "How the predictions of each group are spread: the share of its samples in each interval."
     styles = {"after": "predictions and their mean"}
     if any(group.histogram and group.histogram.before for group in groups):
@@ -74,14 +68,11 @@ def distributions_section(audit: Audit) -> Section | None:
         (text, [Curve(((0, 20), (100, 20)), style, filled=True), Line(50, 0, 50, 100, style)])
         for style, text in styles.items()
     ]
-
-    def chart(attribute: str, groups: list[Group]) -> RowChart:
-        return _distributions(attribute, groups, audit.edges, across)
-
-    return Section("distributions", "Distributions by group", lead, charts=_charts(groups, chart), key=key)
+    charts = _charts(groups, lambda attribute, own: _distributions(attribute, own, audit.edges))
+    return Section("distributions", "Distributions by group", lead, charts=charts, key=key)
 
 
-def _distributions(attribute: str, groups: Sequence[Group], edges: Sequence[float], across: Scale) -> RowChart:
+def _distributions(attribute: str, groups: Sequence[Group], edges: Sequence[float]) -> RowChart:
     shown, lead = largest(groups)
     shares = {
         (g, style): [entry / sum(counts) for entry in counts]
@@ -91,7 +82,7 @@ def _distributions(attribute: str, groups: Sequence[Group], edges: Sequence[floa
     }
     tallest = max((max(share) for share in shares.values()), default=1.0)
     rooted = tallest * (len(edges) - 1) > PEAKED
-    up = scale([0.0, math.sqrt(tallest) if rooted else tallest], margin=1e-6)
+    across, up = scale(edges), scale([0.0, math.sqrt(tallest) if rooted else tallest], margin=1e-6)
     rows = []
     for g, group in enumerate(shown):
         marks: list[Mark] = []
@@ -104,7 +95,7 @@ def _distributions(attribute: str, groups: Sequence[Group], edges: Sequence[floa
             marks.append(upright(across, group.mean - group.change.mean, "before"))
             words += f", mean of raw outputs {number(group.mean - group.change.mean)}"
         marks.append(upright(across, group.mean, "after"))
-        rows.append(_row(group, (marks, words), number(group.mean)))
+        rows.append(_row(group, marks, words, number(group.mean)))
     if rooted:
         lead = f"{lead} Heights are square roots of shares, because one interval holds most samples.".strip()
     return RowChart(attribute, rows, across, "prediction", "mean", lead=lead, tall=True)
@@ -119,11 +110,10 @@ def changes_section(audit: Audit) -> Section | None:
 
     def chart(attribute: str, groups: list[Group]) -> RowChart:
         shown, note = largest(groups)
-        listed = [audit.overall, *(group for group in shown if group.change is not None)]
-        changes = [group.change for group in listed if group.change is not None]
-        axis = scale([end for change in changes for end in (change.lowest, change.highest)], include=[0.0])
-        means = aligned([change.mean for change in changes], sign=True)
-        rows = [_change(group, axis, mean, audit.decided) for group, mean in zip(listed, means, strict=True)]
+        changes = [(group, group.change) for group in (audit.overall, *shown) if group.change is not None]
+        axis = scale([end for _, change in changes for end in (change.lowest, change.highest)], include=[0.0])
+        means = aligned([change.mean for _, change in changes], sign=True)
+        rows = [_change(*both, axis, mean, audit.decided) for both, mean in zip(changes, means, strict=True)]
         return RowChart(attribute, rows, axis, "prediction minus raw output", "mean change", lead=note)
 
     table = changes_table((audit.overall, *audit.groups[:MOST_LINES]))
@@ -131,18 +121,17 @@ def changes_section(audit: Audit) -> Section | None:
     return Section("changes", title, lead, charts=_charts(audit.groups, chart), key=CHANGE_KEY, folded=(table,))
 
 
-def _change(group: Group, axis: Scale, mean: str, decided: bool) -> Row:
-    change = group.change
-    assert change is not None
+def _change(group: Group, change: Change, axis: Scale, mean: str, decided: bool) -> Row:
+    bar, style = ("up", "one") if change.mean >= 0 else ("down", "two")
     marks: list[Mark] = [upright(axis, 0.0, "zero"), Line(axis(change.lowest), 50, axis(change.highest), 50, "thin")]
     if "0.05" in change.quantiles and "0.95" in change.quantiles:
         low, high = axis(change.quantiles["0.05"]), axis(change.quantiles["0.95"])
-        widened = max(high, low + 0.4)  # a group that is shifted by one amount still shows
-        marks.append(Band(low, widened, f"bar {'up' if change.mean >= 0 else 'down'}", 34, 66))
-    marks.append(Point(axis(change.mean), 50, "diamond", f"hollow {'one' if change.mean >= 0 else 'two'}"))
+        # A group that is shifted by one amount still shows.
+        marks.append(Band(low, max(high, low + 0.4), f"bar {bar}", 34, 66))
+    marks.append(Point(axis(change.mean), 50, "diamond", f"hollow {style}"))
     note = f"{percent(change.changed, 0)} changed" + (f", {percent(change.flipped)} flipped" if decided else "")
-    words = f"mean change {mean}, from {signed(change.lowest)} to {signed(change.highest)}; {note}"
-    return _row(group, (marks, words), mean, note)
+    ends = " to ".join(number(end, sign=True) for end in (change.lowest, change.highest))
+    return _row(group, marks, f"mean change {mean}, from {ends}; {note}", mean, note)
 
 
 def selection_section(audit: Audit) -> Section | None:
@@ -174,20 +163,18 @@ def _ratios(place: str, groups: list[Group]) -> RowChart | None:
     if len(rated) < 2:
         return None
     shown, lead = largest(rated)
-    found = [(group.selection.impact_ratio or 0.0, group.selection.ratio_interval) for group in shown]
-    ends = [min(end, 2.0) for _, ends in found for end in ends or ()]
-    axis = scale([ratio for ratio, _ in found], include=[*ends, 0.0, 1.0])
+    ratios = [group.selection.impact_ratio for group in shown]
+    ends = [min(end, 2.0) for group in shown for end in group.selection.ratio_interval or ()]
+    axis = scale(ratios, include=[*ends, 0.0, 1.0])
     rows = []
-    for group, (ratio, pair), text in zip(shown, found, aligned([ratio for ratio, _ in found]), strict=True):
-        shape = "diamond" if ratio < FOUR_FIFTHS else "circle"
-        marks = [
-            upright(axis, FOUR_FIFTHS, "tolerance-edge"),
-            *whisker(axis, pair),
-            Point(axis(ratio), 50, shape, "mark"),
-        ]
-        words = f"impact ratio {text}, interval {interval(pair)}; selected {share_of(group.decision_rate)}"
-        small = ", a small group" if group.selection.small else ""
-        rows.append(_row(group, (marks, words), text, f"n = {count(group.count)}{small}"))
+    for group, ratio, text in zip(shown, ratios, aligned(ratios), strict=True):
+        own, shape = group.selection, "diamond" if ratio < FOUR_FIFTHS else "circle"
+        line, point = upright(axis, FOUR_FIFTHS, "tolerance-edge"), Point(axis(ratio), 50, shape, "mark")
+        words = (
+            f"impact ratio {text}, interval {interval(own.ratio_interval)}; selected {share_of(group.decision_rate)}"
+        )
+        note = f"n = {count(group.count)}{', a small group' if own.small else ''}"
+        rows.append(_row(group, (line, *whisker(axis, own.ratio_interval), point), words, text, note))
     return RowChart(f"{place}: impact ratio", rows, axis, "impact ratio", "impact ratio", lead=lead)
 
 
@@ -223,10 +210,13 @@ def _means(place: str, groups: Sequence[Group], overall: Group) -> RowChart:
             marks.append(Point(axis(group.target_mean), 50, "diamond", "hollow two"))
             words += f", mean target {number(group.target_mean)}"
         marks.append(Point(axis(group.mean), 50, "circle", "mark"))
-        rows.append(_row(group, (marks, words), mean))
-    key: list[tuple[str, Sequence[Mark]]] = [MEAN_KEY, ("everybody", [Line(50, 0, 50, 100, "dashed")])]
+        rows.append(_row(group, marks, words, mean))
+    key: list[tuple[str, Sequence[Mark]]] = [
+        ("mean prediction", [Line(0, 50, 100, 50, "whisker"), sign("circle", "mark")]),
+        ("everybody", [Line(50, 0, 50, 100, "dashed")]),
+    ]
     if targets:
-        key.append(("mean target", [Point(50, 50, "diamond", "hollow two")]))
+        key.append(("mean target", [sign("diamond", "hollow two")]))
     return RowChart(f"{place}: mean prediction", rows, axis, "mean", "mean prediction", key, lead)
 
 
@@ -246,9 +236,9 @@ def _rates(place: str, groups: Sequence[Group]) -> RowChart:
             marks.append(Line(axis(rate.lower), y, axis(rate.upper), y, f"whisker {style}"))
             words.append(f"{FIGURES[field]} {percent(rate.value)} ({percent(rate.lower)} to {percent(rate.upper)})")
             marks.append(Point(axis(rate.value), y, shape, f"mark {style}", words[-1]))
-        rows.append(_row(group, (marks, "; ".join(words)), share_of(group.decision_rate)))
+        rows.append(_row(group, marks, "; ".join(words), share_of(group.decision_rate)))
     key = [
-        (FIGURES[field], [Line(0, 50, 100, 50, f"whisker {style}"), Point(50, 50, shape, f"mark {style}")])
+        (FIGURES[field], [Line(0, 50, 100, 50, f"whisker {style}"), sign(shape, f"mark {style}")])
         for field, (shape, style) in drawn.items()
     ]
     title = f"{place}: decisions and errors"
