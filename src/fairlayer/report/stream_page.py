@@ -15,7 +15,7 @@ from fairlayer.plural import plural
 from fairlayer.report.drawing import STYLES, Line, Panel, Point, Row, RowChart, Section, largest, line_panel, scale
 from fairlayer.report.templating import render_html
 from fairlayer.stream import Certificate, Verification
-from fairlayer.stream.timeline import Step
+from fairlayer.stream.certificate import Step
 
 LIMITS = (
     "It is about averages of groups over all decisions: it says nothing about any one person.",
