@@ -10,7 +10,7 @@ from wire import wire
 
 from fairlayer import EqualizedOdds, MeanParity, Stream
 from fairlayer.errors import StoreError, UncertainError
-from fairlayer.stream.sqlite import SqliteDatabase
+from fairlayer.stream.database import SqliteDatabase
 
 BATCHES = list(arrivals(6, 8))
 

@@ -111,9 +111,10 @@ def test_a_file_cut_short_in_place(opened, left):
     write_back(stream)
     stream.update(*BATCHES[2])
     os.truncate(path, left)
-    for _ in range(2):
-        with pytest.raises(StoreError, match=CUT.format(left)):
-            stream.update(*BATCHES[3])
+    with pytest.raises(StoreError, match=CUT.format(left)):
+        stream.update(*BATCHES[3])
+    with pytest.raises(StoreError, match=r"was cut from|the file was damaged"):  # as SQLite has written some back
+        stream.update(*BATCHES[3])
 
 
 def test_a_file_cut_short_that_stands_whole_in_the_one_beside_it(opened):

@@ -8,7 +8,6 @@ import pytest
 from pooled import Pool
 
 from fairlayer import InputError, MeanParity, Stream
-from fairlayer.stream.cell_index import MOST_REMEMBERED
 
 NAMES = [
     "Robert'); DROP TABLE fairlayer_log;--",
@@ -143,19 +142,3 @@ def test_levels_refuse_labels_that_are_not_among_them(location):
     free = Stream([MeanParity(0.1)], store=location)  # how labels are checked is no part of what is stored
     free.update(np.array([0.0, 1.0]), {"sex": ["f", "M"]})
     assert len(free.certificate().groups) == 3
-
-
-def test_batches_of_labels_are_remembered_within_limits():
-    """More kinds of batches than are remembered; one that was forgotten is the same batch as before."""
-    stream = Stream([MeanParity(0.1)])
-    rng = np.random.default_rng(0)
-    kinds = [rng.integers(0, 3, (8, 1)) for _ in range(MOST_REMEMBERED + 50)]
-    for kind in [*kinds, kinds[0]]:
-        stream.ledger.index.locate(8, kind, None, None)
-        assert len(stream.ledger.index._remembered) <= MOST_REMEMBERED
-    assert len(stream.ledger.index) == 3
-    stream.update(np.arange(8.0), kinds[0], batch_id="one")
-    with pytest.raises(InputError, match="8 entries for 7"):
-        stream.update(np.arange(7.0), kinds[0])
-    stream.update(np.arange(8.0), kinds[0], batch_id="one")
-    assert stream.certificate().samples == 8

@@ -17,7 +17,7 @@ from fairlayer import Affine, FairlayerError, InputError, MeanParity, SoftGroup,
 from fairlayer.errors import StoreError
 from fairlayer.stream.database import SCHEMA
 from fairlayer.stream.postgresql import PostgresDatabase
-from fairlayer.stream.sql_store import open_database
+from fairlayer.stream.store import open_database
 
 BATCHES = list(arrivals(6, 8))
 

@@ -306,7 +306,7 @@ def _by_stream(
 @contextmanager
 def _leaving_nothing_undecided(state: str, name: str) -> Iterator[None]:
     """Remove a stream that this command made, file and all, where it ends before anything was decided."""
-    from fairlayer.stream.sql_store import forget_undecided, stream_names
+    from fairlayer.stream.store import forget_undecided, stream_names
 
     made = "://" not in state and not Path(state).exists()
     if not made:

@@ -27,7 +27,7 @@ from fairlayer.report.drawing import (
 )
 from fairlayer.report.page import render_html
 from fairlayer.stream import Certificate, Verification
-from fairlayer.stream.timeline import Step
+from fairlayer.stream.certificate import Step
 
 LIMITS = (
     "It is about averages of groups over all decisions: it says nothing about any one person.",

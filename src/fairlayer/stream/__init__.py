@@ -3,7 +3,7 @@
 from fairlayer.errors import StoreError, UncertainError
 from fairlayer.stream.certificate import Certificate
 from fairlayer.stream.log import Verification
-from fairlayer.stream.sql_store import stream_names
+from fairlayer.stream.store import stream_names
 from fairlayer.stream.stream import Stream
 
 __all__ = ["Certificate", "StoreError", "Stream", "UncertainError", "Verification", "stream_names"]

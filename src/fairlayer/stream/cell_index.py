@@ -17,38 +17,30 @@ import numpy as np
 
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import InputError
+from fairlayer.plural import plural
 from fairlayer.problem.cells import assign_cells
-from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.problem.families import GridColumn, Key, condition_columns, unknown_columns
 from fairlayer.problem.groups import Column, SoftGroup, read_groups
 from fairlayer.problem.row_plan import RowPlan
 from fairlayer.problem.system import check_lengths, make_plan
+from fairlayer.stream.settings import Settings
 
 LABELLED: Key = ("labelled",)
-MOST_REMEMBERED = 4096  # small batches of labels whose cells are remembered
-_SMALL = 8  # samples of such a batch
 
 
 class CellIndex:
     """Cells met so far. `digits[c][j]` is the position of cell c's label in `labels[j]`.
 
-    levels: all labels that attributes can have, where others are to be refused. output: what one of several outputs is
-    called in the names of rows, by its number or by its name in outputs. width: how many outputs a sample has, known
-    from the first batch on.
+    levels: all labels that attributes can have, where others are to be refused. width: how many outputs a sample has,
+    known from the first batch on.
     """
 
-    def __init__(
-        self,
-        rules: ConstraintSet,
-        levels: Mapping[Name, Sequence[Label]] | None = None,
-        output: str = "output",
-        outputs: Sequence[str] = (),
-    ):
-        self.rules = rules
+    def __init__(self, settings: Settings, levels: Mapping[Name, Sequence[Label]] | None = None):
+        self.rules = settings.rules
         self.levels = levels
-        self.output = output
-        self.outputs = outputs
-        self._groups_only = not (rules.conditioned or rules.needs_targets)  # cells are told apart by nothing else
+        # What one of several outputs is called in the names of rows and cells: by its number, or by its own name.
+        self._output = "class" if settings.simplex else "output"
+        self._outputs = settings.classes
         self.names: tuple[Name, ...] | None = None
         self.keys: tuple[Key, ...] = ()
         self.labels: list[dict[Label, int]] = []
@@ -64,20 +56,9 @@ class CellIndex:
         """The number of each sample's cell. new: give new cells new numbers; otherwise they are -1."""
         if self.names is not None and width != self.width:
             raise InputError(
-                f"z has {width} {'column' if width == 1 else 'columns'}, this stream {self.width}: pass as many "
-                "outputs per sample as in its first batch."
+                f"z has {width} {plural(width, 'column')}, this stream {self.width}: pass as many outputs per sample "
+                "as in its first batch."
             )
-        key = _labels_key(groups, n) if self._groups_only else None
-        cell = self._remembered.get(key)
-        if cell is None:
-            cell = self._number(n, groups, features, targets, new, width)
-            if key is not None and new:
-                if len(self._remembered) >= MOST_REMEMBERED:
-                    self._remembered.clear()
-                self._remembered[key] = cell
-        return cell
-
-    def _number(self, n: int, groups: Any, features: Any, targets: Any, new: bool, width: int) -> np.ndarray:
         names, columns = self._columns(n, groups, features, targets)
         cells = assign_cells(list(columns.values()), n)
         here = np.flatnonzero(cells.samples)
@@ -89,7 +70,7 @@ class CellIndex:
             self.names, self.keys, self.width = names, tuple(columns), width
             self.labels = [{} for _ in columns]
         number = np.full(len(cells.samples), -1, dtype=np.int32)
-        number[here] = [self.number(labels) if new else self.find(labels) for labels in found]
+        number[here] = [self.number(labels, new) for labels in found]
         return number[cells.cell]
 
     def _columns(self, n: int, groups: Any, features: Any, targets: Any) -> tuple[tuple[Name, ...], dict[Key, Column]]:
@@ -128,12 +109,10 @@ class CellIndex:
             numbers.append(self.number(list(labels.values())))
         return np.array(numbers, dtype=np.int32)
 
-    def find(self, labels: Sequence[Label]) -> int:
-        """The number of the cell with these labels, -1 if there is none."""
-        return self._numbers.get(tuple(self.labels[j].get(label, -1) for j, label in enumerate(labels)), -1)
-
-    def number(self, labels: Sequence[Label]) -> int:
-        """The number of the cell with these labels, a new one if need be."""
+    def number(self, labels: Sequence[Label], new: bool = True) -> int:
+        """The number of the cell with these labels. If there is none: a new one, or -1 where none may be made."""
+        if not new:
+            return self._numbers.get(tuple(self.labels[j].get(label, -1) for j, label in enumerate(labels)), -1)
         digits = tuple(self.labels[j].setdefault(label, len(self.labels[j])) for j, label in enumerate(labels))
         if digits not in self._numbers:
             self._numbers[digits] = len(self.digits)
@@ -150,7 +129,7 @@ class CellIndex:
         while len(self._cell_names) <= place:
             cell, output = divmod(len(self._cell_names), self.width)
             labels = [plain(label) for label in self.cell_labels(cell)]
-            text = json.dumps(labels if self.width == 1 else [*labels, f"{self.output} {output}"])
+            text = json.dumps(labels if self.width == 1 else [*labels, f"{self._output} {output}"])
             self._cell_names.append(text)
         return self._cell_names[place]
 
@@ -167,10 +146,8 @@ class CellIndex:
             known = ~self.waiting() if LABELLED in grid else None
             plan = make_plan(self.rules, groupings, grid, len(digits), known)
             if self.width > 1:
-                output = np.arange(len(digits)) % self.width
-                each = [
-                    (output == j, f"{self.output} {name}") for j, name in enumerate(self.outputs or range(self.width))
-                ]
+                output, names = np.arange(len(digits)) % self.width, self._outputs or range(self.width)
+                each = [(output == j, f"{self._output} {name}") for j, name in enumerate(names)]
                 plan = RowPlan([family.of_column(*one) for one in each for family in plan.families], len(digits))
             self._plan = plan
         return self._plan
@@ -229,15 +206,6 @@ class CellIndex:
         self._numbers = {digits: number for number, digits in enumerate(self.digits)}
         self._cell_names: list[str] = []
         self._plan = None
-        self._remembered: dict[Any, np.ndarray] = {}  # cells of small batches, by their labels
-
-
-def _labels_key(groups: Any, n: int) -> Any:
-    """The same for two small batches with the same labels; None where that takes more than a glance."""
-    columns = groups if isinstance(groups, dict) else {None: groups}
-    if n > _SMALL or not all(type(c) is np.ndarray and c.dtype.kind in "iuU" for c in columns.values()):
-        return None
-    return n, *((name, c.shape, c.dtype.str, c.tobytes()) for name, c in columns.items())
 
 
 def plain(label: Label) -> Any:

@@ -6,10 +6,14 @@ wait for the lock. Names and labels are data: they are only ever bound as parame
 
 from __future__ import annotations
 
+import os
+import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from fairlayer.errors import StoreError
 
@@ -37,9 +41,10 @@ class Database(ABC):
     read_only: the database is looked at as it is; nothing is made or locked in it.
     """
 
-    mark: ClassVar[str]  # of a parameter
+    mark: ClassVar[str] = "?"  # of a parameter
     types: ClassVar[dict[str, str]]
     has_tables: ClassVar[str]  # asks whether streams have been kept here before; NULL if not
+    errors: Any  # the driver's
 
     def __init__(self, location: str, timeout: float, read_only: bool = False):
         self.location = location
@@ -48,8 +53,6 @@ class Database(ABC):
         self.place = location  # as messages may show it
         self.connection: Any = None
         self._waiting: list[tuple[Any, ...]] = []  # statements with their parameters, for the next round trip
-
-    errors: Any  # the driver's
 
     @abstractmethod
     def _connect(self) -> Any:
@@ -89,63 +92,61 @@ class Database(ABC):
         """Run statements one after another. A driver that can send them all at once does that instead."""
         return [self.connection.execute(one.replace("?", self.mark), values) for one, *values in statements]
 
-    def open(self) -> None:
-        """Connect, and make the tables where there are none."""
-        self.connection = self._connect()
-        try:
-            self._make_tables()
-        except BaseException:
-            self.close()
-            raise
-
-    def _make_tables(self) -> None:
-        with self.atomic():
-            if self.execute(self.has_tables).fetchone()[0] is None:
-                if self.read_only:
-                    raise StoreError(f"store {self.place!r} holds no streams: name a file or URL that a Stream wrote.")
-                self._keep_makers_out()
-                for table in _TABLES:
-                    self.execute(table.format(**self.types))
-            version = self.execute("SELECT version FROM fairlayer_schema").fetchone()
-            if version is None:
-                self.execute("INSERT INTO fairlayer_schema (version) VALUES (?)", SCHEMA)
-            elif version[0] != SCHEMA:
-                raise StoreError(
-                    f"store {self.place!r} has schema {version[0]}, this fairlayer knows {SCHEMA}: "
-                    + ("update fairlayer." if version[0] > SCHEMA else "open it with the release that wrote it.")
-                )
-
     @property
     def is_open(self) -> bool:
         """Whether there is a connection."""
         return self.connection is not None
 
-    def begin(self) -> None:
-        """Begin a transaction, with the next round trip."""
-        self.check()
-        self._waiting = []
-        self._begin()
+    def open(self) -> None:
+        """Connect, and make the tables where there are none."""
+        self.connection = self._connect()
+        try:
+            with self.atomic():
+                self._make_tables()
+        except BaseException:
+            self.close()
+            raise
+
+    def _make_tables(self) -> None:
+        if self.execute(self.has_tables).fetchone()[0] is None:
+            if self.read_only:
+                raise StoreError(f"store {self.place!r} holds no streams: name a file or URL that a Stream wrote.")
+            self._keep_makers_out()
+            for table in _TABLES:
+                self.execute(table.format(**self.types))
+        version = self.execute("SELECT version FROM fairlayer_schema").fetchone()
+        if version is None:
+            self.execute("INSERT INTO fairlayer_schema (version) VALUES (?)", SCHEMA)
+        elif version[0] != SCHEMA:
+            raise StoreError(
+                f"store {self.place!r} has schema {version[0]}, this fairlayer knows {SCHEMA}: "
+                + ("update fairlayer." if version[0] > SCHEMA else "open it with the release that wrote it.")
+            )
 
     def commit(self) -> None:
         """Make the transaction durable, and with it all that it read."""
         self.execute("COMMIT")
 
-    def roll_back(self) -> None:
-        """Undo the transaction."""
-        self._waiting = []
-        with suppress(self.errors):  # it may not have begun, or a full disk or a lost connection has ended it already
-            if self.is_open:
-                self.execute("ROLLBACK")
-
     @contextmanager
-    def atomic(self) -> Iterator[None]:
-        """All or nothing."""
-        self.begin()
+    def begun(self) -> Iterator[None]:
+        """A transaction, to be committed afterwards; rolled back on an exception."""
+        self.check()
+        self._waiting = []
+        self._begin()
         try:
             yield
         except BaseException:
-            self.roll_back()
+            self._waiting = []
+            with suppress(self.errors):  # it may not have begun, or a full disk or lost connection has ended it already
+                if self.is_open:
+                    self.execute("ROLLBACK")
             raise
+
+    @contextmanager
+    def atomic(self) -> Iterator[None]:
+        """A transaction: all or nothing."""
+        with self.begun():
+            yield
         self.commit()
 
     @contextmanager
@@ -153,12 +154,12 @@ class Database(ABC):
         """The driver's errors as errors of the store. The connection ends with any of them: the next one is new."""
         try:
             yield
-        except BaseException as error:
-            if isinstance(error, (self.errors, StoreError)):
-                self.close()
-            if isinstance(error, self.errors):
-                raise self.explain(error) from error
+        except StoreError:
+            self.close()
             raise
+        except self.errors as error:
+            self.close()
+            raise self.explain(error) from error
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -166,3 +167,99 @@ class Database(ABC):
         if self.connection is not None:
             connection, self.connection = self.connection, None
             connection.close()
+
+
+class SqliteDatabase(Database):
+    """A SQLite file. One that was deleted, replaced or cut short while it was open is noticed.
+
+    SQLite would write on into nowhere, or answer from what it remembers of pages that are gone.
+    """
+
+    types: ClassVar[dict[str, str]] = {"blob": "BLOB", "real": "REAL"}
+    has_tables = "SELECT max(name) FROM sqlite_master WHERE name = 'fairlayer_pending'"
+    errors = sqlite3.Error
+
+    def __init__(self, location: str, timeout: float, read_only: bool = False):
+        super().__init__(location, timeout, read_only)
+        self._path = Path(location).absolute()  # the working directory may change
+        self._file: tuple[int, int] | None = None  # which file it is, once it has been opened
+        self._size = 0  # how long it has been seen
+
+    def _connect(self) -> Any:
+        if self._file is not None:
+            self.check()
+        if self.read_only and not self._path.is_file():
+            raise StoreError(f"store {self.place!r} does not exist.")
+        address = f"file:{quote(str(self._path))}?{self._manner()}" if self.read_only else str(self._path)
+        connection = sqlite3.connect(
+            address, timeout=self.timeout, isolation_level=None, check_same_thread=False, uri=self.read_only
+        )
+        if self.read_only:
+            connection.execute("PRAGMA query_only = ON")
+        else:
+            connection.execute("PRAGMA journal_mode = WAL")  # makes the file, where there is none
+            connection.execute("PRAGMA synchronous = FULL")  # durable at every commit, not only consistent
+        self._file, self._size = self._look()
+        return connection
+
+    def _manner(self) -> str:
+        """How to open a file that is only read. Beside one that is in use SQLite keeps two more.
+
+        It makes them where it can, and only who may write removes them again. Where nobody can make them they need not
+        be there.
+        """
+        if self._path.with_name(self._path.name + "-wal").exists():
+            return "mode=ro"
+        if not os.access(self._path.parent, os.W_OK):
+            return "mode=ro&immutable=1"
+        return "mode=rw" if os.access(self._path, os.W_OK) else "mode=ro"
+
+    def _look(self) -> tuple[tuple[int, int] | None, int]:
+        """What tells the file at the path from all others, and its size; None where there is none.
+
+        It is not opened for that: to close it again would let go of all locks that this process holds on it.
+        """
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None, 0
+        return (status.st_dev, status.st_ino), status.st_size
+
+    def check(self) -> None:
+        """Refuse to go on if the file is not there any more, is another, or became shorter, which no stream does."""
+        there, size = self._look()
+        if there == self._file and size >= self._size:
+            self._size = size
+            return
+        what = "was deleted or moved" if there is None else "was replaced by another file"
+        if there == self._file:
+            what = f"was cut from {self._size:,} to {size:,} bytes"
+        raise StoreError(
+            f"store {self.place!r} {what} while the stream was open: the batch was not counted. Put the file back, or "
+            "create the stream again to continue with what is there now."
+        )
+
+    def _begin(self) -> None:
+        # A writer locks the whole database at once, so nothing read can be out of date.
+        self.later("BEGIN" if self.read_only else "BEGIN IMMEDIATE")
+
+    def explain(self, error: Exception) -> StoreError:
+        """What a user is told of an error of the driver; of what became of the file, where that is the reason."""
+        if self._file is not None:
+            try:
+                self.check()
+            except StoreError as reason:
+                return reason
+        text = str(error)
+        advice = {
+            "not a database": "it is a file of another kind; choose another path.",
+            "locked": f"another process held it for more than {self.timeout} s; try again, or raise `timeout`.",
+            "full": "free some space; the batch was not counted, and can be sent again.",
+            "readonly": "it cannot be written to; check its permissions.",
+            "unable to open": "its folder does not exist or cannot be written to.",
+            "malformed": "the file was damaged; the batch was not counted. Go back to a copy.",
+        }
+        remedy = next(
+            (advice[key] for key in advice if key in text), "the batch was not counted, and can be sent again."
+        )
+        return StoreError(f"store {self.place!r}: {text}; {remedy}")

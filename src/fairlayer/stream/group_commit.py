@@ -15,12 +15,10 @@ from dataclasses import dataclass
 
 from fairlayer.errors import FairlayerError, StoreError, UncertainError
 from fairlayer.solution import Solution
-from fairlayer.stream.sql_store import SqlStore
-from fairlayer.stream.store import MemoryStore, unknown_outcome
+from fairlayer.stream.store import Store, unknown_outcome
 
 MOST = 64  # batches that a group takes in, so that other processes get their turn; one caller's stay together
 
-Store = MemoryStore | SqlStore
 Begin = Callable[[list[str]], AbstractContextManager[None]]  # a transaction in which these batch_ids are looked for
 
 
@@ -32,6 +30,7 @@ class Work:
     decide: Callable[[], Solution]
     outcome: Solution | Exception | None = None
     hash: str | None = None  # of its entry in the log, once it is decided; None if it made none
+    served: bool = False
 
     def carry_out(self, store: Store) -> None:
         """Decide it, within a transaction of the store."""
@@ -40,11 +39,11 @@ class Work:
         after = store.head()
         self.hash = None if after == before else after[1]
 
-
-@dataclass(eq=False)
-class _Caller:
-    works: Sequence[Work]
-    served: bool = False
+    def result(self) -> Solution | FairlayerError:
+        """What came of it; what is no mistake of its caller is raised."""
+        if isinstance(self.outcome, Solution | FairlayerError):
+            return self.outcome
+        raise self.outcome or RuntimeError("the batch was not decided")
 
 
 class GroupCommit:
@@ -54,33 +53,31 @@ class GroupCommit:
         self._store = store
         self._begin = begin
         self._changed = threading.Condition()
-        self._queue: list[_Caller] = []
+        self._queue: list[Sequence[Work]] = []  # of every caller that waits, its batches
         self._led = False
 
     def submit(self, works: Sequence[Work]) -> None:
-        """Return when all have their outcome."""
-        caller = _Caller(works)
+        """Return when all batches of a caller, at least one, have their outcome."""
         with self._changed:
-            self._queue.append(caller)
+            self._queue.append(works)
             try:
-                self._changed.wait_for(lambda: caller.served or not self._led)
+                self._changed.wait_for(lambda: works[0].served or not self._led)
             finally:  # after an interrupt, what has not been taken up yet is not decided
-                if caller in self._queue:
-                    self._queue.remove(caller)
-            if caller.served:
+                if works in self._queue:
+                    self._queue.remove(works)
+            if works[0].served:
                 return
             self._led = True
-            group, size = [caller], len(works)
-            while self._queue and size + len(self._queue[0].works) <= MOST:
-                group.append(self._queue.pop(0))
-                size += len(group[-1].works)
+            group = list(works)
+            while self._queue and len(group) + len(self._queue[0]) <= MOST:
+                group += self._queue.pop(0)
         try:
-            self._decide([work for one in group for work in one.works])
+            self._decide(group)
         finally:
             with self._changed:
                 self._led = False
-                for one in group:
-                    one.served = True
+                for work in group:
+                    work.served = True
                 self._changed.notify_all()
 
     def _decide(self, works: list[Work]) -> None:
@@ -90,9 +87,8 @@ class GroupCommit:
             decided = False
             try:
                 with self._begin([work.batch_id for work in works if work.batch_id is not None]):
-                    for work in works:
-                        now = work
-                        work.carry_out(self._store)
+                    for now in works:
+                        now.carry_out(self._store)
                     decided = True
                 return
             except StoreError as error:
@@ -124,12 +120,11 @@ class GroupCommit:
         told.__cause__ = error.__cause__
         return told
 
-
-def carry_out_alone(works: Sequence[Work], store: Store, begin: Begin) -> None:
-    """Decide batches one by one: in memory, where nothing is gained by a group, or in the caller's transaction."""
-    for work in works:
-        try:
-            with begin([] if work.batch_id is None else [work.batch_id]):
-                work.carry_out(store)
-        except FairlayerError as error:
-            work.outcome = error
+    def one_by_one(self, works: Sequence[Work]) -> None:
+        """Decide batches each by itself: in memory, where a group gains nothing, or in the caller's transaction."""
+        for work in works:
+            try:
+                with self._begin([] if work.batch_id is None else [work.batch_id]):
+                    work.carry_out(self._store)
+            except FairlayerError as error:
+                work.outcome = error

@@ -19,10 +19,9 @@ from fairlayer.problem.row_plan import PresentRows
 from fairlayer.solution import Solution, Status
 from fairlayer.stream.batch import Batch
 from fairlayer.stream.cell_index import CellIndex
-from fairlayer.stream.leader import Leader
+from fairlayer.stream.leader import Leader, ThresholdLeader
 from fairlayer.stream.settings import Settings
 from fairlayer.stream.state import EARLY, RECORDED, State
-from fairlayer.stream.threshold_leader import ThresholdLeader
 
 ROUNDING = 1e-9  # of a tolerance
 _NONE = np.zeros(0)
@@ -54,7 +53,7 @@ class Ledger:
     ):
         """levels: all labels that attributes can have, where others are to be refused. block: what to go on from."""
         self.settings = settings
-        self.index = CellIndex(settings.rules, levels, "class" if settings.simplex else "output", settings.classes)
+        self.index = CellIndex(settings, levels)
         self._go_on(State())
         if block is not None:
             self.load_bytes(block)
@@ -62,7 +61,6 @@ class Ledger:
     def _go_on(self, state: State) -> None:
         self.state = state
         self.leader = (Leader if self.settings.threshold is None else ThresholdLeader)(self.settings, self.index, state)
-        self._full: PresentRows | None = None  # the view, once all groups have samples
 
     # Entering
 
@@ -97,7 +95,6 @@ class Ledger:
         cell, output, raw = (np.array(each) for each in zip(*decisions, strict=True))
         new, old = self.index.with_targets(cell.tolist(), targets), cell.astype(np.int32)
         self.state.grow(len(self.index))
-        self._full = None
         touched = np.union1d(old, new)
         before = self.record(touched)
         move_decisions(self.state.cell_rows, old, new, raw, output, targets)
@@ -122,13 +119,7 @@ class Ledger:
 
     def view(self) -> PresentRows:
         """The rows between groups that have samples."""
-        plan = self.index.plan
-        if self._full is not None and self._full.plan is plan:
-            return self._full
-        view = plan.view(self.index.by_statistic(self.state.count) > 0)
-        if view.present.all():
-            self._full = view
-        return view
+        return self.index.plan.view(self.index.by_statistic(self.state.count) > 0)
 
     def statistics(self) -> np.ndarray:
         """(K,) the pooled means."""
@@ -183,7 +174,6 @@ class Ledger:
     def rewind(self) -> dict[str, np.ndarray]:
         """Forget all sums, keeping the cells. Returns those of each, by cell: to be set as a log has them."""
         self.state.cell_rows[:] = 0.0
-        self._full = None
         return {self.index.cell_name(c): row[:RECORDED] for c, row in enumerate(self.state.cell_rows)}
 
     def to_bytes(self) -> bytes:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairlayer.errors import InputError
+from fairlayer.errors import FairlayerError, InputError
 from fairlayer.plural import plural
 from fairlayer.solution import Solution, Status
 from fairlayer.stream.batch import Batch
@@ -41,14 +43,22 @@ class Entry(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """The state of a stream after `number` entries, the last of which has `hash`."""
+    """A stream as it is stored."""
 
-    name: str
-    block: bytes | None  # None before the first entry
-    number: int
+    number: int  # of the last entry
     hash: str
+    block: bytes | None  # the state it left; None before the first entry
     configuration: str
     whole: bool = True  # whether the state is the one that the last entry left
+
+
+@contextmanager
+def readable(what: str, kind: type[FairlayerError], remedy: str) -> Iterator[None]:
+    """Anything that goes wrong with data of the wrong form, in one sentence."""
+    try:
+        yield
+    except (struct.error, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise kind(f"{what} cannot be read ({type(error).__name__}: {error}): {remedy}") from error
 
 
 def origin(name: str, configuration: str) -> str:
@@ -147,6 +157,7 @@ class Verification:
 
 
 def verify_log(
+    name: str,
     entries: Iterable[Entry],
     stored: Stored,
     ledger: dict[str, list[float]],
@@ -155,13 +166,13 @@ def verify_log(
 ) -> Verification:
     """Compute the ledger again from its log, and compare.
 
-    stored, pending: as they are in the store. ledger: cell name -> what is recorded of it. kept: hashes that must be in
-    the chain.
+    name: of the stream. stored, pending: as they are in the store. ledger: cell name -> what is recorded of it. kept:
+    hashes that must be in the chain.
     """
     problems: list[str] = []
     cells: dict[str, list[float]] = {}
     waiting: dict[str, list[float]] = {}
-    previous, number, last = origin(stored.name, stored.configuration), 0, None
+    previous, number, last = origin(name, stored.configuration), 0, None
     missing = set(kept) - {previous}
     for entry in entries:
         number += 1

@@ -8,25 +8,60 @@ import numpy as np
 
 from fairlayer.core._native import decide as decide_in_order
 from fairlayer.core._native import pooled_rows
+from fairlayer.core.soft_step import soft_step
 from fairlayer.errors import InputError
-from fairlayer.problem.bounds import Box
+from fairlayer.problem.bounds import Box, read_bounds
 from fairlayer.problem.rows import RATIO, Rows
-from fairlayer.solution import Status
+from fairlayer.problem.system import bind
+from fairlayer.projection import project
+from fairlayer.solution import Solution, Status
 from fairlayer.stream.batch import Batch
-from fairlayer.stream.ledger import Ledger, Outcome
-from fairlayer.stream.solver import NONE, OutputSolver, Problem, largest_miss, project_batch, soften_batch
-from fairlayer.stream.threshold_leader import ThresholdLeader
+from fairlayer.stream.leader import ThresholdLeader
+from fairlayer.stream.ledger import Ledger, Outcome, Pending
+from fairlayer.stream.log import for_replay
+from fairlayer.stream.solver import NONE, Problem, largest_miss
 
 _UNITS = 2.0**30  # of 1, in which decisions are counted: see core/native/decision_ledger.cpp
 
 
-def decide(ledger: Ledger, batch: Batch, cell: np.ndarray, box: Box) -> Outcome:
-    """What to emit for a batch of at least one sample. cell: of each output."""
-    if ledger.settings.policy == "primal-dual":
-        return _primal_dual(ledger, batch, box)
-    if ledger.settings.task == "decisions":
-        return _keep_rates(ledger, batch, cell, box)
-    return _keep_means(ledger, batch, cell, box)
+def decide(ledger: Ledger, batch: Batch, cell: np.ndarray) -> tuple[Solution, np.ndarray, dict[str, Any]]:
+    """Decide a batch of at least one sample, and enter it. cell: of each output.
+
+    Returns the solution, the outputs as an array, and what the log says of it.
+    """
+    settings = ledger.settings
+    box = read_bounds(settings.bounds, len(batch.raw), batch.raw.dtype)
+    touched = np.flatnonzero(np.bincount(cell))
+    before = ledger.record(touched)
+    if settings.policy == "primal-dual":
+        outcome = _primal_dual(ledger, batch, box)
+    elif settings.task == "decisions":
+        outcome = _keep_rates(ledger, batch, cell, box)
+    else:
+        outcome = _keep_means(ledger, batch, cell, box)
+    changed, change = ledger.enter(batch, cell, outcome)
+    solution = ledger.solution(batch, outcome)
+    if settings.policy == "ledger":
+        ledger.leader.maybe_resolve(box)
+    multipliers = np.asarray(solution.multipliers)
+    payload: dict[str, Any] = {
+        "kind": "batch",
+        "samples": batch.n,
+        "cells": ledger.changes(touched, before),
+        "multipliers": {solution.rows[j]: float(multipliers[j]) for j in np.flatnonzero(multipliers)},
+        "status": solution.status.name,
+        "excess": outcome.excess,
+        "changed": changed,
+        "change": change,
+    }
+    if settings.task == "decisions":
+        payload["overruled"] = outcome.overruled
+    if batch.ids:
+        decisions = zip(cell.tolist(), outcome.value.tolist(), batch.raw.tolist(), strict=True)
+        payload["waiting"] = {key: Pending(*one) for key, one in zip(batch.ids, decisions, strict=True)}
+    if batch.batch_id is not None:
+        payload |= for_replay(batch, cell, outcome.value, solution)
+    return solution, outcome.value, payload
 
 
 def _keep_means(ledger: Ledger, batch: Batch, cell: np.ndarray, box: Box) -> Outcome:
@@ -48,7 +83,7 @@ def _keep_means(ledger: Ledger, batch: Batch, cell: np.ndarray, box: Box) -> Out
         return Outcome(constant, nothing, Status.OPTIMAL)
     if found.value is not None:
         return Outcome(found.value, found.nu[: len(nothing)], Status.ROUNDED)
-    if not isinstance(solver, OutputSolver):
+    if settings.simplex:
         return Outcome(constant, nothing, Status.ROUNDED)
     # Whatever else must give way, what can always be kept is.
     for status, excess, wider in solver.relaxed(problem, found.absolute, ~promised):
@@ -121,21 +156,28 @@ def _sides(threshold: float, dtype: np.dtype[Any], box: Box) -> tuple[Any, Any]:
 
 def _primal_dual(ledger: Ledger, batch: Batch, box: Box) -> Outcome:
     """Algorithm 1: project large batches; let small ones pay for their largest gap, and adapt the price."""
-    settings, totals, n = ledger.settings, ledger.state.totals, batch.n
+    settings, totals, n, excess = ledger.settings, ledger.state.totals, batch.n, 0.0
     levels = ledger.index.labels_met()  # so that a row of the batch is named as its pooled one
     if n >= settings.b_tau:
-        step = project_batch(settings, batch, levels)
-        excess = step.excess
+        hard = project(
+            batch.raw, batch.groups, settings.rules, bounds=settings.bounds, targets=batch.known,
+            features=batch.features, levels=levels, infeasible="relax",
+        )  # fmt: skip
+        value, of_batch, batch_nu, status, excess = hard.value, hard.view, hard.nu, hard.status, hard.excess
+        gap = float(np.abs(hard.gaps).max()) if len(hard.gaps) else float("nan")
     else:
-        step, excess = soften_batch(settings, batch, levels, box, 0.5 * totals.multiplier * n), 0.0
-        if not np.isnan(step.gap):  # a batch that lacks a group has no gap, and makes no step
+        system = bind(settings.rules, n, batch.groups, batch.known, batch.features, levels=levels)
+        soft = soft_step(batch.raw, system, box, 0.5 * totals.multiplier * n)
+        value, of_batch, batch_nu, status, gap = soft.value, system.view, soft.nu, Status.OPTIMAL, soft.gap
+        if not np.isnan(gap):  # a batch that lacks a group has no gap, and makes no step
             totals.soft_steps += 1
-            rise = settings.eta / np.sqrt(totals.soft_steps) * n * step.excess
+            rise = settings.eta / np.sqrt(totals.soft_steps) * n * soft.excess
             totals.multiplier = float(max(0.0, totals.multiplier + rise))
             totals.largest_multiplier = max(totals.largest_multiplier, totals.multiplier)
-            totals.accumulated_excess += n * step.excess
-    if not np.isnan(step.gap):
+            totals.accumulated_excess += n * soft.excess
+    if not np.isnan(gap):
         totals.judged += n
-        totals.weighted_gap += n * step.gap
-    nu = np.array([step.nu.get(label, 0.0) for label in ledger.index.plan.labels])
-    return Outcome(step.value, nu, step.status, excess)
+        totals.weighted_gap += n * gap
+    named = dict(zip(of_batch.plan.labels, batch_nu.tolist(), strict=True))
+    nu = np.array([named.get(label, 0.0) for label in ledger.index.plan.labels])
+    return Outcome(value, nu, status, excess)

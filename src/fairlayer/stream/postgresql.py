@@ -62,18 +62,16 @@ class PostgresDatabase(Database):
     def _run(self, statements: list[tuple[Any, ...]]) -> list[Any]:
         if len(statements) == 1 or not _driver().Pipeline.is_supported():
             return super()._run(statements)
-        answers, failed = [], None
+        failed = None
         try:
             with self.connection.pipeline():
                 try:
-                    answers = super()._run(statements)
+                    return super()._run(statements)
                 except self.errors as error:  # left with an error, the driver would log what follows from it
                     failed = error
         except self.errors as error:
             failed = failed or error
-        if failed is not None:
-            raise failed
-        return answers
+        raise failed
 
     def _begin(self) -> None:
         if self.read_only:

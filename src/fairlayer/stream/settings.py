@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -21,36 +21,35 @@ POLICIES = ("ledger", "primal-dual")
 DISCREPANCIES = ("squared", "entropy", "kl")
 
 
-@dataclass(frozen=True)
 class Settings:
-    """The settings of a stream; see `Stream` for the meaning of each."""
+    """The settings of a stream, checked; see `Stream` for the meaning of each."""
 
-    constraints: Any
-    bounds: Any = None  # (lo, hi), infinite where a side is open, once it is read
-    policy: str = "ledger"
-    b_tau: int = 64
-    eta: float = 0.5
-    each_batch: bool = False
-    discrepancy: str = "squared"
-    simplex: bool = False  # outputs are probabilities of several classes
-    classes: Any = ()  # what they are called; none where they go by their numbers
-    rules: ConstraintSet = field(init=False)
-    tolerances: tuple[float, ...] = field(init=False)  # the largest gap that each constraint allows
-    threshold: float | None = field(init=False)  # at which a score is a yes, where constraints are about decisions
-
-    def __post_init__(self) -> None:
-        """Check what a user asks for."""
-        rules, policy, discrepancy = ConstraintSet(self.constraints), self.policy, self.discrepancy
-        classes = () if self.classes is None else tuple(map(str, self.classes))
+    def __init__(
+        self,
+        constraints: Any,
+        bounds: Any = None,
+        policy: str = "ledger",
+        b_tau: Any = 64,
+        eta: Any = 0.5,
+        each_batch: bool = False,
+        discrepancy: str = "squared",
+        simplex: bool = False,
+        classes: Sequence[Any] | None = None,
+    ):
+        rules = self.rules = ConstraintSet(constraints)
+        self.policy = policy
+        self.discrepancy = discrepancy
+        self.each_batch, self.simplex = bool(each_batch), bool(simplex)  # simplex: of the probabilities of classes
+        self.classes = () if classes is None else tuple(map(str, classes))  # none where they go by their numbers
         if not rules.constraints or rules.matrices:
             raise InputError("constraints of a stream must be fairness constraints, at least one; Affine is not.")
         if policy not in POLICIES:
             raise InputError(f"policy must be one of {list(POLICIES)}; got {policy!r}.")
-        if self.simplex:
-            _check_simplex(rules, self.bounds, policy, discrepancy)
-        elif classes:
+        if simplex:
+            _check_simplex(rules, bounds, policy, discrepancy)
+        elif self.classes:
             raise InputError("classes names probabilities of classes: add simplex=True, or leave it out.")
-        if self.each_batch and policy != "ledger":
+        if each_batch and policy != "ledger":
             raise InputError(f"each_batch needs policy='ledger'; got {policy!r}, which has its own rule for batches.")
         if any(isinstance(tolerance, torch.Tensor) for tolerance in rules.tolerances()):
             raise InputError("a stream's tolerances must be numbers: gradients do not flow through it.")
@@ -62,23 +61,25 @@ class Settings:
             )
         if discrepancy != "squared" and policy != "ledger":
             raise InputError(f"discrepancy {discrepancy!r} needs policy='ledger'; Algorithm 1 is of the squared one.")
-        box = read_bounds(self.bounds, 2, np.float64)
+        box = read_bounds(bounds, 2, np.float64)
         check_interval(box, find_discrepancy(discrepancy))
         if box.per_sample:
             raise InputError("bounds of a stream must be numbers: what was emitted before must lie within them.")
         rules.check_bounds(box.lowest)
-        threshold = _read_threshold(rules, box.lowest, box.highest)
-        if threshold is not None and (policy != "ledger" or self.each_batch or discrepancy != "squared"):
+        self.bounds = box.lowest, box.highest  # infinite where a side is open
+        self.tolerances = rules.allowed()  # the largest gap that each constraint allows
+        # At which a score is a yes, where constraints are about decisions; otherwise None.
+        self.threshold = _read_threshold(rules, box.lowest, box.highest)
+        if self.threshold is not None and (policy != "ledger" or each_batch or discrepancy != "squared"):
             raise InputError(
                 "constraints are about decisions, which a stream keeps with policy='ledger' and discrepancy='squared' "
                 "alone, over all of them rather than in each batch; got "
-                f"policy={policy!r}, discrepancy={discrepancy!r} and each_batch={self.each_batch!r}."
+                f"policy={policy!r}, discrepancy={discrepancy!r} and each_batch={each_batch!r}."
             )
-        read = {"rules": rules, "tolerances": rules.allowed(), "threshold": threshold, "classes": classes}
-        read |= {"b_tau": read_whole(self.b_tau, "b_tau"), "eta": read_positive(self.eta, "eta")}
-        read |= {"each_batch": bool(self.each_batch), "simplex": bool(self.simplex)}
-        for name, value in {**read, "bounds": (box.lowest, box.highest)}.items():
-            object.__setattr__(self, name, value)
+        if not (isinstance(b_tau, Integral) and int(b_tau) >= 0):
+            raise InputError(f"b_tau must be a whole number, at least 0; got {b_tau!r}.")
+        self.b_tau = int(b_tau)
+        self.eta = read_positive(eta, "eta")
 
     @property
     def task(self) -> str:
@@ -125,8 +126,10 @@ class Settings:
         }
         if self.policy == "primal-dual":
             data |= {"b_tau": self.b_tau, "eta": self.eta}
-        rest = {name: getattr(self, name) for name in ("each_batch", "discrepancy", "simplex", "classes")}
-        return json.dumps(data | {name: value for name, value in rest.items() if value != getattr(Settings, name)})
+        defaults = {"each_batch": False, "discrepancy": "squared", "simplex": False, "classes": ()}
+        return json.dumps(
+            data | {name: getattr(self, name) for name in defaults if getattr(self, name) != defaults[name]}
+        )
 
     @classmethod
     def from_text(cls, text: str) -> Settings:
@@ -181,10 +184,9 @@ def _read_threshold(rules: ConstraintSet, low: float, high: float) -> float | No
 
     low, high: bounds, which must leave room for a yes and for a no.
     """
-    about = {constraint.quantity == "decision" for constraint in rules.constraints}
-    if about == {False}:
+    if not rules.about_decisions:
         return None
-    if False in about:
+    if any(constraint.quantity != "decision" for constraint in rules.constraints):
         raise InputError(
             "constraints of a stream are about decisions or about means, not both: a score that is moved across the "
             "threshold moves the mean too. Make two streams, or keep one of the constraints."
@@ -217,13 +219,6 @@ def read_text(value: Any, what: str) -> str:
             f"{what} has {value!r}, which is not valid text ({error.reason}): use another name."
         ) from error
     return text
-
-
-def read_whole(value: Any, what: str) -> int:
-    """A setting that counts something."""
-    if not (isinstance(value, Integral) and int(value) >= 0):
-        raise InputError(f"{what} must be a whole number, at least 0; got {value!r}.")
-    return int(value)
 
 
 def read_positive(value: Any, what: str) -> float:

@@ -7,6 +7,7 @@ floats, the second holding what the first rounds off, so that a million small ba
 from __future__ import annotations
 
 import json
+import math
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ PAST = np.dtype([("before", _MOMENTS), ("latest", _MOMENTS), ("next_look", "f8")
 RECORDED = 6  # numbers of a cell that the log holds: its count and sums
 RECENT = 256  # numbers kept of recent raw outputs of a cell: a ring of them, or a sketch of scores
 EARLY = 200  # decisions after which a stream counts as no longer young
+_ARRAYS: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...] = ((CELL, ()), (PAST, ()), (np.dtype("f8"), (RECENT,)))
 
 
 @dataclass
@@ -53,16 +55,16 @@ class State:
     """Arrays by cell, and numbers in all."""
 
     def __init__(self) -> None:
-        self._set_cells(np.zeros(0, CELL), np.zeros(0, PAST), np.zeros((0, RECENT)))
+        self._set_cells([np.zeros((0, *shape), dtype) for dtype, shape in _ARRAYS])
         self.totals = Totals()
         self.price: dict[str, float] = {}  # the leader's, by statistic
         self.largest: list[float] = []  # largest pooled gap so far, by constraint
         self.agreement = np.zeros((2, 6))  # of raw and emitted outputs, early and later: Agreement of ledger.cpp
 
-    def _set_cells(self, cells: np.ndarray, past: np.ndarray, recent: np.ndarray) -> None:
-        self.cells, self.past, self.recent = cells, past, recent
+    def _set_cells(self, arrays: list[np.ndarray]) -> None:
+        self._arrays = self.cells, self.past, self.recent = arrays
         # The same memory as the core takes it, a row of numbers for each cell.
-        self.cell_rows, self.past_rows = (a.view("f8").reshape(len(a), a.dtype.itemsize // 8) for a in (cells, past))
+        self.cell_rows, self.past_rows = (a.view("f8").reshape(len(a), a.dtype.itemsize // 8) for a in arrays[:2])
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -81,8 +83,7 @@ class State:
         """Make room for cells up to `size`."""
         more = size - len(self)
         if more > 0:
-            arrays = (self.cells, self.past, self.recent)
-            self._set_cells(*(np.concatenate([a, np.zeros((more, *a.shape[1:]), a.dtype)]) for a in arrays))
+            self._set_cells([np.concatenate([a, np.zeros((more, *a.shape[1:]), a.dtype)]) for a in self._arrays])
 
     def to_bytes(self, index: dict[str, Any]) -> bytes:
         """Everything as one block: a header in JSON, then the arrays. index: plain data that goes with it."""
@@ -94,21 +95,20 @@ class State:
             "agreement": self.agreement.tolist(),
             "cells": len(self),
         }
-        text, arrays = json.dumps(header).encode(), (self.cells, self.past, self.recent)
-        return b"".join([struct.pack("<q", len(text)), text, *(array.tobytes() for array in arrays)])
+        text = json.dumps(header).encode()
+        return b"".join([struct.pack("<q", len(text)), text, *(array.tobytes() for array in self._arrays)])
 
     @classmethod
     def from_bytes(cls, block: bytes) -> tuple[State, dict[str, Any]]:
         """What `to_bytes` was given."""
         (length,) = struct.unpack_from("<q", block)
-        header, at = json.loads(block[8 : 8 + length]), 8 + length
-        size, arrays = header["cells"], []
-        for dtype, shape in ((CELL, (size,)), (PAST, (size,)), (np.dtype("f8"), (size, RECENT))):
-            count = int(np.prod(shape))
-            arrays.append(np.frombuffer(block, dtype, count, at).reshape(shape).copy())
-            at += count * dtype.itemsize
+        header, at, arrays = json.loads(block[8 : 8 + length]), 8 + length, []
+        for dtype, shape in _ARRAYS:
+            count = header["cells"] * math.prod(shape)
+            arrays.append(np.frombuffer(block, dtype, count, at).reshape(-1, *shape).copy())
+            at += arrays[-1].nbytes
         state = cls()
-        state._set_cells(*arrays)
+        state._set_cells(arrays)
         state.totals = Totals(**header["totals"])
         state.agreement = np.array(header["agreement"])
         state.price, state.largest = header["price"], header["largest"]

@@ -9,23 +9,18 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
 
-import numpy as np
-
 from fairlayer.constraints import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.errors import FairlayerError, InputError, StoreError
-from fairlayer.problem.bounds import read_bounds
 from fairlayer.solution import Solution
 from fairlayer.stream.batch import Batch, read_batch, read_ids, read_past, read_targets
-from fairlayer.stream.certificate import Certificate, certify
-from fairlayer.stream.group_commit import GroupCommit, Store, Work, carry_out_alone
-from fairlayer.stream.ledger import Ledger, Pending
-from fairlayer.stream.log import Entry, Verification, for_replay, make_entry, replay, verify_log
+from fairlayer.stream.certificate import Certificate, Timeline, certify, trace
+from fairlayer.stream.group_commit import GroupCommit, Work
+from fairlayer.stream.ledger import Ledger
+from fairlayer.stream.log import Entry, Verification, make_entry, readable, replay, verify_log
 from fairlayer.stream.policies import decide
 from fairlayer.stream.settings import Settings, differences, read_positive, read_text
-from fairlayer.stream.sql_store import SqlStore, open_database, stored_streams
-from fairlayer.stream.store import Head, MemoryStore, readable
-from fairlayer.stream.timeline import Timeline, trace
+from fairlayer.stream.store import Head, MemoryStore, SqlStore, Store, open_database, stored_streams
 
 Policy = Literal["ledger", "primal-dual"]
 
@@ -80,14 +75,14 @@ class Stream:
         if not isinstance(name, str):
             raise InputError(f"name must be a string; got {name!r}.")
         past = None if warm_start is None else read_past(warm_start, settings)
-        place = _read_location(store), read_text(name, "name"), read_positive(timeout, "timeout")
-        self._open(settings, *place, levels, read_only=False)
+        location, seconds = _read_location(store), read_positive(timeout, "timeout")
+        self._open(settings, location, read_text(name, "name"), seconds, levels, read_only=False)
         if past is not None:
             with self._in_transaction():
                 totals = self.ledger.state.totals
                 if not totals.samples and not totals.taught:  # otherwise it has been warmed up already
                     self.ledger.warm_up(*past)
-                    self._commit(None, {"kind": "warm start", "samples": len(past[0]), "cells": {}}, None)
+                    self._commit({"kind": "warm start", "samples": len(past[0]), "cells": {}})
 
     @classmethod
     def open(
@@ -121,11 +116,8 @@ class Stream:
     def _open(
         self, settings: Settings, location: str | None, name: str, timeout: float, levels: Any, read_only: bool
     ) -> None:
-        self.location = location
-        self.name = name
-        self.timeout = timeout
-        self.levels = levels
-        self.read_only = read_only
+        self.location, self.name, self.timeout = location, name, timeout
+        self.levels, self.read_only = levels, read_only
         self._turn = threading.RLock()  # held by the thread whose turn it is
         self._owner: int | None = None  # the thread that has a transaction open
         self._closed = False
@@ -138,10 +130,9 @@ class Stream:
         )
         self.place = self._store.place  # without user and password
         self.configuration = self._store.configuration  # as it is kept: what the log begins with, besides the name
-        if self.configuration != configuration:  # classes are called as they were when the stream was made
-            settings = Settings.from_text(self.configuration)
-        self.settings = settings
-        self.ledger = Ledger(settings, levels)
+        # Classes are called as they were when the stream was made.
+        self.settings = settings if self.configuration == configuration else Settings.from_text(self.configuration)
+        self.ledger = Ledger(self.settings, levels)
         self._group = GroupCommit(self._store, self._in_transaction)
 
     # Deciding
@@ -186,49 +177,24 @@ class Stream:
         todo = [work for work in works if isinstance(work, Work)]
         if todo and self._store.keeps_state and self._owner != threading.get_ident():
             self._group.submit(todo)  # together with those of other threads
-        elif todo:  # within a transaction of this thread, as part of it
-            carry_out_alone(todo, self._store, self._in_transaction)
-        return [work if isinstance(work, FairlayerError) else _outcome(work) for work in works]
+        else:
+            self._group.one_by_one(todo)
+        return [work.result() if isinstance(work, Work) else work for work in works]
 
     def _decide(self, batch: Batch) -> Solution:
         """Decide a batch, as part of a transaction."""
-        ledger, label = self.ledger, batch.batch_id
-        entry = None if label is None else self._store.find(label)
-        if entry is None and batch.waiting:
-            self._refuse_waiting(batch.ids)
-        cell = ledger.locate(batch, new=entry is None)
+        entry = None if batch.batch_id is None else self._store.find(batch.batch_id)
+        if entry is None and batch.ids:
+            waiting = list(self._store.pending(batch.ids))  # an id is free again when its target has been observed
+            if waiting:
+                raise InputError(f"ids {waiting[:5]} are already waiting for a target: give every decision its own id.")
+        cell = self.ledger.locate(batch, new=entry is None)
         if entry is not None:
             return replay(entry, batch, cell)
         if batch.n == 0:
-            return ledger.unchanged(batch)
-        touched = np.flatnonzero(np.bincount(cell))
-        before = ledger.record(touched)
-        box = read_bounds(self.settings.bounds, len(batch.raw), batch.raw.dtype)
-        outcome = decide(ledger, batch, cell, box)
-        changed, change = ledger.enter(batch, cell, outcome)
-        solution = ledger.solution(batch, outcome)
-        if self.settings.policy == "ledger":
-            ledger.leader.maybe_resolve(box)
-        multipliers = np.asarray(solution.multipliers)
-        payload: dict[str, Any] = {
-            "kind": "batch",
-            "samples": batch.n,
-            "cells": ledger.changes(touched, before),
-            "multipliers": {solution.rows[j]: float(multipliers[j]) for j in np.flatnonzero(multipliers)},
-            "status": solution.status.name,
-            "excess": outcome.excess,
-            "changed": changed,
-            "change": change,
-        }
-        if self.settings.task == "decisions":
-            payload["overruled"] = outcome.overruled
-        if batch.ids:
-            decisions = zip(cell.tolist(), outcome.value.tolist(), batch.raw.tolist(), strict=True)
-            payload["waiting"] = {key: Pending(*one) for key, one in zip(batch.ids, decisions, strict=True)}
-            self._store.add_pending(payload["waiting"])
-        if label is not None:
-            payload |= for_replay(batch, cell, outcome.value, solution)
-        self._commit(label, payload, outcome.value.tobytes() if label is not None else None)
+            return self.ledger.unchanged(batch)
+        solution, value, payload = decide(self.ledger, batch, cell)
+        self._commit(payload, batch.batch_id, None if batch.batch_id is None else value.tobytes())
         return solution
 
     def observe(self, ids: Sequence[Any], targets: Any) -> dict[str, float]:
@@ -241,19 +207,13 @@ class Stream:
         if not keys:
             return self.gaps()
         with self._in_transaction():
-            taken = self._store.take_pending(keys)
-            try:
-                unknown = [key for key in keys if key not in taken]
-                if unknown:
-                    raise InputError(
-                        f"ids {unknown[:5]} are not waiting for a target: never decided, or observed before."
-                    )
-                changes = self.ledger.enter_targets([taken[key] for key in keys], values)
-            except InputError:
-                self._store.add_pending(taken)
-                raise
+            taken = self._store.pending(keys)
+            unknown = [key for key in keys if key not in taken]
+            if unknown:
+                raise InputError(f"ids {unknown[:5]} are not waiting for a target: never decided, or observed before.")
+            changes = self.ledger.enter_targets([taken[key] for key in keys], values)
             self.ledger.measure()
-            self._commit(None, {"kind": "targets", "samples": len(keys), "cells": changes, "observed": taken}, None)
+            self._commit({"kind": "targets", "samples": len(keys), "cells": changes, "observed": taken})
             return self.gaps()
 
     @contextmanager
@@ -301,9 +261,11 @@ class Stream:
             if self._owner is None:
                 self._at = None  # what counts is what is stored, not what is in memory
             with self._in_transaction(as_found=True):
-                store, seen = self._store, self._store.seen
-                kept = [one for one in (hash, seen and seen[1]) if one is not None]
-                return verify_log(store.entries(), store.load(), self.ledger.recorded(), store.pending(), kept)
+                store = self._store
+                kept = [one for one in (hash, store.seen and store.seen[1]) if one is not None]
+                return verify_log(
+                    self.name, store.entries(), store.load(), self.ledger.recorded(), store.pending(), kept
+                )
 
     def close(self) -> None:
         """Let go of files and connections. A closed stream is of no more use: make another to go on."""
@@ -321,7 +283,14 @@ class Stream:
     def state_dict(self) -> dict[str, Any]:
         """Everything, as plain data. For a stream in memory; one in a store is there already."""
         with self._in_transaction():
-            return {**self._memory().to_data(), "ledger": self.ledger.to_bytes()}
+            log, pending = list(map(tuple, self._memory().entries())), self._memory().pending()
+            return {
+                "name": self.name,
+                "configuration": self.configuration,
+                "log": log,
+                "pending": {one: tuple(decision) for one, decision in pending.items()},
+                "ledger": self.ledger.to_bytes(),
+            }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where another stream of the same name and settings stood."""
@@ -331,7 +300,7 @@ class Stream:
                 name, different = state["name"], differences(state["configuration"], self.configuration)
                 ledger = Ledger(self.settings, self.levels, bytes(state["ledger"]))
                 if name == self.name and not different:
-                    store.load_data(state)
+                    store.load_data(state["log"], state["pending"])
             if name != self.name:
                 raise InputError(f"state is of stream {name!r}, this one is {self.name!r}: use the same name.")
             if different:
@@ -356,15 +325,6 @@ class Stream:
     def _refuse_reader(self) -> None:
         if self.read_only:
             raise StoreError(f"stream {self.name!r} was opened to be read only: open it without read_only=True.")
-
-    def _refuse_waiting(self, ids: list[str]) -> None:
-        """An id names one decision: it is free again when its target has been observed."""
-        waiting = self._store.take_pending(ids)
-        self._store.add_pending(waiting)
-        if waiting:
-            raise InputError(
-                f"ids {list(waiting)[:5]} are already waiting for a target: give every decision its own id."
-            )
 
     @contextmanager
     def _in_transaction(self, batch_ids: Sequence[str] = (), as_found: bool = False) -> Iterator[None]:
@@ -404,22 +364,16 @@ class Stream:
         # What was written only in part may be looked at; it is read, and found out, again each time.
         self._at = (stored.number, stored.hash) if stored.whole else None
 
-    def _commit(self, batch_id: str | None, payload: dict[str, Any], emitted: bytes | None) -> None:
+    def _commit(self, payload: dict[str, Any], batch_id: str | None = None, emitted: bytes | None = None) -> None:
+        """Write what was done to the log, and the state that it left."""
         number, previous = self._store.head()
         block = self.ledger.to_bytes() if self._store.keeps_state else None
         entry = make_entry(number + 1, previous, batch_id, payload, emitted, block)
-        self._store.commit(block, entry)
-        self._at = (entry.number, entry.hash)
+        self._store.commit(block, entry, payload.get("waiting", {}), payload.get("observed", {}))
+        self._at = entry.number, entry.hash
 
 
 def _read_location(store: Any) -> str | None:
     if store is not None and not isinstance(store, str | os.PathLike):
         raise InputError(f"store must be None, a path, or a postgresql:// URL; got {store!r}.")
     return None if store is None else str(store)
-
-
-def _outcome(work: Work) -> Solution | FairlayerError:
-    """What came of a batch; what is no mistake of its caller is raised."""
-    if isinstance(work.outcome, Solution | FairlayerError):
-        return work.outcome
-    raise work.outcome or RuntimeError("the batch was not decided")

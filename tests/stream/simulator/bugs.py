@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from fairlayer.stream import sql_store
+from fairlayer.stream import store
 from fairlayer.stream.database import Database
 from fairlayer.stream.postgresql import PostgresDatabase
-from fairlayer.stream.sql_store import SqlStore
+from fairlayer.stream.store import SqlStore
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def told_before_the_disk_has_it() -> Iterator[None]:
 def a_lost_reply_counts_twice() -> Iterator[None]:
     """A COMMIT without a reply is taken for one that failed, without a look at the log."""
 
-    def say_not_counted(store: Any, head: Any, error: Exception) -> None:
+    def say_not_counted(store: Any, head: Any, written: Any, error: Exception) -> None:
         raise store.database.explain(error) from error
 
     with patch.object(SqlStore, "_find_out", say_not_counted):
@@ -59,7 +59,7 @@ def the_lock_is_given_up_early() -> Iterator[None]:
 @contextmanager
 def half_a_write_is_taken() -> Iterator[None]:
     """A state that the last entry of the log did not leave is gone on from."""
-    with patch.object(sql_store, "_is_whole", lambda stored, end: True):
+    with patch.object(store, "_is_whole", lambda stored, end: True):
         yield
 
 
@@ -68,10 +68,10 @@ def the_last_of_a_group_is_all() -> Iterator[None]:
     """Of the entries of one transaction only the last one is written, with the state after all of them."""
     commit = SqlStore.commit
 
-    def commit_last(store: Any, block: bytes | None, entry: Any) -> None:
-        if store._written:
+    def commit_last(store: Any, *arguments: Any) -> None:
+        if store._last is not None:
             store.database._waiting = [one for one in store.database._waiting if "fairlayer_log" not in one[0]]
-        commit(store, block, entry)
+        commit(store, *arguments)
 
     with patch.object(SqlStore, "commit", commit_last):
         yield

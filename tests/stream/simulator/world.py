@@ -13,7 +13,7 @@ import numpy as np
 
 from fairlayer import MeanParity, Stream
 from fairlayer.errors import StoreError, UncertainError
-from fairlayer.stream import group_commit, log, sql_store, stream
+from fairlayer.stream import group_commit, log, store, stream
 from simulator.judge import TOLERANCE, BrokenError, Row, judge, read
 from simulator.scheduler import Scheduler
 from simulator.server import Server, SimulatedPostgres
@@ -350,7 +350,7 @@ class World:
                 (stream, "open_database", self._connection),
                 (stream, "threading", threading),
                 (group_commit, "threading", threading),
-                (sql_store, "time", scheduler.time()),
+                (store, "time", scheduler.time()),
                 (log, "datetime", scheduler.datetime()),
             ):
                 patched.enter_context(patch.object(module, name, made))
