@@ -27,8 +27,7 @@ from fairlayer.audit.tally import (
     decision_threshold,
 )
 from fairlayer.problem.constraint_set import ConstraintSet
-from fairlayer.tables.attribute import Attribute
-from fairlayer.tables.entries import MISSING, label, number
+from fairlayer.tables.entries import MISSING, Attribute, label, number
 from fairlayer.tables.sql_cells import CellCode
 from fairlayer.tables.table import MOST_LABELS, Table, Totals
 
