@@ -21,7 +21,6 @@ from fairlayer.core.solver import SOLVED, infeasible
 from fairlayer.errors import FairlayerError
 from fairlayer.problem.bounds import read_bounds
 from fairlayer.problem.exact_sums import UNIT
-from fairlayer.problem.row_plan import PresentRows
 from fairlayer.problem.system import System
 from fairlayer.solution import Solution
 from fairlayer.tables.entries import quote, select_list
@@ -51,17 +50,9 @@ def literal(value: float) -> str:
 class Shifts(Solution):
     """A projection as what it does to each cell: y = clip(z - shift[cell], lo, hi), in float64. It has no value."""
 
-    def __init__(
-        self,
-        shift: np.ndarray,  # (G,)
-        lo: float,
-        hi: float,
-        view: PresentRows,
-        statistics: np.ndarray,  # (K,)
-        nu: np.ndarray,  # (K,)
-        missed: np.ndarray,  # (F,)
-    ):
-        super().__init__(None, view, statistics, nu, missed)
+    def __init__(self, shift: np.ndarray, lo: float, hi: float, *known: Any):
+        """shift: (G,); known: what a `Solution` has besides its value."""
+        super().__init__(None, *known)
         self.shift, self.lo, self.hi = shift, lo, hi
 
 
@@ -72,6 +63,7 @@ class PassSums(NamedTuple):
     error: np.ndarray  # a bound on what these sums are off by
     free: np.ndarray  # samples that no bound holds
     absolute: np.ndarray  # a bound on the sums of |y|
+    exact: tuple[list[int], float] | None = None  # the sums without any rounding, and what 1 is in their unit
 
 
 class Passes(ABC):
@@ -83,11 +75,6 @@ class Passes(ABC):
     @abstractmethod
     def sums(self, shift: np.ndarray, lo: float, hi: float) -> PassSums:
         """One pass, at the shifts of the cells, (G,)."""
-
-    def exact_parts(self, shift: np.ndarray, lo: float, hi: float) -> tuple[np.ndarray, np.ndarray] | None:
-        """Numbers and the cell of each, whose sums by cell are those of the outputs without any rounding; None where
-        they cannot be had."""
-        return None
 
     def magnitude(self, shift: np.ndarray, lo: float, hi: float) -> np.ndarray:
         """The largest |y| of each cell."""
@@ -112,7 +99,7 @@ def project_passes(passes: Passes, system: System, bounds: Any = None) -> Shifts
             raise infeasible(system.view, rows, excess, push)
         raise FairlayerError("The solver did not converge on this table; please report it with the table.")
     shift = np.array(found.shift)
-    missed = _settled(passes, system, (shift, lo, hi), np.array(found.missed))
+    missed = _settled(own.sums_at(shift), system, np.array(found.missed))
     return Shifts(shift, lo, hi, system.view, np.array(found.statistics), np.array(found.nu), missed)
 
 
@@ -124,15 +111,19 @@ class _SolverPasses:
         self._at = np.zeros(cells)
         self._found = passes.sums(self._at, lo, hi)
 
+    def sums_at(self, shift: np.ndarray) -> PassSums:
+        """A pass, unless the last one was at these shifts."""
+        if not np.array_equal(shift, self._at):
+            self._at, self._found = shift, self._passes.sums(shift, self._lo, self._hi)
+        return self._found
+
     def measure(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Sums of outputs as they are, of slopes and of absolute values."""
         return self._found.outputs, self._found.free, self._found.absolute
 
     def sums(self, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums of outputs and of slopes."""
-        if not np.array_equal(shift, self._at):
-            self._at, self._found = shift, self._passes.sums(shift, self._lo, self._hi)
-        return self._found.outputs, self._found.free
+        return self.sums_at(shift).outputs, self._found.free
 
     def write(self, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Sums of outputs and of slopes, and a bound on their error."""
@@ -145,20 +136,24 @@ class _SolverPasses:
 
 def certify_passes(passes: Passes, system: System) -> Solution:
     """Measure the rows of outputs in exact arithmetic: what is true of them as they are."""
-    rows, at = system.rows, (np.zeros(len(system.weight)), -math.inf, math.inf)
-    found = passes.sums(*at)
-    missed = _settled(passes, system, at, _native.shortfalls(rows, found.outputs, found.error))
+    rows = system.rows
+    found = passes.sums(np.zeros(len(system.weight)), -math.inf, math.inf)
+    missed = _settled(found, system, _native.shortfalls(rows, found.outputs, found.error))
     return Solution(None, system.view, _native.statistics(rows, found.outputs), np.zeros(len(rows.offset)), missed)
 
 
-def _settled(passes: Passes, system: System, at: tuple[np.ndarray, float, float], missed: np.ndarray) -> np.ndarray:
+def _settled(found: PassSums, system: System, missed: np.ndarray) -> np.ndarray:
     """By how much each family of rows is missed. Where rounded sums leave that in doubt, exact ones tell."""
-    doubtful = missed.max(initial=0.0) > 0.0 and not system.view.plan.any_residual
-    exact = passes.exact_parts(*at) if doubtful else None
-    if exact is None:
+    if missed.max(initial=0.0) <= 0.0 or found.exact is None or system.view.plan.any_residual:
         return missed
-    values, cell = exact
-    return exact_shortfalls(values, system._replace(cell=cell, samples=passes.n, weights=np.zeros(0)), missed)
+    parts = []  # numbers of 53 bits each, as if they were the outputs of a cell
+    for cell, total in enumerate(found.exact[0]):
+        while total:
+            parts.append((float(total) / found.exact[1], cell))
+            total -= int(float(total))
+    values, cells = np.array(parts).reshape(-1, 2).T
+    of_parts = system._replace(cell=cells.astype(np.int32), samples=system.weight, weights=np.zeros(0))
+    return exact_shortfalls(values, of_parts, missed)
 
 
 class Change(NamedTuple):
@@ -198,55 +193,36 @@ class TablePasses(Passes):
         """One query."""
         most = self.magnitude(shift, lo, hi)
         values = {"y": moved(self.z, "shift", lo, hi), "free": free(self.z, "shift", lo, hi)}
-        total, error, free_samples = self._exact(values, shift, float(most.max(initial=0.0)), {"free": "sum(free)"})
-        return PassSums(total, error, free_samples, self.n * most)
-
-    def exact_parts(self, shift: np.ndarray, lo: float, hi: float) -> tuple[np.ndarray, np.ndarray] | None:
-        """None where the unit of the whole numbers is too coarse for some output."""
-        scale = self._scale(float(self.magnitude(shift, lo, hi).max(initial=0.0)))
-        asked = {"total": "sum(CAST(y * $scale AS HUGEINT))", "coarse": "count_if(y * $scale <> round(y * $scale))"}
-        parts = []
-        values = {"y": moved(self.z, "shift", lo, hi)}
-        for cell, total, coarse in self._totals(asked, values, shift, scale, "fetchall"):
-            if coarse:
-                return None
-            for _ in range(3):  # of 53 bits each
-                parts.append((float(total) / scale, cell))
-                total -= int(float(total))
-        numbers, cells = zip(*parts, strict=True)
-        return np.array(numbers), np.array(cells, dtype=np.int32)
+        asked = {"free": "sum(free)", "coarse": "count_if(round(y * $scale) / $scale <> y)"}
+        whole, scale, (free_samples, coarse) = self._totals(values, shift, float(most.max(initial=0.0)), asked)
+        total = np.array(whole, dtype=np.float64) / scale
+        error = 2.0 * UNIT * np.abs(total) + coarse / scale
+        return PassSums(total, error, free_samples, self.n * most, None if coarse.any() else (whole, scale))
 
     def change(self, shifts: Shifts) -> Change:
         """What moving the outputs does to them."""
         by = f"abs({moved(self.z, 'shift', shifts.lo, shifts.hi)} - {self.z})"
-        also = {"changed": "count_if(y <> 0)", "largest": "max(y)"}
         # Outputs of a cell are moved the less the greater they are: the ends of its range are moved the farthest.
         ends = [np.clip(end - shifts.shift, shifts.lo, shifts.hi) - end for end in (self.low, self.high)]
-        total, _, changed, largest = self._exact({"y": by}, shifts.shift, float(np.abs(ends).max(initial=0.0)), also)
-        return Change(int(changed.sum()), float(largest.max(initial=0.0)), math.fsum(total))
-
-    def _exact(
-        self, values: dict[str, str], shift: np.ndarray, most: float, also: dict[str, str]
-    ) -> tuple[np.ndarray, ...]:
-        """Sums of y by cell, bounds on what they are off by, and other totals. most: of |y|."""
-        scale = self._scale(most)
-        asked = {"total": "sum(CAST(y * $scale AS HUGEINT))", **also}
-        found = self._totals(asked, values, shift, scale)
-        total, *others = np.zeros((len(asked), len(shift)))
-        for into, name in zip((total, *others), asked, strict=True):
-            into[found["cell"]] = found[name]
-        total /= scale
-        return total, 2.0 * UNIT * np.abs(total) + self.n / scale, *others
-
-    def _scale(self, most: float) -> float:
-        """How many units 1 has, if outputs are at most so large."""
-        return 2.0 ** min(_BITS - math.frexp(self.n.sum())[1] - math.frexp(most)[1], 1000)
+        asked = {"changed": "count_if(y <> 0)", "largest": "max(y)"}
+        total, scale, (changed, largest) = self._totals(
+            {"y": by}, shifts.shift, float(np.abs(ends).max(initial=0.0)), asked
+        )
+        return Change(int(changed.sum()), float(largest.max(initial=0.0)), math.fsum(one / scale for one in total))
 
     def _totals(
-        self, totals: dict[str, str], values: dict[str, str], shift: np.ndarray, scale: float, fetch: str = "fetchnumpy"
-    ) -> Any:
-        """Totals by cell of values of every row, in which `shift` stands for that of its cell."""
+        self, values: dict[str, str], shift: np.ndarray, most: float, also: dict[str, str]
+    ) -> tuple[list[int], float, np.ndarray]:
+        """Sums of y by cell in whole numbers, how many of these 1 has, and other totals, (len(also), G).
+
+        values: SQL of every row, in which `shift` stands for that of its cell; most: of |y|.
+        """
+        scale = 2.0 ** min(_BITS - math.frexp(self.n.sum())[1] - math.frexp(most)[1], 1000)
         of_code = "(SELECT unnest($code) AS code, unnest($cell) AS cell, unnest($shift) AS shift) AS known"
         rows = f"(SELECT cell, {select_list(values)} FROM data JOIN {of_code} ON known.code = {quote('code')})"
+        asked = Totals({"total": "sum(CAST(y * $scale AS HUGEINT))", **also}, {"cell": "cell"}, rows)
         lists = {"code": self.code.tolist(), "cell": self.cell.tolist(), "shift": shift[self.cell].tolist()}
-        return self.table.totals(Totals(totals, {"cell": "cell"}, rows), {**lists, "scale": scale}, fetch)
+        whole, others = [0] * len(shift), np.zeros((len(also), len(shift)))
+        for cell, total, *more in self.table.totals(asked, {**lists, "scale": scale}, "fetchall"):
+            whole[cell], others[:, cell] = total, more
+        return whole, scale, others
