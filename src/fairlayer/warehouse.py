@@ -24,9 +24,8 @@ from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.problem.exact_sums import UNIT
 from fairlayer.problem.groups import is_missing
 from fairlayer.problem.system import bind
-from fairlayer.tables import moved_sql
-from fairlayer.tables.entries import MISSING
-from fairlayer.tables.passes import PassSums, RangePasses, Shifts, project_passes
+from fairlayer.tables.entries import MISSING, label_of
+from fairlayer.tables.passes import Passes, PassSums, Shifts, free, literal, moved, project_passes
 
 __all__ = ["CellShifts", "project"]
 
@@ -37,40 +36,35 @@ _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class _Labels:
-    """The combinations of labels that occur. quote: what the engine puts around names of columns."""
+    """The combinations of labels that occur."""
 
+    names: Sequence[str]  # SQL of the columns
     columns: Mapping[str, list[Any]]
-    quote: Quote
-
-    @property
-    def names(self) -> list[str]:
-        """SQL of the columns."""
-        return [_column(name, self.quote) for name in self.columns]
 
     def case(self, values: np.ndarray) -> str:
         """SQL of a number for each combination."""
         cases = []
         for value, *row in zip(values.tolist(), *self.columns.values(), strict=True):
             met = " AND ".join(_equals(name, label) for name, label in zip(self.names, row, strict=True))
-            cases.append(f"WHEN {met} THEN {moved_sql.literal(value)}")
+            cases.append(f"WHEN {met} THEN {literal(value)}")
         return f"CASE {' '.join(cases)} END"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class CellShifts(Shifts):
     """What a projection does to each combination of labels. As a table, and in SQL."""
 
-    score: str
-    labels: _Labels
+    def __init__(self, shifts: Shifts, score: str, labels: _Labels, cell: np.ndarray):
+        self.__dict__.update(vars(shifts))
+        self.shift, self.score, self._labels = shifts.shift[cell], score, labels
 
     @property
     def sql(self) -> str:
         """The moved score in standard SQL: an expression of the columns of the table."""
-        return moved_sql.moved(self.score, self.labels.case(self.shift), self.lo, self.hi)
+        return moved(self.score, self._labels.case(self.shift), self.lo, self.hi)
 
     def table(self) -> dict[str, list[Any]]:
         """The labels of each cell and its `shift`, column by column, to be written to the engine and joined with."""
-        return {**self.labels.columns, "shift": self.shift.tolist()}
+        return {**self._labels.columns, "shift": self.shift.tolist()}
 
 
 def project(
@@ -105,31 +99,29 @@ def project(
                 "MeanParity or RatioParity here, or fairlayer.ray.project."
             )
     rules.check_bounds(box.lowest)
-    passes = _QueryPasses(query, table, score, [protected] if isinstance(protected, str) else list(protected), quote)
+    names = [protected] if isinstance(protected, str) else list(protected)
+    passes = _QueryPasses(query, table, score, {name: _column(name, quote) for name in names})
     groups = {
-        name: np.array([MISSING if label is None else str(label) for label in labels], dtype=object)
+        name: np.array([MISSING if label is None else label_of(label) for label in labels], dtype=object)
         for name, labels in passes.labels.columns.items()
     }
     system = bind(rules, len(passes.n), groups=groups, weights=passes.n)
     passes.cell, passes.cells = np.asarray(system.cell), len(system.weight)
-    found = project_passes(passes, system, bounds)
-    known = {**vars(found), "shift": found.shift[passes.cell]}
-    return CellShifts(**known, score=score, labels=passes.labels)
+    return CellShifts(project_passes(passes, system, bounds), score, passes.labels, passes.cell)
 
 
-class _QueryPasses(RangePasses):
+class _QueryPasses(Passes):
     """Passes that a database makes. A cell of the solver may be several combinations of labels."""
 
     cell: np.ndarray
     cells: int
 
-    def __init__(self, query: Query, table: str, score: str, protected: list[str], quote: Quote):
+    def __init__(self, query: Query, table: str, score: str, protected: Mapping[str, str]):
+        """protected: SQL of the columns of groups, by their names."""
         if not protected:
             raise InputError("protected is empty: name the columns of groups, such as protected=['sex'].")
-        self.query, self.from_, self.score = query, table, score
-        self.labels = _Labels({name: [] for name in protected}, quote)
-        asked = ("count(*)", f"count({score})", f"min({score})", f"max({score})")
-        labels, counts = self._ask(*asked)
+        self.query, self.from_, self.score, self.names = query, table, score, list(protected.values())
+        labels, counts = self._ask("count(*)", f"count({score})", f"min({score})", f"max({score})")
         n, scored = (_numbers(column, "The count of rows") for column in counts[:2])
         missing, rows = int(n.sum() - scored.sum()), int(n.sum())
         if missing:
@@ -141,7 +133,7 @@ class _QueryPasses(RangePasses):
             raise InputError(f"table: {table} has no rows: there is nothing to compare.")
         super().__init__(n, *(_numbers(column, f"score: {score}") for column in counts[2:]))
         columns = dict(zip(protected, map(list, zip(*labels, strict=True)), strict=True))
-        self.labels = _Labels(columns, quote)
+        self.labels = _Labels(self.names, columns)
         self.place = {key: row for row, key in enumerate(labels)}
 
     def sums(self, shift: np.ndarray, lo: float, hi: float) -> PassSums:
@@ -149,7 +141,7 @@ class _QueryPasses(RangePasses):
         of_row = shift[self.cell]
         of_label = self.labels.case(of_row)
         moving = (self.score, of_label, lo, hi)
-        asked = (f"count({of_label})", f"sum({moved_sql.moved(*moving)})", f"sum({moved_sql.free(*moving)})")
+        asked = (f"count({of_label})", f"sum({moved(*moving)})", f"sum({free(*moving)})")
         labels, (n, total, unbound) = self._ask(*asked)
         order = [self.place.get(key, -1) for key in labels]
         if sorted(order) != list(range(len(self.n))) or (_numbers(n, "count") != self.n[order]).any():
@@ -157,22 +149,22 @@ class _QueryPasses(RangePasses):
                 f"table: {self.from_} changed between two queries, or has labels that are equal to none, such as nan: "
                 "project a copy of it, with such labels replaced."
             )
-        found, free = np.empty((2, len(order)))
-        found[order], free[order] = _numbers(total, "The sum of scores"), _numbers(unbound, "Their count")
+        sums = np.empty((2, len(order)))
+        sums[:, order] = _numbers(total, "The sum of scores"), _numbers(unbound, "Their count")
         most = self.n * self.magnitude(of_row, lo, hi)
         error = (1.01 * self.n + len(self.n)) * UNIT * most  # sums of several combinations are rounded once more each
-        return PassSums(*(np.bincount(self.cell, values, self.cells) for values in (found, error, free, most)))
+        return PassSums(*(np.bincount(self.cell, values, self.cells) for values in (sums[0], error, sums[1], most)))
 
     def _ask(self, *totals: str) -> tuple[list[tuple[Any, ...]], list[Any]]:
         """Labels of each combination, and totals of its rows."""
-        names = ", ".join(self.labels.names)
+        names = ", ".join(self.names)
         listed = ", ".join(f"{sql} AS total_{j}" for j, sql in enumerate(totals))
         answer = self.query(f"SELECT {names}, {listed} FROM {self.from_} GROUP BY {names}")
         try:  # by their order, as some engines write names in capitals
             columns = [list(np.asarray(column, dtype=object)) for column in frame_columns(answer).values()]
         except (TypeError, ValueError, AttributeError) as error:
             raise InputError(f"query must return a frame, or columns by name: {error}") from error
-        width = len(self.labels.columns)
+        width = len(self.names)
         if len(columns) != width + len(totals):
             raise InputError(f"query must return the {width + len(totals)} columns asked for; got {len(columns)}.")
         return list(zip(*(map(_plain, column) for column in columns[:width]), strict=True)), columns[width:]

@@ -167,7 +167,7 @@ def test_labels_that_are_nearly_whole_numbers(label: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"prediction": "q"}, "prediction names column 'q', which 'people.csv' does not have"),
+        ({"prediction": "q"}, "prediction: 'people.csv' has no column 'q'"),
         ({"prediction": None}, "prediction is missing"),
         ({"prediction": "job"}, "column 'job' has 1,500 of 1,500 entries that are missing or not finite numbers"),
         ({"prediction": "gaps"}, "column 'gaps' has 2 of 1,500 entries"),

@@ -11,7 +11,7 @@ import pytest
 from fairlayer import MeanParity
 from fairlayer.gaps import measure
 from fairlayer.problem.constraint_set import ConstraintSet
-from fairlayer.tables.column_profile import tells
+from fairlayer.tables.schema import tells
 
 NAMES = ["high", "low", "middle"]
 COLUMNS = [f"probability_{name}" for name in NAMES]

@@ -11,7 +11,7 @@ from people import people, write
 from fairlayer.cli.constraint_options import ConstraintOptions, intervals
 from fairlayer.cli.learning import split
 from fairlayer.cli.options import read_attributes, read_bounds
-from fairlayer.tables.attribute import Attribute, read_cuts
+from fairlayer.tables.entries import Attribute, read_cuts
 from fairlayer.tables.schema import Rows
 from fairlayer.tables.table_io import Source, TableFile
 

@@ -11,10 +11,8 @@ import pytest
 
 from fairlayer.constraints.plain_data import record_from_plain, record_to_plain
 from fairlayer.errors import InputError
-from fairlayer.tables.attribute import Attribute
-from fairlayer.tables.column_profile import profile
-from fairlayer.tables.entries import group_label, number
-from fairlayer.tables.schema import Schema, infer
+from fairlayer.tables.entries import Attribute, group_label, number
+from fairlayer.tables.schema import Schema, infer, profile
 from fairlayer.tables.table_io import TableFile, open_source
 
 sys.path.append(str(Path(__file__).parents[1] / "cli"))
@@ -179,13 +177,16 @@ def test_a_copy_of_a_number_is_found(inferred):
 
 def test_decimal_commas_become_points(tmp_path):
     path = tmp_path / "commas.csv"
-    path.write_text("a;b;c;d\n1,5;1.234;x;-1.#IND\n;7;1,5;2\n-1.234,25 ;?;;3\n")
+    path.write_text("a;b;c;d;e\n1,5;1.234;x;-1.#IND;2.500\n;7;1,5;2;1\n-1.234,25 ;?;;3;\n")
     source = open_source(path)
-    assert source.decimal_commas == ("a", "b", "d")
+    assert source.decimal_commas
     with TableFile(source) as found:
-        read = found.frame({"c": "data.c", **{name: number(name) for name in "abd"}})
+        read = found.frame({"c": "data.c", **{name: number(name) for name in "abde"}})
     assert read["a"].tolist()[::2] == [1.5, -1234.25]
     assert read["b"].tolist()[:2] == [1234.0, 7.0]
     assert read["d"].isna().tolist() == [True, False, False]  # what marks a missing entry stays
     assert read["c"].tolist()[:2] == ["x", "1,5"]
-    assert open_source(path, as_text=False).columns == {"a": "DOUBLE", "b": "DOUBLE", "c": "VARCHAR", "d": "DOUBLE"}
+    typed = open_source(path, as_text=False)
+    assert typed.columns == dict.fromkeys("abde", "DOUBLE") | {"c": "VARCHAR"}
+    with TableFile(typed) as found:
+        assert found.frame({"e": "data.e"})["e"].tolist()[:2] == [2500.0, 1.0]

@@ -31,8 +31,7 @@ from fairlayer.audit.tally import (
 from fairlayer.errors import InputError
 from fairlayer.intervals import Range
 from fairlayer.problem.constraint_set import ConstraintSet
-from fairlayer.tables.attribute import Attribute
-from fairlayer.tables.entries import MISSING, label, number, text
+from fairlayer.tables.entries import MISSING, Attribute, label, number, text
 from fairlayer.tables.sql_cells import CellCode, refuse_missing
 from fairlayer.tables.table import MOST_LABELS, Table, Totals
 

@@ -16,7 +16,7 @@ from fairlayer.tables.table_io import Source, TableFile, check_output, open_sour
 
 if TYPE_CHECKING:
     from fairlayer.audit import Audit
-    from fairlayer.tables.attribute import Attribute
+    from fairlayer.tables.entries import Attribute
 
 Form = Literal["report", "ll144"]
 

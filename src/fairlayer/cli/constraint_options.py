@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fairlayer.cli.options import is_number, option, split_column, split_list
 from fairlayer.errors import InputError
 from fairlayer.nearest import nearest
-from fairlayer.tables.attribute import Attribute, read_cuts
+from fairlayer.tables.entries import Attribute, read_cuts
 from fairlayer.tables.table_io import Source
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from fairlayer.tables.table_io import Source, TableFile, check_parent, open_sour
 if TYPE_CHECKING:
     from fairlayer.audit import Audit
     from fairlayer.cli.learning import Learner
-    from fairlayer.tables.attribute import Attribute
+    from fairlayer.tables.entries import Attribute
     from fairlayer.tables.schema import Inferred, Rows, Schema
 
 FEWEST_ROWS = 40

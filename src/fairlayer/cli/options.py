@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fairlayer.errors import InputError
-from fairlayer.tables.attribute import Attribute, read_cuts
+from fairlayer.tables.entries import Attribute, read_cuts
 from fairlayer.tables.table_io import Source
 
 

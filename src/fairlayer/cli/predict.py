@@ -128,7 +128,7 @@ def _read(path: Path, schema: Schema, needs_groups: bool) -> tuple[table_io.Sour
     for name in schema.attributes if needs_groups else ():
         source.check(name, "The model needs the protected attribute of every row, to know how to move it")
     with table_io.TableFile(source, memory="8GB") as table:
-        return source, table_io.read_frame(source), schema.read(table)
+        return source, table.query("SELECT * FROM data", fetch="df"), schema.read(table)
 
 
 def _choose_mode(mode: Mode | None, estimator: Any, rows: Rows, data: Path) -> Mode:

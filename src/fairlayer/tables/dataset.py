@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.extras import needs
-from fairlayer.tables.entries import connect, quote, select_list, used
-from fairlayer.tables.table import LocalTable, Parameters, Table, Totals
+from fairlayer.tables.entries import quote, select_list
+from fairlayer.tables.table import LocalTable, Parameters, Table, Totals, connect, used
 
 with needs("fairlayer.ray", "ray", "pyarrow"):
     import pyarrow as pa
@@ -52,35 +52,48 @@ class DatasetTable(Table):
         with opened(self.schema.empty_table()) as empty:
             self.columns = empty.columns
 
-    def query(self, sql: str, parameters: Parameters | None = None) -> BlockQuery:
+    def asking(self, select: str, parameters: Parameters | None = None) -> BlockQuery:
         """A query as blocks are asked it."""
-        names = [name for name in self.schema.names if quote(name) in sql] or self.schema.names[:1]
-        schema = pa.schema([self.schema.field(name) for name in names])
-        return BlockQuery(sql, used(sql, parameters or {}), schema)
+        names = [name for name in self.schema.names if quote(name) in select] or self.schema.names[:1]
+        return BlockQuery(
+            select, used(select, parameters or {}), pa.schema([self.schema.field(name) for name in names])
+        )
 
     def rows_query(self, values: Mapping[str, str], parameters: Parameters) -> BlockQuery:
-        """SQL expressions of every row, in the order of the block."""
-        return self.query(f"SELECT {select_list({**values, _ROW: quote(_ROW)})} FROM data", parameters)
+        """SQL expressions of every row, in the order of the block, which an answer need not keep of itself."""
+        return self.asking(f"SELECT {select_list(values)} FROM data ORDER BY {quote(_ROW)}", parameters)
 
     def totals(self, asked: Totals, parameters: Parameters | None = None, fetch: str = "fetchnumpy") -> Any:
         """Of the blocks, added up."""
-        return self._merged(self.query(asked.sql, parameters), asked.merging, fetch)
+        parts: list[pa.Table] = []
+        with connect() as connection:
+
+            def merged() -> Any:
+                connection.register("parts", pa.concat_tables(parts))
+                return connection.sql(asked.merging)
+
+            for part in self._answers(answer, query=self.asking(asked.sql, parameters)):
+                parts.append(part)
+                if len(parts) > 1 and sum(map(len, parts)) > max(_MOST_PARTS, 2 * len(parts[0])):
+                    parts = [merged().to_arrow_table().cast(part.schema)]  # the types that the blocks answer in
+            if not parts:
+                raise InputError(_NO_ROWS)
+            return getattr(merged(), fetch)()
 
     def sample(
         self, values: Mapping[str, str], rows: int, of: int, seed: int, parameters: Parameters
     ) -> dict[str, np.ndarray]:
         """All rows, or about as many as are asked for: every row is drawn by itself."""
-        known = {"query": self.rows_query(values, parameters), "seed": seed, "share": min(1.0, rows / of)}
+        query = self.rows_query(values, parameters)
         with connect() as connection:
-            connection.register("parts", pa.concat_tables(self._asked(sample, **known)))
+            parts = self._answers(some_rows, query=query, seed=seed, share=min(1.0, rows / of))
+            connection.register("parts", pa.concat_tables(parts))
             return connection.execute("SELECT * FROM parts").fetchnumpy()
 
     def keep(self, values: Mapping[str, str], parameters: Parameters) -> DatasetTable:
         """In Ray's object store."""
-        kept = self._mapped(known_rows, query=self.rows_query(values, parameters))
-        kept.set_name("fairlayer scores")
         with own_errors():
-            return DatasetTable(kept.materialize())
+            return DatasetTable(self._mapped(known_rows, query=self.rows_query(values, parameters)).materialize())
 
     def with_columns(self, function: Callable[..., pa.Table], **known: Any) -> Any:
         """The dataset with what a function makes of every block, when it is asked for."""
@@ -88,65 +101,49 @@ class DatasetTable(Table):
 
     def _mapped(self, function: Callable[..., pa.Table], query: BlockQuery, **known: Any) -> Any:
         """What a function makes of the columns of every block that a query mentions."""
-        return _map(self.dataset.select_columns(query.schema.names), function, {"query": query, **known})
-
-    def _asked(self, function: Callable[..., pa.Table], **known: Any) -> Iterator[pa.Table]:
-        mapped = self._mapped(function, **known)
+        mapped = _map(self.dataset.select_columns(query.schema.names), function, {"query": query, **known})
         mapped.set_name(f"fairlayer {function.__name__}")
+        return mapped
+
+    def _answers(self, function: Callable[..., pa.Table], query: BlockQuery, **known: Any) -> Iterator[pa.Table]:
         with own_errors():
-            yield from mapped.iter_batches(batch_size=None, batch_format="pyarrow")
+            yield from self._mapped(function, query, **known).iter_batches(batch_size=None, batch_format="pyarrow")
 
-    def _merged(self, query: BlockQuery, merging: str, fetch: str) -> Any:
-        parts: list[pa.Table] = []
-        with connect() as connection:
 
-            def merge() -> Any:
-                connection.register("parts", pa.concat_tables(parts))
-                return connection.sql(merging)
-
-            for part in self._asked(totals, query=query):
-                parts.append(part)
-                if len(parts) > 1 and sum(map(len, parts)) > max(_MOST_PARTS, 2 * len(parts[0])):
-                    parts = [merge().to_arrow_table().cast(part.schema)]  # the types that the blocks answer in
-            if not parts:
-                raise InputError(_NO_ROWS)
-            return getattr(merge(), fetch)()
+def _map(dataset: Any, function: Callable[..., pa.Table], known: dict[str, Any]) -> Any:
+    return dataset.map_batches(function, batch_size=None, batch_format="pyarrow", zero_copy_batch=True, fn_kwargs=known)
 
 
 class BlockQuery(NamedTuple):
     """A query about `data`, a block, with its parameters. schema: of the columns that it mentions."""
 
-    sql: str
+    select: str
     parameters: Parameters
     schema: Any
 
 
-def totals(block: pa.Table, query: BlockQuery) -> pa.Table:
+def answer(block: pa.Table, query: BlockQuery) -> pa.Table:
     """The answer to a query."""
-    with opened(_typed(block, query.schema)) as table:
-        return table.run(query.sql, query.parameters, "to_arrow_table")
-
-
-def rows_of(block: pa.Table, query: BlockQuery) -> pa.Table:
-    """The values of every row, in the order of the block, which the answer to a query need not keep."""
     import numpy as np
 
     numbered = _typed(block, query.schema).append_column(_ROW, pa.array(np.arange(len(block))))
     with opened(numbered) as table:
-        found = table.run(query.sql, query.parameters, "to_arrow_table")
-    row = found.column(_ROW).to_numpy()
-    return (found if (np.diff(row) > 0).all() else found.take(np.argsort(row))).drop_columns([_ROW])
+        return table.query(query.select, query.parameters, "to_arrow_table")
 
 
-def sample(block: pa.Table, query: BlockQuery, seed: int, share: float) -> pa.Table:
+def some_rows(block: pa.Table, query: BlockQuery, seed: int, share: float) -> pa.Table:
     """The values of the rows, or of a share of them that is drawn at random; the first is a number."""
-    found = rows_of(block, query)
-    return found if share >= 1.0 else found.filter(_drawn(found, seed) < share)
+    import numpy as np
+
+    found = answer(block, query)
+    # The same whenever the block is taken.
+    random = np.random.default_rng([seed, zlib.crc32(found.column(0).to_numpy().tobytes()), len(found)])
+    return found if share >= 1.0 else found.filter(random.random(len(found)) < share)
 
 
 def known_rows(block: pa.Table, query: BlockQuery) -> pa.Table:
     """The values of every row, none of which may be missing: they were not when the table was looked at first."""
-    found = rows_of(block, query)
+    found = answer(block, query)
     if any(column.null_count for column in found.columns):
         raise InputError(
             "The dataset gave other rows than when it was read before: a pass met a score or a label that it had not. "
@@ -155,22 +152,13 @@ def known_rows(block: pa.Table, query: BlockQuery) -> pa.Table:
     return found
 
 
-def _drawn(block: pa.Table, seed: int) -> np.ndarray:
-    """A random number for each row, the same whenever the block is taken."""
-    import numpy as np
-
-    digest = zlib.crc32(block.column(0).to_numpy().tobytes())
-    return np.random.default_rng([seed, digest, len(block)]).random(len(block))
-
-
 @contextmanager
 def opened(block: pa.Table) -> Iterator[LocalTable]:
     """A block as a table."""
     with connect() as connection:
         connection.execute("SET threads = 1")  # the other processors are for the other workers
         connection.register("block", block)
-        described = connection.execute("DESCRIBE SELECT * FROM block").fetchall()
-        yield LocalTable(connection, "the dataset", {row[0]: row[1] for row in described}, "block")
+        yield LocalTable(connection, "the dataset", "block")
 
 
 def _typed(block: pa.Table, schema: Any) -> pa.Table:
@@ -186,10 +174,6 @@ def _typed(block: pa.Table, schema: Any) -> pa.Table:
                 f"({error}): give it one type."
             ) from error
     return pa.table(columns, schema=schema)
-
-
-def _map(dataset: Any, function: Callable[..., pa.Table], known: dict[str, Any]) -> Any:
-    return dataset.map_batches(function, batch_size=None, batch_format="pyarrow", zero_copy_batch=True, fn_kwargs=known)
 
 
 @contextmanager

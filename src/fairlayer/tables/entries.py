@@ -1,19 +1,20 @@
-"""Entries of tables in the SQL of DuckDB: as numbers, as text, as labels, or missing. The one reader of them.
+"""Entries of tables in the SQL of DuckDB: as numbers, as text, as labels of groups, or missing. The one reader of them.
 
-Names of columns are quoted identifiers and values are parameters: nothing of the data becomes SQL text.
+Names of columns are quoted identifiers and values are parameters, or literals of `text_literal`: nothing of the data
+becomes SQL.
 """
 
 from __future__ import annotations
 
-import re
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from fairlayer.errors import InputError
-from fairlayer.extras import needs
 
 MISSING = "missing"  # the label of those whose label is missing
 # Text that stands for a missing entry, to every command and in every file: what pandas takes for one, and "?".
@@ -23,7 +24,7 @@ _MARKS = (
     "NULL", "NaN", "None", "n/a", "nan", "null",
 )
 # fmt: on
-_MARKS_SQL = ", ".join(f"'{mark}'" for mark in _MARKS)
+_TRUTHS = ("True", "TRUE", "False", "FALSE")  # are labels in lower case
 _BLANKS_SQL = r" \t\r\n\f\x0B"
 # 1.234,5 and 12,5 and 1.234 and 12, where decimals have commas: points part thousands.
 _DECIMAL_COMMA = r"\s*[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?([eE][+-]?\d+)?\s*"
@@ -40,6 +41,11 @@ def quote(name: str) -> str:
     return f"data.{named(name)}"
 
 
+def text_literal(value: str) -> str:
+    """Text in SQL."""
+    return "'" + value.replace("'", "''") + "'"
+
+
 def select_list(values: Mapping[str, str]) -> str:
     """What stands after SELECT: SQL expressions, each under its name."""
     return ", ".join(f"{sql} AS {named(name)}" for name, sql in values.items())
@@ -53,6 +59,12 @@ def number(name: str) -> str:
 def spells_number(name: str) -> str:
     """SQL of whether an entry is a number, infinity among them. A truth value is none: it is a category, as in CSV."""
     return f"coalesce(NOT isnan({_value(name)}) AND {_is_plain(name)} AND typeof({quote(name)}) <> 'BOOLEAN', false)"
+
+
+def holds_numbers(name: str) -> str:
+    """SQL of whether every entry of a column that is not missing is a number, and there is one."""
+    numbers = f"count_if({spells_number(name)})"
+    return f"({numbers} > 0 AND {numbers} = count({number_text(name)}))"
 
 
 def _value(name: str) -> str:
@@ -76,7 +88,7 @@ def number_text(name: str) -> str:
 
 
 def _unless_missing(entry: str) -> str:
-    return f"CASE WHEN {entry} NOT IN ({_MARKS_SQL}) THEN {entry} END"
+    return f"CASE WHEN {entry} NOT IN {_MARKS} THEN {entry} END"
 
 
 def label(name: str, kind: str) -> str:
@@ -90,7 +102,14 @@ def label(name: str, kind: str) -> str:
         value = quote(name)
         whole = f"isfinite({value}) AND {value} = trunc({value}) AND abs({value}) < 1e18"
         return f"CASE WHEN {whole} THEN CAST(CAST({value} AS BIGINT) AS VARCHAR) ELSE {entry} END"
-    return f"CASE WHEN {entry} IN ('True', 'TRUE', 'False', 'FALSE') THEN lower({entry}) ELSE {entry} END"
+    return f"CASE WHEN {entry} IN {_TRUTHS} THEN lower({entry}) ELSE {entry} END"
+
+
+def label_of(value: Any) -> str:
+    """A label in memory as `label` has it in tables."""
+    if isinstance(value, float | np.floating) and value.is_integer():
+        return str(int(value))
+    return str(value).lower() if str(value) in _TRUTHS else str(value)
 
 
 def group_label(name: str, kind: str) -> str:
@@ -111,47 +130,44 @@ def dates(name: str) -> str:
 
 def with_point(name: str) -> str:
     """SQL of a column with decimal points in place of its decimal commas; what marks a missing entry stays."""
-    entry = named(name)
-    point = f"replace(replace({entry}, '.', ''), ',', '.')"
-    return f"CASE WHEN regexp_full_match({entry}, '{_DECIMAL_COMMA}') THEN {point} ELSE {entry} END"
+    point = f"replace(replace({quote(name)}, '.', ''), ',', '.')"
+    return f"CASE WHEN regexp_full_match({quote(name)}, '{_DECIMAL_COMMA}') THEN {point} ELSE {quote(name)} END"
 
 
-def used(sql: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters that the query mentions: others are an error to DuckDB."""
-    return {name: parameters[name] for name in re.findall(r"\$(\w+)", sql) if name in parameters}
+@dataclass(frozen=True)
+class Attribute:
+    """A protected attribute: a column, and the cut points that make groups of it where it holds numbers.
 
-
-@contextmanager
-def connect(memory: str = "1GB", folder: Path | None = None) -> Iterator[Any]:
-    """A database in memory, of bounded size; what does not fit goes to a temporary folder, within `folder` if named."""
-    with tempfile.TemporaryDirectory(prefix=".fairlayer-", dir=folder) as spill:
-        settings = {
-            "memory_limit": memory,
-            "temp_directory": spill,
-            "autoinstall_known_extensions": False,  # reading a file needs no network
-            "autoload_known_extensions": False,
-        }
-        try:
-            connection = driver().connect(":memory:", config=settings)
-        except driver().Error as error:
-            raise InputError(f"memory must be a size such as '1GB'; got {memory!r}.") from error
-        with connection:
-            _take_text_as_text(connection)
-            yield connection
-
-
-def _take_text_as_text(connection: Any) -> None:
-    """Keep DuckDB from reading a column of text as numbers where all that is asked of it is TRY_CAST to a number.
-
-    As a shortcut it fails at the first entry that is no number, where TRY_CAST gives NULL. Older releases have none.
+    `age=30,50` makes three groups: below 30, from 30 to below 50, and from 50 on.
     """
-    shortcut = "type_pushdown"
-    if (shortcut,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall():
-        connection.execute(f"SET disabled_optimizers = '{shortcut}'")
+
+    column: str
+    cuts: tuple[float, ...] = ()
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of the groups that the cut points make, in their order."""
+        if not self.cuts:
+            return ()
+        inner = [f"{low:g} to {high:g}" for low, high in pairwise(self.cuts)]
+        return (f"below {self.cuts[0]:g}", *inner, f"{self.cuts[-1]:g} or more")
+
+    def label(self, kind: str) -> str:
+        """SQL of the group of a row, `missing` where it has no entry. kind: DuckDB's type of the column."""
+        if not self.cuts:
+            return group_label(self.column, kind)
+        value, (*inner, last) = number(self.column), self.groups
+        below = zip(self.cuts, inner, strict=True)
+        cases = " ".join(f"WHEN {value} < '{cut!r}'::DOUBLE THEN '{group}'" for cut, group in below)
+        return f"CASE WHEN {value} IS NULL THEN '{MISSING}' {cases} ELSE '{last}' END"
 
 
-def driver() -> Any:
-    """DuckDB, or a sentence on how to get it."""
-    with needs("Reading a file", "duckdb"):
-        import duckdb
-    return duckdb
+def read_cuts(text: str, option: str) -> tuple[float, ...]:
+    """Cut points in increasing order."""
+    try:
+        cuts = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"{option}: {text!r} are not cut points: give numbers, such as 30,50.") from None
+    if any(not math.isfinite(cut) for cut in cuts) or any(a >= b for a, b in pairwise(cuts)):
+        raise InputError(f"{option}: cut points must be finite and increase; got {text}.")
+    return cuts

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from copy import copy
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,13 +22,38 @@ from fairlayer.errors import FairlayerError
 from fairlayer.problem.bounds import read_bounds
 from fairlayer.problem.exact_sums import UNIT
 from fairlayer.problem.system import System
-from fairlayer.solution import Solution, Status
-from fairlayer.tables import moved_sql
+from fairlayer.solution import Solution
 from fairlayer.tables.entries import quote, select_list
 from fairlayer.tables.table import Table, Totals
 
-_NONE = np.zeros(0)
 _BITS = 120  # of a sum of whole numbers in SQL, which has room for 126 wherever it travels
+
+
+def moved(score: str, shift: str, lo: float, hi: float) -> str:
+    """SQL of y = clip(score - shift, lo, hi), for every engine. Neither may be NULL, which some engines would clip."""
+    sql = f"({score} - {shift})"
+    if lo > -math.inf:
+        sql = f"GREATEST({sql}, {literal(lo)})"
+    return f"LEAST({sql}, {literal(hi)})" if hi < math.inf else sql
+
+
+def free(score: str, shift: str, lo: float, hi: float) -> str:
+    """SQL of 1 where no bound holds y, else 0: minus its slope in the shift."""
+    return f"CASE WHEN {moved(score, shift, lo, hi)} = ({score} - {shift}) THEN 1 ELSE 0 END"
+
+
+def literal(value: float) -> str:
+    """A float64 that every engine reads as the same."""
+    return f"({value:.17e})"
+
+
+class Shifts(Solution):
+    """A projection as what it does to each cell: y = clip(z - shift[cell], lo, hi), in float64. It has no value."""
+
+    def __init__(self, shift: np.ndarray, lo: float, hi: float, *known: Any):
+        """shift: (G,); known: what a `Solution` has besides its value."""
+        super().__init__(None, *known)
+        self.shift, self.lo, self.hi = shift, lo, hi
 
 
 class PassSums(NamedTuple):
@@ -39,51 +63,22 @@ class PassSums(NamedTuple):
     error: np.ndarray  # a bound on what these sums are off by
     free: np.ndarray  # samples that no bound holds
     absolute: np.ndarray  # a bound on the sums of |y|
+    exact: tuple[list[int], float] | None = None  # the sums without any rounding, and what 1 is in their unit
 
 
-class Passes(Protocol):
-    """Who takes the sums of a table."""
+class Passes(ABC):
+    """Who takes the sums of a table of which every cell's count and range are known: n, low and high, (G,) each."""
 
-    def extent(self) -> tuple[float, float]:
-        """The least and the greatest output."""
+    def __init__(self, n: np.ndarray, low: np.ndarray, high: np.ndarray):
+        self.n, self.low, self.high = n, low, high
 
+    @abstractmethod
     def sums(self, shift: np.ndarray, lo: float, hi: float) -> PassSums:
-        """Sums at the shifts, (G,)."""
+        """One pass, at the shifts of the cells, (G,)."""
 
-
-@dataclass(frozen=True, eq=False)
-class Shifts:
-    """A projection as what it does to each cell: y = clip(z - shift[cell], lo, hi), in float64."""
-
-    shift: np.ndarray  # (G,)
-    lo: float
-    hi: float
-    solution: Solution  # without a value
-
-    @property
-    def status(self) -> Status:
-        """How far the promise holds."""
-        return self.solution.status
-
-    @property
-    def satisfied(self) -> bool:
-        """Whether every row that can be stated holds exactly."""
-        return self.status in (Status.OPTIMAL, Status.VACUOUS, Status.BOUNDED)
-
-    @property
-    def rows(self) -> tuple[str, ...]:
-        """Name of each row of the constraints."""
-        return self.solution.rows
-
-    @property
-    def gaps(self) -> np.ndarray:
-        """Value of each row: a difference of group means, for instance."""
-        return self.solution.gaps
-
-    @property
-    def vacuous(self) -> tuple[str, ...]:
-        """What could not be compared, because a group is absent."""
-        return self.solution.vacuous
+    def magnitude(self, shift: np.ndarray, lo: float, hi: float) -> np.ndarray:
+        """The largest |y| of each cell."""
+        return np.abs([np.clip(end - shift, lo, hi) for end in (self.low, self.high)]).max(axis=0)
 
 
 def project_passes(passes: Passes, system: System, bounds: Any = None) -> Shifts:
@@ -93,9 +88,9 @@ def project_passes(passes: Passes, system: System, bounds: Any = None) -> Shifts
     cannot. Raises InfeasibleError where the rows contradict each other or the bounds.
     """
     box = read_bounds(bounds, 1, np.float64)
-    rows, extremes = system.rows, cell_extremes(system, box)
-    reach = Squared().reach(*passes.extent(), box.lowest, box.highest)
-    own = _SolverPasses(passes, box.lowest, box.highest, len(system.weight))
+    lo, hi, rows, extremes = box.lowest, box.highest, system.rows, cell_extremes(system, box)
+    reach = Squared().reach(float(passes.low.min()), float(passes.high.max()), lo, hi)
+    own = _SolverPasses(passes, lo, hi, len(system.weight))
     found = solve(rows, own, system.samples, system.weight, *extremes, reach)
     if found.end != SOLVED:
         scale = statistic_scale(rows, found.absolute, system.weight, extremes)
@@ -104,9 +99,8 @@ def project_passes(passes: Passes, system: System, bounds: Any = None) -> Shifts
             raise infeasible(system.view, rows, excess, push)
         raise FairlayerError("The solver did not converge on this table; please report it with the table.")
     shift = np.array(found.shift)
-    missed = _settled(passes, system, (shift, box.lowest, box.highest), np.array(found.missed))
-    solution = Solution(None, system.view, np.array(found.statistics), np.array(found.nu), missed)
-    return Shifts(shift, box.lowest, box.highest, solution)
+    missed = _settled(own.sums_at(shift), system, np.array(found.missed))
+    return Shifts(shift, lo, hi, system.view, np.array(found.statistics), np.array(found.nu), missed)
 
 
 class _SolverPasses:
@@ -117,15 +111,19 @@ class _SolverPasses:
         self._at = np.zeros(cells)
         self._found = passes.sums(self._at, lo, hi)
 
+    def sums_at(self, shift: np.ndarray) -> PassSums:
+        """A pass, unless the last one was at these shifts."""
+        if not np.array_equal(shift, self._at):
+            self._at, self._found = shift, self._passes.sums(shift, self._lo, self._hi)
+        return self._found
+
     def measure(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Sums of outputs as they are, of slopes and of absolute values."""
         return self._found.outputs, self._found.free, self._found.absolute
 
     def sums(self, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums of outputs and of slopes."""
-        if not np.array_equal(shift, self._at):
-            self._at, self._found = shift, self._passes.sums(shift, self._lo, self._hi)
-        return self._found.outputs, self._found.free
+        return self.sums_at(shift).outputs, self._found.free
 
     def write(self, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Sums of outputs and of slopes, and a bound on their error."""
@@ -138,40 +136,24 @@ class _SolverPasses:
 
 def certify_passes(passes: Passes, system: System) -> Solution:
     """Measure the rows of outputs in exact arithmetic: what is true of them as they are."""
-    rows, at = system.rows, (np.zeros(len(system.weight)), -math.inf, math.inf)
-    found = passes.sums(*at)
-    missed = _settled(passes, system, at, _native.shortfalls(rows, found.outputs, found.error))
+    rows = system.rows
+    found = passes.sums(np.zeros(len(system.weight)), -math.inf, math.inf)
+    missed = _settled(found, system, _native.shortfalls(rows, found.outputs, found.error))
     return Solution(None, system.view, _native.statistics(rows, found.outputs), np.zeros(len(rows.offset)), missed)
 
 
-def _settled(passes: Passes, system: System, at: tuple[np.ndarray, float, float], missed: np.ndarray) -> np.ndarray:
+def _settled(found: PassSums, system: System, missed: np.ndarray) -> np.ndarray:
     """By how much each family of rows is missed. Where rounded sums leave that in doubt, exact ones tell."""
-    if missed.max(initial=0.0) <= 0.0 or system.view.plan.any_residual or not isinstance(passes, TablePasses):
+    if missed.max(initial=0.0) <= 0.0 or found.exact is None or system.view.plan.any_residual:
         return missed
-    exact = passes.exact_parts(*at)
-    if exact is None:
-        return missed
-    values, cell = exact
-    return exact_shortfalls(values, system._replace(cell=cell, samples=passes.n, weights=_NONE), missed)
-
-
-class RangePasses(ABC):
-    """Passes over a table of which every cell's count and range are known: n, low and high, (G,) each."""
-
-    def __init__(self, n: np.ndarray, low: np.ndarray, high: np.ndarray):
-        self.n, self.low, self.high = n, low, high
-
-    @abstractmethod
-    def sums(self, shift: np.ndarray, lo: float, hi: float) -> PassSums:
-        """One pass."""
-
-    def extent(self) -> tuple[float, float]:
-        """The least and the greatest output."""
-        return float(self.low.min()), float(self.high.max())
-
-    def magnitude(self, shift: np.ndarray, lo: float, hi: float) -> np.ndarray:
-        """The largest |y| of each cell."""
-        return np.abs([np.clip(end - shift, lo, hi) for end in (self.low, self.high)]).max(axis=0)
+    parts = []  # numbers of 53 bits each, as if they were the outputs of a cell
+    for cell, total in enumerate(found.exact[0]):
+        while total:
+            parts.append((float(total) / found.exact[1], cell))
+            total -= int(float(total))
+    values, cells = np.array(parts).reshape(-1, 2).T
+    of_parts = system._replace(cell=cells.astype(np.int32), samples=system.weight, weights=np.zeros(0))
+    return exact_shortfalls(values, of_parts, missed)
 
 
 class Change(NamedTuple):
@@ -182,7 +164,7 @@ class Change(NamedTuple):
     total: float  # absolute
 
 
-class TablePasses(RangePasses):
+class TablePasses(Passes):
     """Passes over a column of a table that has a column `code` as well: every code that occurs is a cell at first.
 
     DuckDB adds up whole numbers of 2^-k, k as large as a sum of 120 bits allows. Of up to a billion rows that is exact
@@ -190,8 +172,8 @@ class TablePasses(RangePasses):
     """
 
     def __init__(self, table: Table, column: str = "z"):
-        self.table, self.column = table, column
-        asked = {"n": "count(*)", "low": f"min({quote(column)})", "high": f"max({quote(column)})"}
+        self.table, self.z = table, quote(column)
+        asked = {"n": "count(*)", "low": f"min({self.z})", "high": f"max({self.z})"}
         found = table.totals(Totals(asked, {"code": quote("code")}))
         order = np.argsort(found["code"])
         self.code, self.cell = found["code"][order].astype(np.int64), np.arange(len(order))
@@ -209,66 +191,38 @@ class TablePasses(RangePasses):
 
     def sums(self, shift: np.ndarray, lo: float, hi: float) -> PassSums:
         """One query."""
-        z, most = quote(self.column), self.magnitude(shift, lo, hi)
-        values = {"y": moved_sql.moved(z, "shift", lo, hi), "free": moved_sql.free(z, "shift", lo, hi)}
-        total, error, free = self.exact(values, shift, float(most.max(initial=0.0)), {"free": "sum(free)"})
-        return PassSums(total, error, free, self.n * most)
-
-    def exact(
-        self, values: dict[str, str], shift: np.ndarray, most: float, also: dict[str, str] | None = None
-    ) -> tuple[np.ndarray, ...]:
-        """Sums of y by cell, bounds on what they are off by, and other totals. most: of |y|."""
-        scale = self._scale(most)
-        asked = {"total": "sum(CAST(y * $scale AS HUGEINT))", **(also or {})}
-        found = self._totals(asked, values, shift, scale=scale)
-        total, *others = (np.zeros(len(shift)) for _ in asked)
-        for into, name in zip((total, *others), asked, strict=True):
-            into[found["cell"]] = found[name]
-        total /= scale
-        return total, 2.0 * UNIT * np.abs(total) + self.n / scale, *others
-
-    def exact_parts(self, shift: np.ndarray, lo: float, hi: float) -> tuple[np.ndarray, np.ndarray] | None:
-        """Numbers and the cell of each, whose sums by cell are those of the outputs without any rounding.
-
-        None where the unit of the whole numbers is too coarse for some output.
-        """
-        scale = self._scale(float(self.magnitude(shift, lo, hi).max(initial=0.0)))
-        asked = {"total": "sum(CAST(y * $scale AS HUGEINT))", "coarse": "count_if(y * $scale <> round(y * $scale))"}
-        y = moved_sql.moved(quote(self.column), "shift", lo, hi)
-        parts = []
-        for cell, total, coarse in self._totals(asked, {"y": y}, shift, "fetchall", scale=scale):
-            if coarse:
-                return None
-            for _ in range(3):  # of 53 bits each
-                parts.append((float(total) / scale, cell))
-                total -= int(float(total))
-        values, cells = zip(*parts, strict=True)
-        return np.array(values), np.array(cells, dtype=np.int32)
+        most = self.magnitude(shift, lo, hi)
+        values = {"y": moved(self.z, "shift", lo, hi), "free": free(self.z, "shift", lo, hi)}
+        asked = {"free": "sum(free)", "coarse": "count_if(round(y * $scale) / $scale <> y)"}
+        whole, scale, (free_samples, coarse) = self._totals(values, shift, float(most.max(initial=0.0)), asked)
+        total = np.array(whole, dtype=np.float64) / scale
+        error = 2.0 * UNIT * np.abs(total) + coarse / scale
+        return PassSums(total, error, free_samples, self.n * most, None if coarse.any() else (whole, scale))
 
     def change(self, shifts: Shifts) -> Change:
         """What moving the outputs does to them."""
-        z = quote(self.column)
-        by = f"abs({moved_sql.moved(z, 'shift', shifts.lo, shifts.hi)} - {z})"
-        also = {"changed": "count_if(y <> 0)", "largest": "max(y)"}
+        by = f"abs({moved(self.z, 'shift', shifts.lo, shifts.hi)} - {self.z})"
         # Outputs of a cell are moved the less the greater they are: the ends of its range are moved the farthest.
         ends = [np.clip(end - shifts.shift, shifts.lo, shifts.hi) - end for end in (self.low, self.high)]
-        total, _, changed, largest = self.exact({"y": by}, shifts.shift, float(np.abs(ends).max(initial=0.0)), also)
-        return Change(int(changed.sum()), float(largest.max(initial=0.0)), math.fsum(total))
-
-    def _scale(self, most: float) -> float:
-        """How many units 1 has, if outputs are at most so large."""
-        return 2.0 ** min(_BITS - math.frexp(self.n.sum())[1] - math.frexp(most)[1], 1000)
+        asked = {"changed": "count_if(y <> 0)", "largest": "max(y)"}
+        total, scale, (changed, largest) = self._totals(
+            {"y": by}, shifts.shift, float(np.abs(ends).max(initial=0.0)), asked
+        )
+        return Change(int(changed.sum()), float(largest.max(initial=0.0)), math.fsum(one / scale for one in total))
 
     def _totals(
-        self,
-        totals: dict[str, str],
-        values: dict[str, str],
-        shift: np.ndarray,
-        fetch: str = "fetchnumpy",
-        **parameters: Any,
-    ) -> Any:
-        """Totals by cell of values of every row, in which `shift` stands for that of its cell."""
+        self, values: dict[str, str], shift: np.ndarray, most: float, also: dict[str, str]
+    ) -> tuple[list[int], float, np.ndarray]:
+        """Sums of y by cell in whole numbers, how many of these 1 has, and other totals, (len(also), G).
+
+        values: SQL of every row, in which `shift` stands for that of its cell; most: of |y|.
+        """
+        scale = 2.0 ** min(_BITS - math.frexp(self.n.sum())[1] - math.frexp(most)[1], 1000)
         of_code = "(SELECT unnest($code) AS code, unnest($cell) AS cell, unnest($shift) AS shift) AS known"
         rows = f"(SELECT cell, {select_list(values)} FROM data JOIN {of_code} ON known.code = {quote('code')})"
+        asked = Totals({"total": "sum(CAST(y * $scale AS HUGEINT))", **also}, {"cell": "cell"}, rows)
         lists = {"code": self.code.tolist(), "cell": self.cell.tolist(), "shift": shift[self.cell].tolist()}
-        return self.table.totals(Totals(totals, {"cell": "cell"}, rows), {**lists, **parameters}, fetch)
+        whole, others = [0] * len(shift), np.zeros((len(also), len(shift)))
+        for cell, total, *more in self.table.totals(asked, {**lists, "scale": scale}, "fetchall"):
+            whole[cell], others[:, cell] = total, more
+        return whole, scale, others

@@ -6,23 +6,35 @@ and 1 in a Parquet file are the same group.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from shlex import quote
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from fairlayer.errors import InputError
-from fairlayer.tables.attribute import Attribute
-from fairlayer.tables.column_profile import ColumnProfile, danger, no_feature, profile
-from fairlayer.tables.entries import MISSING, group_label, label, number
+from fairlayer.tables.entries import (
+    MISSING,
+    Attribute,
+    dates,
+    decimal_commas,
+    group_label,
+    holds_numbers,
+    label,
+    number,
+    text,
+)
 from fairlayer.tables.table import LocalTable, Totals
 from fairlayer.tables.table_io import TableFile
 
 OTHER = "other"  # the label of groups that were joined
 MOST_LABELS = 50  # of a protected attribute
 MOST_CLASSES = 50  # of a target
+ENOUGH_ROWS = 30  # to tell from a column what it is
+NAMES_ROWS = 0.9  # share of different entries from which on a column of text is taken to name the rows, and left out
+NEARLY_NAMES_ROWS = 0.5  # share from which on there is a warning
+_COMMAS = "decimal commas are read as such only where semicolons or tabs part the columns"
 
 Task = Literal["classification", "regression"]
 
@@ -92,18 +104,17 @@ class Schema:
     def read(self, table: LocalTable) -> Rows:
         """The rows of a table."""
         table.check_numbers({}, dict.fromkeys(self.numbers, "The model needs numbers"))
-        values = {f"x{j}": number(name) for j, name in enumerate(self.numbers)}
-        place = len(self.numbers)
-        for j, name in enumerate(self.categories, place):
-            values[f"x{j}"] = group_label(name, table.columns[name])
-        has_groups = all(name in table.columns for name in self.attributes)
+        kinds, features = table.columns, {name: number(name) for name in self.numbers}
+        features |= {name: group_label(name, kinds[name]) for name in self.categories}
+        values = {f"x{j}": sql for j, sql in enumerate(features.values())}
+        has_groups = all(name in kinds for name in self.attributes)
         for j, entry in enumerate(self.labels if has_groups else ()):
-            values[f"g{j}"] = entry.attribute.label(table.columns[entry.attribute.column])
-        if self.target in table.columns:
+            values[f"g{j}"] = entry.attribute.label(kinds[entry.attribute.column])
+        if self.target in kinds:
             is_class = self.task == "classification"
-            values["t"] = label(self.target, table.columns[self.target]) if is_class else number(self.target)
+            values["t"] = label(self.target, kinds[self.target]) if is_class else number(self.target)
         frame = table.frame(values)
-        X = frame[[f"x{j}" for j in range(len(self.features))]].set_axis([*self.features], axis=1)
+        X = frame[[f"x{j}" for j in range(len(features))]].set_axis([*features], axis=1)
         X = X.astype(dict.fromkeys(self.categories, object))
         groups = {one.attribute.column: _known(one, frame[f"g{j}"]) for j, one in enumerate(self.labels) if has_groups}
         return Rows(X, self._answers(frame["t"]) if "t" in frame else None, groups if has_groups else None)
@@ -278,3 +289,85 @@ def _labels(table: TableFile, attribute: Attribute, merge_rare: int, notes: list
         )
         raise InputError(f"--protected: column {name!r} has {len(found)} groups, more than {MOST_LABELS}: {remedy}.")
     return Labels(attribute, tuple(found.tolist()), bool(merge_rare))
+
+
+# What the entries of columns are
+
+
+class ColumnProfile(NamedTuple):
+    """What the entries of a column are."""
+
+    present: int  # entries that are not missing
+    distinct: int
+    is_number: bool  # all of them are, and there is one
+    is_whole: bool  # numbers without a fraction
+    is_date: bool  # dates or times
+    has_decimal_commas: bool  # numbers, if commas are decimal commas, and one has one
+
+
+def profile(table: LocalTable, names: Iterable[str]) -> dict[str, ColumnProfile]:
+    """What columns hold, in one query."""
+    asked = {}
+    for name in names:
+        whole = f"bool_and({number(name)} = round({number(name)}))"
+        facts = (holds_numbers(name), whole, dates(name), " AND ".join(decimal_commas(name)))
+        counts = f"count({text(name)}), count(DISTINCT {text(name)})"
+        asked[name] = f"({counts}, {', '.join(f'coalesce({fact}, false)' for fact in facts)})"
+    found = table.query(f"SELECT {', '.join(asked.values())} FROM data", fetch="fetchall")[0]
+    return {name: ColumnProfile(*facts) for name, facts in zip(asked, found, strict=True)}
+
+
+def no_feature(column: ColumnProfile) -> str | None:
+    """Why a column is left out; None where it is not."""
+    present, distinct = column.present, column.distinct
+    if not present:
+        return "it has no entries"
+    if column.is_number or present < ENOUGH_ROWS or distinct < NAMES_ROWS * present:
+        return None
+    if column.has_decimal_commas:
+        return f"it is read as text that hardly repeats, as {_COMMAS}"
+    what = "a date or time" if column.is_date else "text"
+    return f"{distinct:,} of its {present:,} entries differ, so as {what} it says nothing about new rows"
+
+
+def danger(column: ColumnProfile, entries: Any, answer: np.ndarray, target: str) -> str | None:
+    """Why a feature may not be what it seems, as a question; None where nothing speaks against it.
+
+    entries: of the column, as a model takes them; answer: the targets.
+    """
+    present, distinct = column.present, column.distinct
+    if tells(entries, answer):
+        return f"it predicts {target} without a single error. Is it known before {target} is"
+    if present < ENOUGH_ROWS:
+        return None
+    if column.is_number:
+        numbers_rows = column.is_whole and distinct == present
+        return "its whole numbers all differ. Do they number the rows" if numbers_rows else None
+    if column.has_decimal_commas:
+        return f"it is read as text, as {_COMMAS}. Does it hold numbers"
+    if column.is_date:
+        return f"each of its {distinct:,} dates or times is a category of its own. Will new rows have the same ones"
+    if distinct >= NEARLY_NAMES_ROWS * present:
+        return f"{distinct:,} of its {present:,} entries differ. Does it name the rows"
+    return None
+
+
+def tells(entries: Any, answer: np.ndarray) -> bool:
+    """Whether the target follows from a column: one class beyond a number, one for each category, or in a line."""
+    values = np.asarray(entries)
+    if values.dtype.kind == "f":
+        known = np.isfinite(values)
+        x, y = values[known], answer[known]
+        if len(y) < ENOUGH_ROWS or y.min() == y.max() or x.min() == x.max():
+            return False
+        if set(np.unique(answer).tolist()) <= {0.0, 1.0}:
+            no, yes = x[y == 0.0], x[y == 1.0]
+            return bool(no.max() < yes.min() or yes.max() < no.min())
+        return abs(float(np.corrcoef(x, y)[0, 1])) > 1.0 - 1e-9
+    kinds, code = np.unique(values.astype(str), return_inverse=True)
+    if answer.min() == answer.max() or len(values) < ENOUGH_ROWS or len(kinds) < 2 or len(kinds) > 0.1 * len(values):
+        return False
+    least, most = np.full(len(kinds), np.inf), np.full(len(kinds), -np.inf)
+    np.minimum.at(least, code, answer)
+    np.maximum.at(most, code, answer)
+    return bool((least == most).all())

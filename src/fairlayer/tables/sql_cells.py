@@ -1,4 +1,4 @@
-"""Cells in SQL: everything that constraints look at, as one number per row of a file.
+"""Cells in SQL: everything that constraints look at, as one number per row of a table.
 
 Each attribute, each feature with regions and the target is a *digit*: an expression with few values. Digits side by
 side make the *code* of a row. A value of a digit is told by something that it stands for: a label, or a number that
@@ -16,9 +16,12 @@ import numpy as np
 
 from fairlayer.constraints import Constraint, Region
 from fairlayer.errors import InputError
+from fairlayer.problem.bounds import read_bounds
+from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.problem.families import MOST_CLASSES
-from fairlayer.tables.attribute import Attribute
-from fairlayer.tables.entries import group_label, label, number
+from fairlayer.problem.system import bind, less_targets
+from fairlayer.tables.entries import Attribute, group_label, label, number
+from fairlayer.tables.passes import Shifts, TablePasses, moved, project_passes
 from fairlayer.tables.table import Table
 
 MOST_CODES = 1_000_000
@@ -132,7 +135,8 @@ class CellCode:
         value = number(name)
         self._refuse_missing(name, value)
         below = [float(np.nextafter(cuts[0], -np.inf))] if cuts else [0.0]
-        return Digit(self._place(value, cuts), [*below, *cuts], value)
+        reached = [f"CAST({value} >= {self.parameter(cut)} AS INTEGER)" for cut in cuts]
+        return Digit(f"({' + '.join(reached or ['0'])})", [*below, *cuts], value)
 
     def _by_class(self, target: str) -> Digit:
         """A digit for each class of the target: numbers where all of them are, else labels."""
@@ -148,11 +152,6 @@ class CellCode:
             )
         return Digit(f"(list_position({self.parameter(known)}, {value}) - 1)", known, value)
 
-    def _place(self, value: str, cuts: Sequence[float]) -> str:
-        """How many cut points a value has reached."""
-        reached = [f"CAST({value} >= {self.parameter(float(cut))} AS INTEGER)" for cut in cuts]
-        return f"({' + '.join(reached or ['0'])})"
-
     def _refuse_missing(self, name: str, value: str) -> None:
         found = self.table.one({"n": "count(*)", "known": f"count({value})"})
         refuse_missing(f"column {name!r}", found["n"] - found["known"], found["n"])
@@ -165,3 +164,75 @@ def refuse_missing(what: str, missing: int, n: int) -> None:
             f"{what} has {missing:,} of {n:,} entries that are missing or not finite numbers: leave these rows out, or "
             "fill them in."
         )
+
+
+class ScoredTable:
+    """A table whose scores are projected: SQL of the score and of the code of its cell, and constraints bound to them.
+
+    arguments: what errors call the arguments score, target and protected, which options of a command are, too.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        score: str,
+        attributes: Sequence[Attribute],
+        constraints: Sequence[Constraint] | Constraint,
+        target: str | None = None,
+        bounds: Any = None,
+        arguments: tuple[str, str, str] = ("score", "target", "protected"),
+    ):
+        self.table, self.score, self.bounds = table, score, bounds
+        self.rules = ConstraintSet(constraints)
+        of_score, of_target, of_groups = arguments
+        if self.rules.matrices:
+            name = type(self.rules.matrices[0]).__name__
+            raise InputError(f"{name} is about single outputs, not about groups: leave it out.")
+        if self.rules.needs_targets is not None and target is None:
+            raise InputError(f"{of_target} is missing: {self.rules.needs_targets} compares with it; name its column.")
+        self.rules.check_bounds(read_bounds(bounds, 1, np.float64).lowest)
+        self.takes_residuals = any(one.quantity == "residual" for one in self.rules.constraints)
+        full = {table.require(score, of_score): of_score}
+        if target is not None and table.require(target, of_target) and self.takes_residuals:
+            full.setdefault(target, of_target)
+        table.check_numbers(full, {one.column: of_groups for one in attributes if one.cuts})
+        self.code = CellCode(table, self.rules.constraints, target)
+        labels = table.check_groups(attributes, of_groups)
+        for attribute in attributes:
+            self.code.add_group(attribute, labels[attribute.column])
+        # What a pass takes from every row, in SQL: the score, the code and, where it is needed, the target.
+        self.values = {"z": number(score), "code": self.code.sql}
+        self.values |= {"t": number(str(target))} if self.takes_residuals else {}
+
+    def bind(self) -> None:
+        """Keep `values`, and bind the constraints to them, by one sample for each code that occurs, of its weight."""
+        self.kept: Any = self.table.keep(self.values, self.code.parameters)
+        passes = TablePasses(self.kept)
+        codes = passes.code
+        if not len(codes):
+            raise InputError(f"{self.table.title} has no rows: there is nothing to compare.")
+        groups, features, targets = self.code.meanings(codes)
+        if targets is None and self.takes_residuals:
+            targets = np.zeros(len(codes))  # their sums are put in below
+        system = bind(self.rules, len(codes), groups=groups, features=features, targets=targets, weights=passes.n)
+        if not system.view.names:
+            raise InputError(f"{self.table.title} has nothing to compare: every comparison has one group only.")
+        cell, cells = np.asarray(system.cell), len(system.weight)
+        if self.takes_residuals:
+            found = TablePasses(self.kept, "t").grouped(cell, cells).sums(np.zeros(cells), -np.inf, np.inf)
+            stated = system.rows.between(*system.stated)
+            rows = less_targets(stated, system.view.plan, found.outputs, found.error)
+            system = system._replace(rows=rows, targets=None)
+        self.system, self.passes = system, passes.grouped(cell, cells)
+        self.cell_of_code = np.zeros(self.code.size, dtype=np.int32)
+        self.cell_of_code[codes] = cell
+
+    def project(self) -> Shifts:
+        """The projection of what was bound."""
+        return project_passes(self.passes, self.system, self.bounds)
+
+    def moved(self, shifts: Shifts) -> tuple[str, dict[str, Any]]:
+        """SQL of the moved score, from the columns of the table, and its parameters."""
+        of_row = f"list_extract($shift, {self.code.sql} + 1)"
+        sql = moved(self.values["z"], of_row, shifts.lo, shifts.hi)
+        return sql, {**self.code.parameters, "shift": shifts.shift[self.cell_of_code].tolist()}

@@ -6,17 +6,30 @@ whole. So a file is asked at once, and a dataset that many workers hold is asked
 
 from __future__ import annotations
 
+import re
+import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairlayer.errors import InputError
+from fairlayer.extras import needs
 from fairlayer.nearest import nearest
 from fairlayer.plural import plural
-from fairlayer.tables.attribute import Attribute
-from fairlayer.tables.entries import MISSING, group_label, named, number, number_text, select_list, spells_number, used
+from fairlayer.tables.entries import (
+    MISSING,
+    Attribute,
+    group_label,
+    holds_numbers,
+    named,
+    number,
+    number_text,
+    select_list,
+    spells_number,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,10 +96,9 @@ class Table(ABC):
     def keep(self, values: Mapping[str, str], parameters: Parameters) -> Table:
         """SQL expressions of every row as a table of its own, which many passes may read."""
 
-    def one(self, totals: Mapping[str, str], where: str = "", parameters: Parameters | None = None) -> dict[str, Any]:
+    def one(self, totals: Mapping[str, str]) -> dict[str, Any]:
         """Totals of the whole table, None where one is missing."""
-        found = self.totals(Totals(totals, where=where), parameters)
-        return {name: values[:1].tolist()[0] for name, values in found.items()}
+        return {name: values[:1].tolist()[0] for name, values in self.totals(Totals(totals)).items()}
 
     def distinct(self, values: Mapping[str, str], most: int | None) -> dict[str, list[Any]]:
         """The different values of each of several SQL expressions, sorted; one too many where more than `most`."""
@@ -100,21 +112,7 @@ class Table(ABC):
 
     def require(self, name: str, argument: str) -> str:
         """The name, where there is such a column."""
-        if name in self.columns:
-            return name
-        where = f"which {self.title} does not have"
-        raise InputError(f"{argument} names column {name!r}, {where}. {near_names(str(name), self.columns)}")
-
-    def is_number(self, column: str) -> bool:
-        """Whether every entry that is not missing is a number, and there is one."""
-        asked = {"entries": f"count({number_text(column)})", "numbers": f"count_if({spells_number(column)})"}
-        found = self.one(asked)
-        return bool(found["entries"] == found["numbers"] > 0)
-
-    def values(self, column: str, most: int | None) -> list[str]:
-        """The different values as text, sorted, a missing one among them; one more than `most` where there are more."""
-        label = group_label(column, self.columns[column])
-        return [str(entry) for entry in self.distinct({column: label}, most)[column]]
+        return find_column(name, argument, self.title, self.columns)
 
     def check_numbers(self, full: Mapping[str, str], gaps: Mapping[str, str] | None = None) -> None:
         """Refuse columns that hold anything but numbers, in one pass. full, gaps: columns, and the argument that names
@@ -123,17 +121,12 @@ class Table(ABC):
         for name, argument in (gaps or {}).items():
             odd = f"{number_text(name)} IS NOT NULL AND NOT {spells_number(name)}"
             wrong.setdefault(name, (argument, odd))
-        asked: dict[str, str] = {}
-        for j, (name, (_, is_wrong)) in enumerate(wrong.items()):
-            entry = f"CASE WHEN {is_wrong} THEN coalesce({number_text(name)}, 'no entry') END"
-            asked |= {f"n{j}": f"count({entry})", f"such{j}": f"min({entry})"}
-        found = self.one(asked) if asked else {}
-        for j, (name, (argument, is_wrong)) in enumerate(wrong.items()):
-            if count := int(found[f"n{j}"]):
+        found = self.one({name: f"count_if({is_wrong})" for name, (_, is_wrong) in wrong.items()}) if wrong else {}
+        for name, (argument, is_wrong) in wrong.items():
+            if count := int(found[name]):
                 what = plural(count, "1 entry that is not a number", f"{count:,} entries that are not numbers")
-                entry, place = self._first(name, is_wrong) or (found[f"such{j}"], "")
                 raise InputError(
-                    f"{argument}: column {name!r} has {what}, such as {entry!r}{place}: correct "
+                    f"{argument}: column {name!r} has {what}, such as {self._example(name, is_wrong)}: correct "
                     f"{plural(count, 'it', 'them')}, or leave {plural(count, 'this row', 'these rows')} out."
                 )
 
@@ -159,48 +152,43 @@ class Table(ABC):
             found[name] = labels
         return found
 
-    def _first(self, name: str, is_wrong: str) -> tuple[str, str] | None:
-        """The first entry of a column for which a condition holds and where it is, if rows have an order."""
-        return None
+    def _example(self, name: str, is_wrong: str) -> str:
+        """An entry of a column for which a condition holds."""
+        return repr(self.one({"entry": f"min(CASE WHEN {is_wrong} THEN {_entry(name)} END)"})["entry"])
 
 
 class LocalTable(Table):
-    """A table that a connection to DuckDB can read under the name `data`."""
+    """A table that a connection to DuckDB can read. Queries know it as `data`."""
 
-    def __init__(self, connection: Any, title: str, columns: dict[str, str], relation: str):
-        self.connection, self.title, self.columns, self.relation = connection, title, columns, relation
+    def __init__(self, connection: Any, title: str, relation: str, columns: dict[str, str] | None = None):
+        """relation: what stands after FROM."""
+        self.connection, self.title, self.relation = connection, title, relation
+        self.columns = described(connection, relation) if columns is None else columns
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Of the relation."""
-        return {}
+    def reading(self, select: str) -> str:
+        """A query that may read `data`, as this connection takes it."""
+        return f"WITH data AS (SELECT * FROM {self.relation}) {select}"
 
-    def errors(self) -> AbstractContextManager[None]:
-        """Stands around every query."""
-        return nullcontext()
+    def execute(self, sql: str, parameters: Parameters | None = None, fetch: str = "fetchall") -> Any:
+        """The result of SQL, as a method of DuckDB's connection fetches it."""
+        with plain_errors(self.title):
+            return getattr(self.connection.execute(sql, used(sql, parameters or {})), fetch)()
 
-    def run(self, sql: str, parameters: Parameters | None = None, fetch: str = "fetchall") -> Any:
-        """The result of a query, as a method of DuckDB's connection fetches it."""
-        full = f"WITH data AS (SELECT * FROM {self.relation}) {sql}"
-        with self.errors():
-            result = self.connection.execute(full, used(full, {**(parameters or {}), **self.parameters}))
-            return getattr(result, fetch)()
+    def query(self, select: str, parameters: Parameters | None = None, fetch: str = "fetchnumpy") -> Any:
+        """The result of a query: a column each, missing entries masked, unless it is fetched otherwise."""
+        return self.execute(self.reading(select), parameters, fetch)
 
-    def query(self, sql: str, parameters: Parameters | None = None) -> dict[str, np.ndarray]:
-        """The result of a query, a column each; missing entries are masked."""
-        return self.run(sql, parameters, "fetchnumpy")
-
-    def frame(self, values: Mapping[str, str], parameters: Parameters | None = None) -> Any:
+    def frame(self, values: Mapping[str, str]) -> Any:
         """SQL expressions of every row, in their order, as a frame of pandas."""
-        return self.run(f"SELECT {select_list(values)} FROM data", parameters, "df")
+        return self.query(f"SELECT {select_list(values)} FROM data", fetch="df")
 
     def restrict(self, condition: str) -> None:
         """Leave out the rows for which a condition does not hold."""
-        self.relation = f"(SELECT * FROM {self.relation} WHERE {condition}) AS data"
+        self.relation = f"(SELECT * FROM {self.relation} AS data WHERE {condition})"
 
     def totals(self, asked: Totals, parameters: Parameters | None = None, fetch: str = "fetchnumpy") -> Any:
         """In one query."""
-        return self.run(asked.sql, parameters, fetch)
+        return self.query(asked.sql, parameters, fetch)
 
     def sample(
         self, values: Mapping[str, str], rows: int, of: int, seed: int, parameters: Parameters
@@ -212,29 +200,96 @@ class LocalTable(Table):
 
     def keep(self, values: Mapping[str, str], parameters: Parameters) -> LocalTable:
         """As a temporary table of the same connection, on disk where it is larger than memory."""
-        sql = f"SELECT {select_list(values)} FROM {self.relation}"
-        known = used(sql, {**parameters, **self.parameters})
-        with self.errors():
-            self.connection.execute(f"CREATE OR REPLACE TEMP TABLE kept AS {sql}", known)
-        described = self.connection.execute("DESCRIBE kept").fetchall()
-        return LocalTable(self.connection, self.title, {row[0]: row[1] for row in described}, "kept")
+        select = self.reading(f"SELECT {select_list(values)} FROM data")
+        self.execute(f"CREATE OR REPLACE TEMP TABLE kept AS {select}", parameters)
+        return LocalTable(self.connection, self.title, "kept")
+
+    def is_number(self, column: str) -> bool:
+        """Whether every entry that is not missing is a number, and there is one."""
+        return bool(self.query(f"SELECT {holds_numbers(column)} FROM data", fetch="fetchall")[0][0])
+
+    def values(self, column: str, most: int | None) -> list[str]:
+        """The different values as text, sorted, a missing one among them; one more than `most` where there are more."""
+        return self.distinct({column: group_label(column, self.columns[column])}, most)[column]
 
     def quartiles(self, column: str) -> str:
         """Cut points that make four parts of about the same size, as the options take them."""
         found = self.query(f"SELECT unnest(quantile_cont({number(column)}, [0.25, 0.5, 0.75])) AS cut FROM data")
         return ",".join(f"{cut:g}" for cut in sorted(set(found["cut"].tolist())))
 
-    def _first(self, name: str, is_wrong: str) -> tuple[str, str] | None:
-        sql = f"SELECT row_number() OVER () AS place, {number_text(name)} AS entry FROM data QUALIFY {is_wrong} LIMIT 1"
-        place, entry = self.run(sql)[0]
-        return ("no entry" if entry is None else entry), f" in row {place:,}"
+    def _example(self, name: str, is_wrong: str) -> str:
+        sql = f"SELECT row_number() OVER () AS place, {_entry(name)} AS entry FROM data QUALIFY {is_wrong} LIMIT 1"
+        place, entry = self.query(sql, fetch="fetchall")[0]
+        return f"{entry!r} in row {place:,}"
 
 
-def near_names(name: str, known: Iterable[str]) -> str:
-    """Did you mean ...?"""
-    listed = list(known)
-    near = nearest(name, listed)
-    if near is not None:
-        return f"Did you mean {near!r}?"
-    more = f" and {len(listed) - 12} more" if len(listed) > 12 else ""
-    return f"It has {', '.join(map(repr, listed[:12]))}{more}."
+def _entry(name: str) -> str:
+    """SQL of an entry as errors show it."""
+    return f"coalesce({number_text(name)}, 'no entry')"
+
+
+def find_column(
+    name: str, argument: str, title: str, columns: Mapping[str, str], repeated: Mapping[str, str] | None = None
+) -> str:
+    """The name, where a table has one such column. repeated: what columns are called that have the same name."""
+    if name in columns:
+        return name
+    if repeated and name in repeated.values():
+        raise InputError(f"{argument}: {title} has two columns {name!r}: rename one.")
+    near = nearest(str(name), columns)
+    more = f" and {len(columns) - 12} more" if len(columns) > 12 else ""
+    listed = f"It has {', '.join(map(repr, [*columns][:12]))}{more}."
+    raise InputError(f"{argument}: {title} has no column {name!r}. {f'Did you mean {near!r}?' if near else listed}")
+
+
+def described(connection: Any, relation: str) -> dict[str, str]:
+    """The columns of what stands after FROM: name -> DuckDB's type."""
+    return {row[0]: row[1] for row in connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()}
+
+
+def used(sql: str, parameters: Parameters) -> Parameters:
+    """The parameters that SQL mentions: others are an error to DuckDB."""
+    mentioned = re.findall(r"\$(\w+)", re.sub(r"(['\"]).*?\1", "", sql, flags=re.DOTALL))  # not those in quotes
+    return {name: parameters[name] for name in mentioned if name in parameters}
+
+
+@contextmanager
+def connect(memory: str = "1GB", folder: Path | None = None) -> Iterator[Any]:
+    """A database in memory, of bounded size; what does not fit goes to a temporary folder, within `folder` if named."""
+    with tempfile.TemporaryDirectory(prefix=".fairlayer-", dir=folder) as spill:
+        settings = {
+            "memory_limit": memory,
+            "temp_directory": spill,
+            "autoinstall_known_extensions": False,  # reading a file needs no network
+            "autoload_known_extensions": False,
+        }
+        try:
+            connection = driver().connect(":memory:", config=settings)
+        except driver().Error as error:
+            raise InputError(f"memory must be a size such as '1GB'; got {memory!r}.") from error
+        with connection:
+            # Where all that is asked of a column of text is TRY_CAST to a number, DuckDB would read it as numbers, and
+            # fail at the first entry that is none, where TRY_CAST gives NULL. Older releases have no such shortcut.
+            shortcut = "type_pushdown"
+            if (shortcut,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall():
+                connection.execute(f"SET disabled_optimizers = '{shortcut}'")
+            yield connection
+
+
+@contextmanager
+def plain_errors(title: str) -> Iterator[None]:
+    """Turn what DuckDB says of a table into one sentence."""
+    try:
+        yield
+    except driver().Error as error:
+        if "unicode" in str(error).lower() or "utf-8" in str(error).lower():
+            raise InputError(f"{title} is not in UTF-8: save it so.") from error
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise InputError(f"{title} cannot be read: {' '.join(lines[:3])}") from error
+
+
+def driver() -> Any:
+    """DuckDB, or a sentence on how to get it."""
+    with needs("Reading a file", "duckdb"):
+        import duckdb
+    return duckdb

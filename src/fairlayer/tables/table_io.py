@@ -12,22 +12,20 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from fairlayer.errors import InputError
 from fairlayer.nearest import nearest
-from fairlayer.tables.attribute import Attribute
-from fairlayer.tables.entries import connect, decimal_commas, driver, label, select_list, with_point
-from fairlayer.tables.table import LocalTable, near_names
+from fairlayer.tables.entries import Attribute, decimal_commas, label, select_list, text_literal, with_point
+from fairlayer.tables.table import LocalTable, connect, described, find_column, plain_errors
 
 CSV = (".csv", ".tsv", ".txt")
 PARQUET = (".parquet", ".pq")
-# Folders may be called what they like: one named `sex=f` says nothing about a column.
-_PARQUET = "read_parquet($path, hive_partitioning=false)"
 _SEPARATORS = ",;\t|"
 
 
@@ -37,109 +35,29 @@ class Source:
 
     path: Path
     columns: dict[str, str]  # name -> DuckDB's type; text for those of a CSV file, unless others are asked for
+    relation: str = ""  # what stands after FROM
     repeated: dict[str, str] = field(default_factory=dict)  # stands for a column whose name another has -> its name
-    decimal_commas: tuple[str, ...] = ()  # columns of a CSV file that have them; points stand in the relation
-    replaced: dict[str, str] = field(default_factory=dict)  # column -> SQL of what the relation has in its place
-    positive: str = ""  # a parameter of that
+    decimal_commas: bool = False  # whether the file has them; points stand in the relation
 
-    @property
-    def relation(self) -> str:
-        """What stands after FROM, under the name `data`; takes `parameters`."""
-        relation = f"{_PARQUET} AS data"
-        if is_csv(self.path):
-            relation = f"read_csv($path, {_dialect(self.path)}, auto_detect=false, columns=$columns) AS data"
-        points = {name: f"CAST({with_point(name)} AS {self.columns[name]})" for name in self.decimal_commas}
-        for replaced in (points, self.replaced):
-            if replaced:
-                relation = f"(SELECT * REPLACE ({select_list(replaced)}) FROM {relation}) AS data"
-        return relation
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Of the relation."""
-        known: dict[str, Any] = {"path": _literal(self.path)}
-        if is_csv(self.path):
-            known["columns"] = {**self.columns, **dict.fromkeys(self.decimal_commas, "VARCHAR")}
-        return {**known, "positive": self.positive} if self.positive else known
+    def replacing(self, values: Mapping[str, str], kind: str = "VARCHAR") -> Source:
+        """The file with SQL expressions of a type in place of columns."""
+        if not values:
+            return self
+        relation = f"(SELECT * REPLACE ({select_list(values)}) FROM {self.relation} AS data)"
+        return replace(self, relation=relation, columns={**self.columns, **dict.fromkeys(values, kind)})
 
     def cut_by(self, attributes: Sequence[Attribute]) -> Source:
         """The file with groups in place of the columns that have cut points."""
-        return self._replacing({one.column: one.label("") for one in attributes if one.cuts})
+        return self.replacing({one.column: one.label("") for one in attributes if one.cuts})
 
     def counting(self, column: str, positive: str) -> Source:
         """The file with 1 in a column where its label is `positive`, and 0 where it is another."""
-        is_positive = f"CAST({label(column, self.columns[column])} = $positive AS INTEGER)"
-        return replace(self._replacing({column: f"CAST({is_positive} AS VARCHAR)"}), positive=positive)
-
-    def _replacing(self, replaced: dict[str, str]) -> Source:
-        columns = {**self.columns, **dict.fromkeys(replaced, "VARCHAR")}
-        return replace(self, columns=columns, replaced={**self.replaced, **replaced})
+        is_positive = f"{label(column, self.columns[column])} = {text_literal(positive)}"
+        return self.replacing({column: f"CAST(CAST({is_positive} AS INTEGER) AS VARCHAR)"})
 
     def check(self, name: str, option: str) -> str:
         """A column that an option names, or a sentence on which the file has."""
-        if name in self.repeated.values():
-            raise InputError(f"{option}: {self.path} has two columns {name!r}: rename one.")
-        if name not in self.columns:
-            raise InputError(f"{option}: {self.path} has no column {name!r}. {near_names(name, self.columns)}")
-        return name
-
-
-def _literal(path: Path) -> str:
-    """A path that DuckDB takes for one file: `*`, `?` and `[` in a name are characters, not patterns."""
-    return re.sub(r"([*?\[])", r"[\1]", os.path.abspath(path))
-
-
-def _separator(path: Path) -> str:
-    """What separates the columns: the candidate that the first line has most of, outside of quotes.
-
-    The reader's own guess is too clever: it takes a file with one broken line for a file of one column.
-    """
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
-        header = file.readline()
-    if not header.strip():
-        raise InputError(f"{str(path)!r} has no header: its first line must name the columns.")
-    return max(_SEPARATORS, key=re.sub('"[^"]*"', "", header).count)
-
-
-def is_csv(path: Path) -> bool:
-    """Whether a file is text by its name; otherwise it is Parquet."""
-    return not path.name.lower().endswith(PARQUET)
-
-
-def check_format(path: Path, option: str = "") -> None:
-    """Refuse files of other kinds, by their names."""
-    if not path.name.lower().endswith(CSV + PARQUET):
-        where = f"{option}: " if option else ""
-        raise InputError(
-            f"{where}{path} is not named as a CSV or Parquet file: use a name that ends in .csv or .parquet."
-        )
-
-
-def _dialect(path: Path) -> str:
-    """How a CSV file is written; nothing is left to the reader's guess, which may skip lines that it does not like."""
-    return f"""hive_partitioning=false, header=true, skip=0, delim='{_separator(path)}', quote='"', escape='"'"""
-
-
-def _header(path: Path) -> list[str]:
-    """The names in the first line of a CSV file."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader(file, delimiter=_separator(path)), [])
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not in UTF-8: save it so.") from error
-    return [name or f"column{j}" for j, name in enumerate(names)]
-
-
-@contextmanager
-def plain_errors(path: Path) -> Iterator[None]:
-    """Turn what DuckDB says of a file into one sentence."""
-    try:
-        yield
-    except driver().Error as error:
-        if "unicode" in str(error).lower() or "utf-8" in str(error).lower():
-            raise InputError(f"{path} is not in UTF-8: save it so.") from error
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise InputError(f"{path} cannot be read: {' '.join(lines[:3])}") from error
+        return find_column(name, option, str(self.path), self.columns, self.repeated)
 
 
 class TableFile(ExitStack, LocalTable):
@@ -152,22 +70,11 @@ class TableFile(ExitStack, LocalTable):
         ExitStack.__init__(self)
         self.source = source if isinstance(source, Source) else open_source(Path(source))
         connection = self.enter_context(connect(memory, folder))
-        LocalTable.__init__(self, connection, repr(self.source.path.name), self.source.columns, self.source.relation)
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Of the relation."""
-        return self.source.parameters
-
-    def errors(self) -> AbstractContextManager[None]:
-        """What DuckDB says of the file becomes one sentence."""
-        return plain_errors(self.source.path)
+        LocalTable.__init__(self, connection, repr(self.source.path.name), self.source.relation, self.source.columns)
 
     def require(self, name: str, argument: str) -> str:
         """The name, where the file has such a column."""
-        if name not in self.columns and name in self.source.repeated.values():
-            raise InputError(f"{argument} names column {name!r}, of which {self.title} has two: rename one.")
-        return super().require(name, argument)
+        return find_column(name, argument, self.title, self.columns, self.source.repeated)
 
 
 def open_source(
@@ -184,6 +91,52 @@ def open_source(
     file; they go by others, see `Source.repeated`. decimal_commas: what to take a CSV file for whose columns commas do
     not part, where none of its numbers has a decimal.
     """
+    _check_file(path)
+    with plain_errors(str(path)), connect() as connection:
+        if is_csv(path):
+            separator, header = _header(path)
+            names, repeated = _told_apart(path, header, may_repeat)
+            source = known_source(path, dict.fromkeys(names, "VARCHAR"), separator)
+            commas = [] if separator == "," else _with_decimal_commas(source, connection, decimal_commas)
+            if not as_text:
+                # Types are those of all rows, and words such as "yes" and "no" stay what they are.
+                kinds = "sample_size=-1, auto_type_candidates=['BIGINT', 'DOUBLE', 'DATE', 'TIMESTAMP', 'VARCHAR']"
+                found = described(connection, _csv_relation(path, separator, kinds)).values()
+                columns = {**dict(zip(names, found, strict=True)), **dict.fromkeys(commas, "VARCHAR")}
+                source = known_source(path, columns, separator)
+            kind = "VARCHAR" if as_text else "DOUBLE"
+            source = source.replacing({name: f"CAST({with_point(name)} AS {kind})" for name in commas}, kind)
+            source = replace(source, repeated=repeated, decimal_commas=bool(commas))
+        else:
+            source = replace(known_source(path, {}), columns=described(connection, known_source(path, {}).relation))
+        if not connection.execute(f"SELECT count(*) FROM (SELECT 1 FROM {source.relation} LIMIT 1)").fetchone()[0]:
+            raise InputError(f"{path} has a header but no rows.")
+    return source
+
+
+def known_source(path: Path, columns: dict[str, str], separator: str | None = None) -> Source:
+    """A file of columns that are known. separator: what parts them in a CSV file, as its name says if None."""
+    if not is_csv(path):
+        # Folders may be called what they like: one named `sex=f` says nothing about a column.
+        return Source(path, columns, f"read_parquet({_literal(path)}, hive_partitioning=false)")
+    kinds = ", ".join(f"{text_literal(name)}: {text_literal(kind)}" for name, kind in columns.items())
+    known = f"auto_detect=false, columns={{{kinds}}}"
+    return Source(path, columns, _csv_relation(path, separator or _delimiter(path), known))
+
+
+def _csv_relation(path: Path, separator: str, more: str) -> str:
+    """A CSV file, of which nothing is left to the reader's guess: it may skip lines that it does not like."""
+    dialect = f"""header=true, skip=0, delim='{separator}', quote='"', escape='"'"""
+    return f"read_csv({_literal(path)}, hive_partitioning=false, {dialect}, {more})"
+
+
+def _literal(path: Path) -> str:
+    """A path that DuckDB takes for one file: `*`, `?` and `[` in a name are characters, not patterns."""
+    return text_literal(re.sub(r"([*?\[])", r"[\1]", os.path.abspath(path)))
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what is no file that could hold a table."""
     check_format(path)
     if path.is_dir():
         raise InputError(f"{path} is a folder: name a CSV or Parquet file.")
@@ -193,90 +146,77 @@ def open_source(
         raise InputError(f"{path} cannot be read: you have no permission.")
     if path.stat().st_size == 0:
         raise InputError(f"{path} is empty: it needs a header and rows.")
-    with plain_errors(path), connect() as connection:
-        source = Source(path, *_columns(path, as_text, connection, may_repeat))
-        sql = f"SELECT count(*) FROM (SELECT 1 FROM {source.relation} LIMIT 1)"
-        if not connection.execute(sql, source.parameters).fetchone()[0]:
-            raise InputError(f"{path} has a header but no rows.")
-        commas = _decimal_commas(source, connection, decimal_commas)
-        if not commas:
-            return source
-        types = {name: source.columns[name] if as_text else "DOUBLE" for name in commas}
-        return replace(source, columns={**source.columns, **types}, decimal_commas=commas)
 
 
-def _decimal_commas(source: Source, connection: Any, expected: bool) -> tuple[str, ...]:
-    """The columns of numbers in a file that writes them as 1.234,5, which it can where commas do not part its columns.
+def _neighbour(path: Path) -> str:
+    """A file of nearly that name in the same folder."""
+    if not path.parent.is_dir():
+        return f"There is no folder {path.parent}."
+    near = nearest(path.name, [entry.name for entry in path.parent.iterdir() if entry.is_file()])
+    return f"Did you mean {path.parent / near}?" if near is not None else ""
 
-    In such a file 1.234 is more than a thousand in every column.
+
+def is_csv(path: Path) -> bool:
+    """Whether a file is text by its name; otherwise it is Parquet."""
+    return not path.name.lower().endswith(PARQUET)
+
+
+def check_format(path: Path, option: str = "") -> None:
+    """Refuse files of other kinds, by their names."""
+    if not path.name.lower().endswith(CSV + PARQUET):
+        where = f"{option}: " if option else ""
+        raise InputError(
+            f"{where}{path} is not named as a CSV or Parquet file: use a name that ends in .csv or .parquet."
+        )
+
+
+def _header(path: Path) -> tuple[str, list[str]]:
+    """What parts the columns of a CSV file, and their names.
+
+    The first line, outside of quotes, has more of it than of any other candidate. The reader's own guess is too clever:
+    it takes a file with one broken line for a file of one column.
     """
-    names = [name for name, kind in source.columns.items() if kind == "VARCHAR"]
-    if not is_csv(source.path) or _separator(source.path) == "," or not names:
-        return ()
-    asked = [f"({', '.join(decimal_commas(name))})" for name in names]
-    found = connection.execute(f"SELECT {', '.join(asked)} FROM {source.relation}", source.parameters).fetchone()
-    numbers = {name: has_comma for name, (is_number, has_comma) in zip(names, found, strict=True) if is_number}
-    return tuple(numbers) if expected or any(numbers.values()) else ()
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            line = file.readline()
+            separator = max(_SEPARATORS, key=re.sub('"[^"]*"', "", line).count)
+            names = next(csv.reader(chain([line], file), delimiter=separator), [])
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not in UTF-8: save it so.") from error
+    if not line.strip():
+        raise InputError(f"{str(path)!r} has no header: its first line must name the columns.")
+    return separator, [name or f"column{j}" for j, name in enumerate(names)]
 
 
-def _columns(
-    path: Path, as_text: bool, connection: Any, may_repeat: Callable[[str], bool]
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Names and types of the columns, and which of them are repeated."""
-    relation = _PARQUET
-    repeated: dict[str, str] = {}
-    if is_csv(path):
-        names, repeated = _told_apart(_header(path), may_repeat)
-        _check_names(path, names)
-        if as_text:
-            return dict.fromkeys(names, "VARCHAR"), repeated
-        # Types are those of all rows, and words such as "yes" and "no" stay what they are.
-        kinds = "['BIGINT', 'DOUBLE', 'DATE', 'TIMESTAMP', 'VARCHAR']"
-        relation = f"read_csv($path, {_dialect(path)}, sample_size=-1, auto_type_candidates={kinds})"
-    described = connection.execute(f"DESCRIBE SELECT * FROM {relation}", {"path": _literal(path)}).fetchall()
-    if not is_csv(path):
-        names = [row[0] for row in described]
-        _check_names(path, names)
-    return dict(zip(names, [row[1] for row in described], strict=True)), repeated
+def _told_apart(path: Path, names: list[str], may_repeat: Callable[[str], bool]) -> tuple[list[str], dict[str, str]]:
+    """Names, with another one for every column that nobody asks for and that has the name of another column.
 
-
-def _told_apart(names: list[str], may_repeat: Callable[[str], bool]) -> tuple[list[str], dict[str, str]]:
-    """Names, with another one for every column that nobody asks for and that has the name of another column."""
-    lower = Counter(name.lower() for name in names)
+    Letters of either case are the same to queries.
+    """
+    found = Counter(name.lower() for name in names)
+    needed = Counter(name.lower() for name in names if not may_repeat(name))
     told, repeated = [], {}
     for place, name in enumerate(names, 1):
-        if lower[name.lower()] > 1 and may_repeat(name):
+        if needed[name.lower()] > 1:
+            one, other = [one for one in names if one.lower() == name.lower()][:2]
+            both = f"two columns {one!r}" if one == other else f"columns {one!r} and {other!r}"
+            raise InputError(f"{path} has {both}: rename one.")
+        if found[name.lower()] > 1 and may_repeat(name):
             repeated[f"{name} (column {place})"] = name
             name = f"{name} (column {place})"
         told.append(name)
     return told, repeated
 
 
-def _check_names(path: Path, names: list[str]) -> None:
-    """Refuse columns that queries cannot tell apart: letters of either case are the same to them."""
-    seen: dict[str, str] = {}
-    for name in names:
-        if name.lower() in seen:
-            other = seen[name.lower()]
-            both = f"two columns {name!r}" if other == name else f"columns {other!r} and {name!r}"
-            raise InputError(f"{path} has {both}: rename one.")
-        seen[name.lower()] = name
+def _with_decimal_commas(source: Source, connection: Any, expected: bool) -> list[str]:
+    """The columns of numbers in a file that writes them as 1.234,5, which it can where commas do not part its columns.
 
-
-def _neighbour(path: Path) -> str:
-    """A file of nearly that name in the same folder."""
-    folder = path.parent
-    if not folder.is_dir():
-        return f"There is no folder {folder}."
-    names = [entry.name for entry in folder.iterdir() if entry.is_file()]
-    near = nearest(path.name, names)
-    return f"Did you mean {folder / near}?" if near is not None else ""
-
-
-def read_frame(source: Source) -> Any:
-    """The whole table as a frame: text from CSV, as it stands in the file; types as they are from Parquet."""
-    with plain_errors(source.path), connect("8GB") as connection:
-        return connection.execute(f"SELECT * FROM {source.relation}", source.parameters).df()
+    In such a file 1.234 is more than a thousand in every column.
+    """
+    asked = [f"({', '.join(decimal_commas(name))})" for name in source.columns]
+    found = connection.execute(f"SELECT {', '.join(asked)} FROM {source.relation} AS data").fetchone()
+    numbers = {name: has_comma for name, (is_number, has_comma) in zip(source.columns, found, strict=True) if is_number}
+    return list(numbers) if expected or any(numbers.values()) else []
 
 
 def points_for_commas(source: Source) -> str:
@@ -286,12 +226,12 @@ def points_for_commas(source: Source) -> str:
 
 def save_frame(frame: Any, path: Path) -> None:
     """Write a frame as CSV or Parquet, by the name of the file."""
-    if is_csv(path):
+    if is_csv(path):  # in which several columns may have one name
         frame.to_csv(path, index=False, sep=_delimiter(path))
         return
     with connect("8GB") as connection:
         connection.register("frame", frame)
-        connection.execute("COPY (SELECT * FROM frame) TO $target (FORMAT parquet)", {"target": str(path)})
+        connection.execute(f"COPY (SELECT * FROM frame) TO $target ({copy_options(path)})", {"target": str(path)})
 
 
 def copy_options(path: Path) -> str:
@@ -324,40 +264,31 @@ def check_parent(path: Path, option: str = "-o") -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path`, which takes its place when the block ends well and vanishes otherwise."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.absolute().parent)
-    os.close(handle)
-    temporary = Path(name)
-    temporary.chmod(0o666 & ~_umask())
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """A place for a file that is to be `path`: it is, once the block ends well, and vanishes otherwise."""
+    with _folder_beside(path) as folder:
+        yield folder / path.name
+        (folder / path.name).replace(path)
 
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder beside `path`, which takes its place when the block ends well.
+    """A folder that becomes `path` when the block ends well.
 
     What was there before goes only when the new one is whole.
     """
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.absolute().parent))
-    temporary.chmod(0o777 & ~_umask())
-    try:
+    with _folder_beside(path) as folder:
+        temporary = folder / path.name
+        temporary.mkdir()
         yield temporary
+        old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.absolute().parent))
         if path.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.absolute().parent))
             path.replace(old / "old")
-            temporary.replace(path)
-            shutil.rmtree(old)
-        else:
-            temporary.replace(path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.replace(path)
+        shutil.rmtree(old)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+@contextmanager
+def _folder_beside(path: Path) -> Iterator[Path]:
+    """A temporary folder in that of a file, which can be moved to its place at once."""
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.absolute().parent) as folder:
+        yield Path(folder)
