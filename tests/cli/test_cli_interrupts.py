@@ -11,7 +11,7 @@ import sys
 import pytest
 from people import FIT, people, write
 
-from fairlayer.cli.interrupts import INTERRUPTED as LINE
+from fairlayer.cli import INTERRUPTED as LINE
 
 # Python runs it when it starts: the process interrupts itself the n-th time it imports, or opens, what is named.
 AT = """
@@ -137,7 +137,7 @@ def test_a_destructor_does_not_swallow_an_interrupt(tmp_path):
     """Python only reports what a destructor raises: the interrupt comes a little later."""
     code = """
 import os, signal, time
-from fairlayer.cli.interrupts import ending_in_one_line
+from fairlayer.cli import ending_in_one_line
 
 class Interrupting:
     def __del__(self):
