@@ -18,8 +18,7 @@ import torch
 
 from experiments import german_credit
 from fairlayer import MeanParity, RateParity, Stream, audit, project
-from fairlayer.cli.reporting import write_reports
-from fairlayer.cli.terminal import note, say, show_table
+from fairlayer.cli.output import note, say, show_table, write_reports
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.estimators.models import make_estimator
 from fairlayer.sklearn import FairClassifier

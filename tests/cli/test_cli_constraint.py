@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -31,6 +32,15 @@ class AmongAdults(GroupConstraint):
     def conditions(self):
         return (Condition("feature", "age", ((40, None),)),)
 '''
+
+# Runs commands in a process of its own: the constraint would stay known in this one.
+ALL = """
+import json, sys
+from typer.testing import CliRunner
+from fairlayer.cli.app import app
+done = [CliRunner().invoke(app, ["--import", "own", *words]) for words in json.loads(sys.argv[1])]
+print(json.dumps([[one.exit_code for one in done], [one.output for one in done]]))
+"""
 
 
 def scores(n, seed=0):
@@ -78,7 +88,7 @@ def test_over_is_for_what_names_no_groups(run, tmp_path):
 
 def test_fit_keeps_it_in_the_folder(run, table, tmp_path):
     words = 'MeanParity(0.1, over=["sex", ("sex", "disabled")], name="alike")'
-    options = [*FIT[:-4], "--epochs", "2", "--constraint", words]
+    options = [*FIT[:-4], "--model", "logistic", "--constraint", words]
     run("fit", table, "--target", "approved", "--ignore", "amount", *options, "-o", tmp_path / "model", code=0)
     (kept,) = read(tmp_path / "model")["constraints"]
     assert kept == MeanParity(0.1, over=["sex", ("sex", "disabled")], name="alike").to_data()
@@ -87,27 +97,24 @@ def test_fit_keeps_it_in_the_folder(run, table, tmp_path):
 
 
 def test_a_constraint_of_ones_own(tmp_path):
-    """Imported from the working folder, by every command, and from the model folder too."""
+    """Imported from the working folder, for every command, and to read it from a model folder."""
     (tmp_path / "own.py").write_text(OWN)
     frame = scores(600)
     write(frame, tmp_path / "scores.csv")
-
-    def command(*arguments):
-        called = [sys.executable, "-m", "fairlayer", "--import", "own", *arguments]
-        return subprocess.run(called, capture_output=True, text=True, cwd=tmp_path, check=False)
-
     asked = ["--protected", "sex", "--constraint", "AmongAdults(0.01)"]
-    done = command("project", "scores.csv", "--score", "p", *asked, "-o", "fair.csv")
-    assert done.returncode == 0, done.stderr
+    commands = [
+        ["project", "scores.csv", "--score", "p", *asked, "-o", "fair.csv"],
+        ["audit", "fair.csv", "--prediction", "p", *asked],
+        ["fit", "scores.csv", "--target", "approved", "--ignore", "amount", "--model", "logistic", *asked, "-o", "m"],
+        ["predict", "m", "scores.csv", "-o", "out.csv"],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", ALL, json.dumps(commands)], capture_output=True, text=True, cwd=tmp_path
+    )
+    codes, said = json.loads(done.stdout)
+    assert codes[0] == codes[1] == codes[3] == 0, done.stderr + str(said)
+    assert "parity among adults, sex" in said[1]
     fair = pd.read_csv(tmp_path / "fair.csv")
     old = fair[frame["age"] >= 40].groupby("sex")["p"].mean()
     assert abs(old["male"] - old["female"]) <= 0.01 + 1e-12
     assert fair["p"][frame["age"] < 40].equals(frame["p"][frame["age"] < 40])
-    judged = command("audit", "fair.csv", "--prediction", "p", *asked)
-    assert judged.returncode == 0, judged.stderr
-    assert "parity among adults, sex" in judged.stdout
-    fitted = command(
-        "fit", "scores.csv", "--target", "approved", "--ignore", "amount", "--epochs", "2", *asked, "-o", "m"
-    )
-    assert fitted.returncode in (0, 1), fitted.stderr
-    assert command("predict", "m", "scores.csv", "-o", "out.csv").returncode == 0

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import csv
-import os
 from fractions import Fraction
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from people import people, write
 
-ADULT = Path(os.environ.get("FAIRLAYER_DATA", "")) / "adult"
 LOGISTIC = ["--model", "logistic", "--protected", "sex"]
 
 
@@ -93,22 +90,6 @@ def test_frozen_thresholds(run, rule, small, tmp_path):
     assert gap(found) < gap(before)
     text = "every gap is within its tolerance" if keeps(found, rule) else "exceeds its tolerance"
     assert text in " ".join(result.stdout.split())
-
-
-@pytest.mark.skipif(not ADULT.is_dir(), reason="FAIRLAYER_DATA has no Adult data")
-def test_adult(run, rule, tmp_path):
-    old, new = (
-        write(pd.read_csv(ADULT / name, skipinitialspace=True), tmp_path / name)
-        for name in ("adult.data.csv", "adult.test.csv")
-    )
-    asked = ["--target", "outcome", "--positive", ">50K", *LOGISTIC, *rule]
-    run("fit", old, *asked, "-o", tmp_path / "model", code=0)
-    slack = Fraction(1, 2)
-    stream = ["--mode", "stream", "--state", tmp_path / "x.db", "--batch-size", "500"]
-    assert keeps(check_flow(run, rule, tmp_path / "model", new, tmp_path / "b.csv"), rule)
-    assert keeps(check_flow(run, rule, tmp_path / "model", new, tmp_path / "s.csv", *stream), rule, slack)
-    found = check_flow(run, rule, tmp_path / "model", new, tmp_path / "f.csv", "--mode", "frozen")
-    assert gap(found) < gap(counts(tmp_path / "f.csv", "sex", "raw"))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import sys
 import pytest
 from people import FIT, people, write
 
-from fairlayer.cli.interrupts import INTERRUPTED as LINE
+from fairlayer.cli import INTERRUPTED as LINE
 
 # Python runs it when it starts: the process interrupts itself the n-th time it imports, or opens, what is named.
 AT = """
@@ -65,13 +65,12 @@ def predict(*more):
 PROJECT = [*("project", "people.csv", "--score", "amount", "--protected", "sex", "--parity", "1"), "-o", "out.csv"]
 
 
-@pytest.mark.parametrize("times", [1, 5])  # those that follow do not break off the tidying
-def test_an_interrupt_while_training(place, times):
+def test_an_interrupt_while_training(place):
     before = contents(place)
     process = start(place, *fit())
     while not process.stderr.readline().startswith("Training:"):
         assert process.poll() is None
-    for _ in range(times):
+    for _ in range(5):  # those that follow do not break off the tidying
         process.send_signal(signal.SIGINT)
     out, rest = process.communicate(timeout=300)
     assert (process.returncode, rest, out) == (130, LINE + "\n", "")
@@ -82,20 +81,14 @@ def test_an_interrupt_while_training(place, times):
     ("arguments", "where"),
     [
         (["--help"], "fairlayer.cli.app"),
-        (["--help"], "typer"),
         (fit(), "torch._C"),
-        (fit(), "pandas.core"),
         (fit(), "sklearn.utils"),
-        (fit(), "torch.optim"),
         (fit("--epochs", "1"), "jinja2.environment"),
         (fit("--epochs", "1"), ".model."),  # the temporary folder
-        (predict(), "safetensors"),
-        (predict(), ".out.csv."),
         (predict(), ".out.csv.#2"),  # once the stream is in its store, and its decisions are about to be
-        (PROJECT, "scipy"),
         (PROJECT, ".fairlayer-"),
     ],
-    ids=str,
+    ids=lambda given: given if isinstance(given, str) else given[0],
 )
 def test_an_interrupt_at(place, tmp_path_factory, arguments, where):
     hook = tmp_path_factory.mktemp("hook")
@@ -137,7 +130,7 @@ def test_a_destructor_does_not_swallow_an_interrupt(tmp_path):
     """Python only reports what a destructor raises: the interrupt comes a little later."""
     code = """
 import os, signal, time
-from fairlayer.cli.interrupts import ending_in_one_line
+from fairlayer.cli import ending_in_one_line
 
 class Interrupting:
     def __del__(self):
@@ -151,7 +144,7 @@ with ending_in_one_line():
     assert (done.returncode, done.stderr) == (130, LINE + "\n")
 
 
-def test_who_starts_a_command_may_have_it_ignore_interrupts(place):
+def test_who_starts_a_command_may_have_it_ignore_interrupts():
     """As a shell does for what runs in the background."""
     code = (
         "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); from fairlayer.cli import main; "

@@ -59,7 +59,7 @@ def test_commands_agree_to_the_row(column, option, entries, nasty, run, tmp_path
     model, report, fair = tmp_path / "model", tmp_path / "report.html", tmp_path / "fair.csv"
 
     protected = ["--protected", option, "--parity", "0.001"]
-    run("fit", nasty, "--target", "answer", "--ignore", "row", *protected, "--epochs", "1", "-o", model)
+    run("fit", nasty, "--target", "answer", "--ignore", "row", *protected, "--model", "logistic", "-o", model)
     schema = record_from_plain(Schema, read_table(model)["schema"])
     assert set(schema.labels[0].known) == set(truth)
     with TableFile(nasty) as table:
@@ -80,28 +80,27 @@ def test_commands_agree_to_the_row(column, option, entries, nasty, run, tmp_path
 
 
 @pytest.mark.parametrize("entry", ["old", "1_000", "+-1", "NAN", "0x10", "5%", "\xa05"])
-@pytest.mark.parametrize("command", ["project", "audit", "fit"])
-def test_cut_points_refuse_what_is_neither_a_number_nor_missing(command, entry, run, tmp_path):
-    path = tmp_path / "ages.csv"
-    path.write_text(
-        "age,score,answer\n" + "".join(f"{20 + k},0.{k},{'yn'[k % 2]}\n" for k in range(60)) + f"{entry},0.5,y\n"
-    )
-    options = {
-        "project": ["--score", "score", "-o", tmp_path / "fair.csv"],
-        "audit": ["--prediction", "score"],
-        "fit": ["--target", "answer", "-o", tmp_path / "model"],
-    }[command]
-    result = run(command, path, "--protected", "age=30", "--parity", "0.1", *options)
-    assert result.exit_code == 2
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("project", ["--score", "score", "-o", "fair.csv"]),
+        ("audit", ["--prediction", "score"]),
+        ("fit", ["--target", "answer", "-o", "model"]),
+    ],
+)
+def test_cut_points_refuse_what_is_neither_a_number_nor_missing(command, options, entry, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{20 + k},0.{k},{'yn'[k % 2]}\n" for k in range(60))
+    Path("ages.csv").write_text(f"age,score,answer\n{rows}{entry},0.5,y\n")
+    result = run(command, "ages.csv", "--protected", "age=30", "--parity", "0.1", *options, code=2)
     assert repr(entry) in result.stderr
 
 
-@pytest.mark.parametrize("entry", ["1_000", "+-1", "NAN", "0x10", "inf"])
+@pytest.mark.parametrize("entry", ["1_000", "NAN", "0x10", "inf"])
 @pytest.mark.parametrize(("command", "option"), [("project", "--score"), ("audit", "--prediction")])
 def test_scores_refuse_what_is_no_number(command, option, entry, run, tmp_path):
     path = tmp_path / "scores.csv"
     path.write_text(f"sex,score\nf,0.5\nm,0.25\nf,{entry}\n")
     more = ["-o", tmp_path / "fair.csv"] if command == "project" else []
-    result = run(command, path, option, "score", "--protected", "sex", "--parity", "0.1", *more)
-    assert result.exit_code == 2
+    result = run(command, path, option, "score", "--protected", "sex", "--parity", "0.1", *more, code=2)
     assert f"{entry!r} in row 3" in result.stderr

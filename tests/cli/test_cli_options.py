@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from people import people, write
 
-from fairlayer.cli.constraint_options import ConstraintOptions, intervals
 from fairlayer.cli.learning import split
-from fairlayer.cli.options import read_attributes, read_bounds
+from fairlayer.cli.options import ConstraintOptions, read_attributes, read_bounds
 from fairlayer.tables.entries import Attribute, read_cuts
 from fairlayer.tables.schema import Rows
 from fairlayer.tables.table_io import Source, TableFile
@@ -22,7 +21,6 @@ def source_of(frame):
 
 def test_options_are_read():
     assert read_cuts("30,50", "--x") == (30.0, 50.0)
-    assert intervals((30.0, 50.0)) == [(None, 30.0), (30.0, 50.0), (50.0, None)]
     assert read_bounds((-np.inf, 3.0)) == (None, 3.0)
     assert read_bounds(None) is None
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from fairlayer.cli import constraint_options as asking
 from fairlayer.cli import options
 from fairlayer.cli.options import option
-from fairlayer.cli.terminal import note, say
+from fairlayer.cli.output import digest, in_words, note, read_facts, say, write_reports
 from fairlayer.errors import InputError
 from fairlayer.tables.table_io import Source, TableFile, check_output, open_source, replacing
 
@@ -21,32 +20,24 @@ if TYPE_CHECKING:
 Form = Literal["report", "ll144"]
 
 
+@options.with_constraints
 def audit(
     data: options.Data,
     prediction: Annotated[list[str], option("COLUMN", "The predictions, or one column of them for each class.")],
     protected: options.Protected,
-    parity: asking.Parity = None,
-    ratio: asking.Ratio = None,
-    rate: asking.Rate = None,
-    rate_ratio: asking.RateRatio = None,
-    given: asking.Given = None,
-    odds: asking.Odds = None,
-    residuals: asking.Residuals = None,
-    residual_mean: asking.ResidualMean = None,
-    conditional: asking.Conditional = None,
-    threshold: Annotated[float | None, option("P", "A prediction of P or more is a yes; 0.5 by default.")] = None,
-    constraint: asking.Constraint = None,
-    over: asking.Over = None,
+    asked: options.ConstraintOptions,
     target: options.Target = None,
     positive: Annotated[str | None, option("VALUE", "The class of the target that predictions are about.")] = None,
     raw: Annotated[list[str] | None, option("COLUMN", "The predictions before they were made fair.")] = None,
-    weight: Annotated[str | None, option("COLUMN", "The column that says how much each row counts.")] = None,
-    output: Annotated[Path | None, option("FILE", "Write the report here, as a page.", "--output", "-o")] = None,
-    card: Annotated[Path | None, option("FILE", "Write a model card here, in Markdown.")] = None,
+    weight: Annotated[str | None, option("COLUMN", "The column with the weight of each row.")] = None,
+    output: Annotated[Path | None, option("FILE", "Write the report to this HTML file.", "--output", "-o")] = None,
+    card: Annotated[Path | None, option("FILE", "Write a model card to this Markdown file.")] = None,
     facts: options.Facts = None,
     format: Annotated[Form, option(None, "Write a report, or the tables of a bias audit.")] = "report",  # noqa: A002
-    confidence: Annotated[float, option("P", "The confidence of all intervals of gaps together.")] = 0.95,
-    seed: Annotated[int, option("N", "Draw rows of a large file, for the trade-off, from this seed.", least=0)] = 0,
+    confidence: Annotated[float, option("P", "The joint confidence of the intervals of all gaps.")] = 0.95,
+    seed: Annotated[
+        int, option("N", "The seed for drawing rows of a large file, to compute the trade-off.", least=0)
+    ] = 0,
 ) -> int:
     """Judge predictions, group by group.
 
@@ -60,9 +51,6 @@ def audit(
 
     `fairlayer audit out.csv --prediction probability --protected sex --parity 0.02 -o report.html`
     """
-    asked = asking.ConstraintOptions(
-        parity, ratio, rate, rate_ratio, given, odds, residuals, residual_mean, conditional, threshold, constraint, over
-    )  # fmt: skip
     _check_outputs(output, card, [path for path in (data, facts) if path is not None], format)
     if facts is not None and card is None:
         raise InputError("--facts is for the model card: add --card FILE.")
@@ -73,61 +61,47 @@ def audit(
     several = len(predictions) > 1
     if before and len(before) != len(predictions):
         raise InputError(f"--raw names {len(before)} columns, --prediction {len(predictions)}: name as many.")
-    named = [*((name, "--prediction") for name in predictions), *((name, "--raw") for name in before)]
+    if several and format == "ll144":
+        raise InputError("--format ll144 is of one prediction: name one column with --prediction.")
+    named = [*((one, "--prediction") for one in predictions), *((one, "--raw") for one in before)]
     for column, name in [*named, (target, "--target"), (weight, "--weight")]:
         if column is not None:
             source.check(column, name)
 
-    from fairlayer.audit import audit as run
-    from fairlayer.cli.reporting import digest, in_words, read_facts, write_reports
-
     told = read_facts(facts)
-    with TableFile(source) as columns:
-        classes = None if positive is None else _two_classes(columns, target, positive, several)
-        constraints = asked.read(columns, attributes, classes)
+    with TableFile(source) as table:
+        classes = None if positive is None else _two_classes(table, target, positive, several)
+        constraints = asked.read(table, attributes, classes)
         constraints.check_target(target, "predictions")
         cut = {attribute.column: "--protected" for attribute in attributes if attribute.cuts}
-        columns.check_numbers(dict.fromkeys(predictions, "--prediction"), cut)
-        columns.check_groups(attributes, "--protected")
-    how: dict[str, Any] = {"threshold": threshold, "confidence": confidence, "seed": seed}
+        table.check_numbers(dict.fromkeys(predictions, "--prediction"), cut)
+        table.check_groups(attributes, "--protected")
+    roles: dict[str, Any] = {"target": target, "weight": weight}
+    how: dict[str, Any] = {"threshold": asked.threshold, "confidence": confidence, "seed": seed}
     if several:
-        if format == "ll144":
-            raise InputError("--format ll144 is of one prediction: name one column with --prediction.")
-        result = _audit_classes(source, attributes, list(constraints), predictions, before, target, weight, how)
+        result = _audit_classes(source, attributes, constraints, predictions, before, **roles, how=how)
     else:
-        roles: dict[str, Any] = {"prediction": predictions[0], "target": target, "weight": weight}
-        roles["raw"] = before[0] if before else None
-        for attribute in attributes:
-            if attribute.cuts and attribute.column in [*roles.values(), *asked.columns(source)]:
-                raise InputError(
-                    f"--protected: column {attribute.column!r} has another role too: leave out its cut points."
-                )
-        if target is not None and positive is not None:
-            if target in [*(attribute.column for attribute in attributes), *asked.columns(source)]:
-                raise InputError(f"--positive: column {target!r} has another role too: leave the option out.")
-            source = source.counting(target, positive)
-        with TableFile(source.cut_by(attributes)) as table:
-            result = run(table, [attribute.column for attribute in attributes], list(constraints), **roles, **how)
-        if target is not None and classes is not None:
-            result = in_words(result, target, classes)
+        roles |= {"prediction": predictions[0], "raw": before[0] if before else None}
+        result = _audit_scores(source, attributes, constraints, roles, positive, how)
+    if classes is not None:
+        result = in_words(result, str(target), classes)
     result = replace(result, settings=replace(result.settings, source=data.name))
     if format == "ll144":
-        decides = threshold is not None or bool(constraints.about_decisions)
+        decides = asked.threshold is not None or bool(constraints.about_decisions)
         _write_bias_audit(result, output, decides or None)
     else:
         say(str(result))
         if output is not None or card is not None:
-            provenance = {"data, SHA-256": digest(data)}
-            written = write_reports(result, page=output, card=card, facts=told, provenance=provenance)
+            written = write_reports(result, page=output, card=card, facts=told, provenance=digest(data))
             note(f"Wrote {', '.join(map(str, written))}.")
     return 0 if result.satisfied else 1
 
 
-def _two_classes(columns: TableFile, target: str | None, positive: str, several: bool) -> dict[str, int]:
+def _two_classes(table: TableFile, target: str | None, positive: str, several: bool) -> dict[str, int]:
     """The positive class, the numbers that stand for it and for the others."""
     if target is None or several:
         raise InputError("--positive is a class of the target of one prediction: add --target, or leave it out.")
-    found = columns.values(target, None)
+    found = table.values(target, None)
     if positive not in found:
         some = ", ".join(map(repr, found[:8]))
         raise InputError(f"--positive: column {target!r} has no value {positive!r}; it has {some}.")
@@ -135,10 +109,36 @@ def _two_classes(columns: TableFile, target: str | None, positive: str, several:
     return {positive: 1, others[0] if len(others) == 1 else f"not {positive}": 0}
 
 
+def _audit_scores(
+    source: Source,
+    attributes: Sequence[Attribute],
+    constraints: options.Constraints,
+    roles: dict[str, Any],
+    positive: str | None,
+    how: dict[str, Any],
+) -> Audit:
+    """Audit one output for each row, whatever the size of the file. roles: columns by what they are."""
+    from fairlayer.audit import audit as run
+
+    names = [attribute.column for attribute in attributes]
+    for attribute in attributes:
+        if attribute.cuts and attribute.column in [*roles.values(), *constraints.features]:
+            raise InputError(
+                f"--protected: column {attribute.column!r} has another role too: leave out its cut points."
+            )
+    target = roles["target"]
+    if target is not None and positive is not None:
+        if target in [*names, *constraints.features]:
+            raise InputError(f"--positive: column {target!r} has another role too: leave the option out.")
+        source = source.counting(target, positive)
+    with TableFile(source.cut_by(attributes)) as table:
+        return run(table, names, list(constraints), **roles, **how)
+
+
 def _audit_classes(
     source: Source,
     attributes: Sequence[Attribute],
-    constraints: Any,
+    constraints: options.Constraints,
     predictions: list[str],
     before: list[str],
     target: str | None,
@@ -150,31 +150,25 @@ def _audit_classes(
     from fairlayer.audit import audit as run
     from fairlayer.tables.entries import group_label, label, number
 
-    looked_at = {str(condition.name) for one in constraints for condition in one.conditions if condition.name}
+    prefixed = all("probability_" in name for name in predictions)
     with TableFile(source, memory="8GB") as table:
         kinds = table.columns
+        labels = {one.column: one.label(kinds[one.column]) for one in attributes}
         features = {
-            name: number(name) if table.is_number(name) else group_label(name, kinds[name]) for name in looked_at
+            name: number(name) if table.is_number(name) else group_label(name, kinds[name])
+            for name in constraints.features
         }
-        values = {f"p{j}": number(name) for j, name in enumerate(predictions)}
-        values |= {f"raw{j}": number(name) for j, name in enumerate(before)}
-        values |= {f"g{j}": one.label(kinds[one.column]) for j, one in enumerate(attributes)}
-        values |= {f"f{j}": sql for j, sql in enumerate(features.values())}
-        values |= {} if target is None else {"t": label(target, kinds[target])}
-        values |= {} if weight is None else {"w": number(weight)}
-        frame = table.frame(values)
-    prefixed = all("probability_" in name for name in predictions)
-    return run(
-        frame[[f"p{j}" for j in range(len(predictions))]].to_numpy(),
-        {one.column: frame[f"g{j}"].to_numpy(dtype=object) for j, one in enumerate(attributes)},
-        constraints,
-        targets=None if target is None else frame["t"].to_numpy(dtype=object),
-        classes=[name.partition("probability_")[2] if prefixed else name for name in predictions],
-        features={name: frame[f"f{j}"] for j, name in enumerate(features)},
-        weights=None if weight is None else frame["w"].to_numpy(),
-        raw=frame[[f"raw{j}" for j in range(len(before))]].to_numpy() if before else None,
-        **how,
-    )
+        return run(
+            table.frame({name: number(name) for name in predictions}).to_numpy(),
+            table.frame(labels),
+            list(constraints),
+            targets=None if target is None else table.frame({target: label(target, kinds[target])})[target],
+            classes=[name.partition("probability_")[2] if prefixed else name for name in predictions],
+            features=table.frame(features) if features else None,
+            weights=None if weight is None else table.frame({weight: number(weight)})[weight].to_numpy(),
+            raw=table.frame({name: number(name) for name in before}).to_numpy() if before else None,
+            **how,
+        )
 
 
 def _write_bias_audit(result: Audit, output: Path | None, decisions: bool | None) -> None:

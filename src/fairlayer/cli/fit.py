@@ -11,10 +11,9 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from fairlayer.cli import constraint_options as asking
-from fairlayer.cli import interrupts, options
+from fairlayer.cli import options, raise_interrupt
 from fairlayer.cli.options import option
-from fairlayer.cli.terminal import note, say, show_table
+from fairlayer.cli.output import digest, in_words, note, read_facts, say, show_table, write_reports
 from fairlayer.errors import InputError
 from fairlayer.plural import plural
 from fairlayer.tables.table_io import Source, TableFile, check_parent, open_source, replacing_folder
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 FEWEST_ROWS = 40
 PAGE, CARD = "report.html", "model-card.md"
 FILES = ("model.safetensors", "model.json", "estimator.skops", "groups.skops", PAGE, "report.json", CARD)
-WAYS = {"layer": "fairness by training through the layer", "projection": "fairness by projection after training"}
-MISSING = "Missing numbers become the median and are marked; categories have a column each, missing ones too."
-MISSING_IN_TREES = "Missing numbers and categories are left to the trees."
 UNKNOWN = {  # what constraints that need targets cannot see in new rows, and what is done instead
     "residual": "Residuals are known only once targets are. New predictions are moved by the shift",
     "decision": "Who is compared is known only once targets are. New rows are decided by the thresholds",
@@ -44,23 +40,15 @@ _column = partial(option, panel="Columns, where they are not read as you mean th
 _training = partial(option, panel="Training")
 
 
+@options.with_constraints
 def fit(
     data: options.Data,
     target: Annotated[str, option("COLUMN", "The column to predict: classes, or numbers.")],
     protected: options.Protected,
-    output: Annotated[Path, option("FOLDER", "The model folder to write. It is replaced.", "--output", "-o")],
-    parity: asking.Parity = None,
-    ratio: asking.Ratio = None,
-    rate: asking.Rate = None,
-    rate_ratio: asking.RateRatio = None,
-    given: asking.Given = None,
-    odds: asking.Odds = None,
-    residuals: asking.Residuals = None,
-    residual_mean: asking.ResidualMean = None,
-    conditional: asking.Conditional = None,
-    threshold: asking.Threshold = None,
-    constraint: asking.Constraint = None,
-    over: asking.Over = None,
+    output: Annotated[
+        Path, option("FOLDER", "The model folder to write; an earlier one is replaced.", "--output", "-o")
+    ],
+    asked: options.ConstraintOptions,
     bounds: options.Bounds = None,
     facts: options.Facts = None,
     task: Annotated[Task | None, _column(None, "Treat the target as classes or as numbers.")] = None,
@@ -70,12 +58,14 @@ def fit(
     merge_rare: Annotated[int, _column("ROWS", "Merge groups of fewer rows into one, 'other'.", least=0)] = 0,
     model: Annotated[Model, _training(None, "The kind of model. `auto` tries all and keeps the best.")] = "network",
     method: Annotated[Method | None, _training(None, "Train the network through the layer, or project it.")] = None,
-    serving: Annotated[Serving, _training(None, "Predict with the groups of rows, or blind, without.")] = "batch",
-    confidence: Annotated[float | None, _training("P", "Have the population keep the tolerances too.")] = None,
+    serving: Annotated[Serving, _training(None, "Predict with the groups of rows, or blind, without them.")] = "batch",
+    confidence: Annotated[
+        float | None, _training("P", "Keep the tolerances in the population too, with this confidence.")
+    ] = None,
     test: Annotated[float, _training("SHARE", "Keep this share of the rows for the report.")] = 0.2,
     epochs: Annotated[int, _training("N", "Pass over the data at most this often.", least=1)] = 200,
-    max_minutes: Annotated[float | None, _training("MINUTES", "Stop training when this time has run out.")] = None,
-    seed: Annotated[int, _training("N", "Draw rows and network from this seed.", least=0)] = 0,
+    max_minutes: Annotated[float | None, _training("MINUTES", "Stop training after this time.")] = None,
+    seed: Annotated[int, _training("N", "The seed for splitting the rows and for the network.", least=0)] = 0,
 ) -> int:
     """Train a fair model on a table.
 
@@ -85,16 +75,13 @@ def fit(
 
     A target of three or more classes gets a probability for each, unless --positive names one. Networks are trained
     through the fairness layer, or projected after training, as boosted trees, linear models (of numbers) and logistic
-    models (of classes) always are. Training ends once it no longer improves. With --confidence, tolerances are
-    tightened so that the population that the rows are drawn from keeps the stated ones, at 0.95 for instance, or the
-    output says how many rows that needs. Served blind, rows are moved by what a second model tells of their groups, and
-    a statement about the population is printed.
+    models (of classes) always are. Training ends once it no longer improves. `--confidence 0.95` tightens the
+    tolerances until the population that the rows are drawn from keeps the stated ones at 95 % confidence, or reports
+    how many rows that needs. With `--serving blind`, a second model estimates the groups of a row from its features,
+    the row is moved accordingly, and a statement about the population is printed.
 
     `fairlayer fit people.csv --target income --protected sex,race --parity 0.02 -o model/`
     """
-    asked = asking.ConstraintOptions(
-        parity, ratio, rate, rate_ratio, given, odds, residuals, residual_mean, conditional, threshold, constraint, over
-    )  # fmt: skip
     if not 0.0 < test < 1.0:
         raise InputError(f"--test: the share must lie between 0 and 1; got {test:g}.")
     if max_minutes is not None and not max_minutes > 0.0:
@@ -105,7 +92,6 @@ def fit(
 
     from fairlayer import __version__
     from fairlayer.cli.learning import Learner, choose_model, split
-    from fairlayer.cli.reporting import digest, read_facts, write_reports
     from fairlayer.constraints.plain_data import record_to_plain
     from fairlayer.estimators.folder import save
     from fairlayer.estimators.models import TITLES
@@ -118,17 +104,21 @@ def fit(
             target=target,
             attributes=attributes,
             ignore=ignored,
-            keep=asked.columns(source),
+            keep=asked.read(file, attributes).features,
             hide_protected=hide_protected or serving == "blind",
             task=task,
             positive=positive,
             merge_rare=merge_rare,
         )
-        schema, n = table.schema, len(table.rows)
-        if n < FEWEST_ROWS:
-            raise InputError(f"{data} has {n} rows with a target: at least {FEWEST_ROWS} are needed to learn.")
-        constraints = _choose_constraints(asked, table, file, attributes)
-    classify = schema.task == "classification"
+        schema = table.schema
+        if len(table.rows) < FEWEST_ROWS:
+            raise InputError(
+                f"{data} has {len(table.rows)} rows with a target: at least {FEWEST_ROWS} are needed to learn."
+            )
+        classify = schema.task == "classification"
+        constraints = asked.read(file, attributes, schema.numbered if classify else None)
+    asked.check_threshold(numbers=None if classify else target)
+    _check_constraints(constraints, table)
     _check_model(model, method, max_minutes, classify)
     if classify and box not in (None, (0.0, 1.0)):
         raise InputError("--bounds: probabilities lie between 0 and 1: leave the option out for classes.")
@@ -139,51 +129,68 @@ def fit(
     learner = Learner(list(constraints), classify, schema.classes, box, seed, settings, network)
     train, held = split(table.rows, test, seed)
     if not len(held):
-        raise InputError(f"--test: {test:g} of {n} rows leaves none for the report: raise it.")
-    notes = _introduce(table, constraints, guessed=positive is None)
+        raise InputError(f"--test: {test:g} of {len(table.rows)} rows leaves none for the report: raise it.")
+    _introduce(table, constraints)
 
+    remarks: list[str] = []  # for the terminal, and for report and card
+
+    def remark(text: str) -> None:
+        note(text)
+        remarks.append(text)
+
+    if positive is None and schema.negative is not None and constraints.about_decisions:
+        remark(
+            f"Rates of decisions are those of {target} = {schema.positive}, which is a guess: --positive is not given. "
+            f"If people hope for {schema.negative}, add --positive {quote(schema.negative)}."
+        )
     kind: str = model
     if model == "auto":
         choice = choose_model(learner, train, note)
         kind = choice.best
         tried = [list(row.values()) for row in choice.rows]
         show_table(list(choice.rows[0]), tried, "On the rows kept to choose a model")
-        notes.append(choice.text)
-        note(choice.text)
-    way = WAYS["layer" if kind == "network" and method != "projection" else "projection"]
-    note(f"Training: {TITLES[kind]}; {way} ...")
-    fitted = learner.fit(kind, train)
-    interrupts.check()
-    audit = _audit(fitted, learner, held, schema, notes)
+        remark(choice.text)
+    way = "training through the layer" if kind == "network" and method != "projection" else "projection after training"
+    made = f"{TITLES[kind]}; fairness by {way}"
+    note(f"Training: {made} ...")
+    fitted: Any = learner.fit(kind, train)
+    raise_interrupt()
+    if fitted.stopped_ == "time":
+        remark(
+            f"Training was stopped on purpose, by --max-minutes {max_minutes:g}, before it had ended by itself: with "
+            "more time the model may get better."
+        )
+    if serving == "blind":
+        remark(f"Served blind, so that the promise is about the population. {fitted.frozen_.certificate}")
+    result = _audit(fitted, learner, held, schema, remarks)
 
+    kept = {"schema": record_to_plain(schema), "data": data.name, "seed": seed, "test": test}
+    left = "Missing numbers become the median and are marked; categories have a column each, missing ones too."
+    if kind == "boosting":
+        left = "Missing numbers and categories are left to the trees."
     described = {
         "date": datetime.date.today().isoformat(),
-        "type": f"{schema.task} by {TITLES[kind]}; {way}; fairlayer {__version__}",
+        "type": f"{schema.task} by {made}; fairlayer {__version__}",
         "training data": f"{len(train):,} rows of {data.name}, with {len(schema.features)} features",
         "evaluation data": f"{len(held):,} rows of {data.name} kept from training, drawn with seed {seed} in the "
         "shares of the groups",
-        "preprocessing": " ".join([MISSING_IN_TREES if kind == "boosting" else MISSING, *table.lines]),
+        "preprocessing": " ".join([left, *table.lines]),
     }
     with replacing_folder(output) as temporary:
-        save(
-            fitted, temporary, table={"schema": record_to_plain(schema), "data": data.name, "seed": seed, "test": test}
-        )
+        save(fitted, temporary, table=kept)
         write_reports(
-            audit,
+            result,
             page=temporary / PAGE,
             card=temporary / CARD,
             title=f"Fairness of {target}",
             facts={**described, **told},
-            provenance={"data": data.name, "data, SHA-256": digest(data)},
+            provenance={"data": data.name, **digest(data)},
         )
-    say(str(audit))
+    say(str(result))
     note(f"Wrote {output}: {', '.join(name for name in FILES if (output / name).exists())}.")
     if serving == "blind":  # nothing is promised for these rows alone
-        return 1 if audit.verdict.name == "VIOLATED" else 0
-    return 0 if audit.satisfied else 1
-
-
-# Reading the table
+        return 1 if result.verdict.name == "VIOLATED" else 0
+    return 0 if result.satisfied else 1
 
 
 def _check_folder(output: Path) -> None:
@@ -216,20 +223,21 @@ def _open(
     return source, attributes, ignored
 
 
-# Choosing what is asked for
+def _check_constraints(constraints: options.Constraints, table: Inferred) -> None:
+    """Refuse what no model could keep on new rows."""
+    from fairlayer.core.classes import check_class_rules
+    from fairlayer.problem.constraint_set import ConstraintSet
 
-
-def _choose_constraints(
-    asked: asking.ConstraintOptions, table: Inferred, file: TableFile, attributes: Sequence[Attribute]
-) -> asking.Constraints:
-    """The constraints; refused where no model could keep them on new rows."""
     schema = table.schema
-    classify = schema.task == "classification"
-    constraints = asked.read(file, attributes, schema.numbered if classify else None)
     constraints.check_kinds()
-    asked.check_threshold(numbers=None if classify else schema.target)
-    if schema.classes:
-        _check_classes(constraints, schema)
+    try:
+        if schema.classes:
+            check_class_rules(ConstraintSet(list(constraints)))
+    except InputError as error:
+        raise InputError(
+            f"--target: {schema.target} has {len(schema.classes)} classes, whose mean probabilities are compared: use "
+            f"--parity or --conditional, or tell one class from the rest, such as --positive {schema.classes[0]!r}."
+        ) from error
     by_target = constraints.option(lambda constraint: not constraint.serves_unknown_targets)
     if by_target:
         remedy = f"--rate 0.05 --given {quote(schema.positive)}" if schema.positive else "--parity"
@@ -237,32 +245,17 @@ def _choose_constraints(
             f"{by_target} compares rows with the same target, for each of its values. Targets are unknown when "
             f"predicting, so no model can keep it: use {remedy}. `fairlayer audit` and `fairlayer project` take it."
         )
-    for condition in [condition for constraint in constraints for condition in constraint.conditions]:
-        name, option = str(condition.name), constraints.option_of(condition)
+    for condition, asked in constraints.conditions:
+        name = str(condition.name)
         if condition.source == "target":
             continue
         if name in schema.numbers and table.rows.X[name].isna().any():
-            raise InputError(f"{option}: column {name!r} has missing entries: fill them in, or drop these rows.")
+            raise InputError(f"{asked}: column {name!r} has missing entries: fill them in, or drop these rows.")
         if name not in schema.features:
-            raise InputError(f"{option}: column {name!r} is not among the features: do not --ignore it.")
-    return constraints
+            raise InputError(f"{asked}: column {name!r} is not among the features: do not --ignore it.")
 
 
-def _check_classes(constraints: asking.Constraints, schema: Schema) -> None:
-    """Refuse what cannot be kept of the probabilities of several classes."""
-    from fairlayer.core.classes import check_class_rules
-    from fairlayer.problem.constraint_set import ConstraintSet
-
-    try:
-        check_class_rules(ConstraintSet(list(constraints)))
-    except InputError as error:
-        raise InputError(
-            f"--target: {schema.target} has {len(schema.classes)} classes, whose mean probabilities are compared: use "
-            f"--parity or --conditional, or tell one class from the rest, such as --positive {schema.classes[0]!r}."
-        ) from error
-
-
-def _check_serving(constraints: asking.Constraints, serving: str, confidence: float | None, bounded: bool) -> None:
+def _check_serving(constraints: options.Constraints, serving: str, confidence: float | None, bounded: bool) -> None:
     """Refuse what cannot be promised of new rows."""
     by_targets = constraints.option(lambda one: one.needs_targets)
     if serving == "blind" and (option := constraints.about_decisions or by_targets):
@@ -280,9 +273,8 @@ def _check_model(model: str, method: str | None, max_minutes: float | None, clas
     """Refuse a kind of model that cannot do what else was asked for."""
     from fairlayer.estimators.models import FOR_CLASSES, FOR_NUMBERS
 
-    possible = FOR_CLASSES if classify else FOR_NUMBERS
+    possible, what = (FOR_CLASSES, "classes") if classify else (FOR_NUMBERS, "numbers")
     if model not in (*possible, "auto"):
-        what = "classes" if classify else "numbers"
         raise InputError(f"--model {model}: the target holds {what}: use one of {', '.join(possible)}, or auto.")
     if method is not None and model != "network":
         raise InputError(f"--method {method} is for --model network: leave it out, or choose that model.")
@@ -290,14 +282,14 @@ def _check_model(model: str, method: str | None, max_minutes: float | None, clas
         raise InputError(f"--max-minutes is for networks, and --model {model} is none: leave it out.")
 
 
-def _introduce(table: Inferred, constraints: asking.Constraints, guessed: bool) -> list[str]:
-    """Say what was inferred, and what can be promised; what report and card should say too is returned."""
+def _introduce(table: Inferred, constraints: options.Constraints) -> None:
+    """Say what was inferred, and what can be promised."""
     schema = table.schema
     what = f"the probability of {schema.target} = {schema.positive}" if schema.positive else schema.target
     if schema.classes:
         what = f"the probabilities of the classes of {schema.target}, {', '.join(schema.classes)}"
     note(f"{len(table.rows):,} rows, {len(schema.features)} features; predicts {what} ({schema.task}).")
-    lines, notes = [], []
+    lines = []
     among = [name for name in schema.attributes if name in schema.features]
     if among:
         lines.append(
@@ -314,26 +306,16 @@ def _introduce(table: Inferred, constraints: asking.Constraints, guessed: bool) 
             f"{UNKNOWN[quantity]} that training found for their groups: over many rows like these, gaps are near their "
             "tolerances, but nothing is promised for a single file."
         )
-    if guessed and schema.negative is not None and constraints.about_decisions:
-        notes.append(
-            f"Rates of decisions are those of {schema.target} = {schema.positive}, which is a guess: --positive is not "
-            f"given. If people hope for {schema.negative}, add --positive {quote(schema.negative)}."
-        )
-    for text in [*lines, *notes]:
+    for text in lines:
         note(f"  {text}")
-    return notes
 
 
-# Report
-
-
-def _audit(fitted: Any, learner: Learner, held: Rows, schema: Schema, notes: list[str]) -> Audit:
-    """An audit of the model on the rows held out. notes: what it should say besides."""
+def _audit(fitted: Any, learner: Learner, held: Rows, schema: Schema, remarks: Sequence[str]) -> Audit:
+    """An audit of the model on the rows held out. remarks: what it should say besides."""
     import numpy as np
 
     from fairlayer.audit import audit
     from fairlayer.cli.learning import outputs
-    from fairlayer.cli.reporting import in_words
 
     raw, fair = outputs(fitted, held.X, held.groups)
     result = audit(
@@ -352,14 +334,4 @@ def _audit(fitted: Any, learner: Learner, held: Rows, schema: Schema, notes: lis
         result = replace(result, settings=replace(result.settings, margin=str(solution.margin)))
     if schema.positive is not None:
         result = in_words(result, schema.target, schema.numbered)
-    more = []
-    if fitted.stopped_ == "time":
-        more.append(
-            f"Training was stopped on purpose, by --max-minutes {fitted.max_minutes:g}, before it had ended by "
-            "itself: with more time the model may get better."
-        )
-    if fitted.serving == "blind":
-        more.append(f"Served blind, so that the promise is about the population. {fitted.frozen_.certificate}")
-    for text in more:
-        note(text)
-    return replace(result, notes=(*result.notes, *notes, *more))
+    return replace(result, notes=(*result.notes, *remarks))

@@ -67,24 +67,18 @@ class Learner:
         regressor = FairRegressor(list(self.constraints), bounds=self.bounds, **settings)
         return regressor.fit(part.X, part.y, sensitive_features=part.groups)
 
-    @property
-    def threshold(self) -> float:
-        """An output of this or more is a yes."""
-        return next((float(c.threshold) for c in self.constraints if c.quantity == "decision"), 0.5)  # type: ignore[attr-defined]
-
-    def score(self, predicted: np.ndarray, part: Rows) -> dict[str, Any]:
-        """How accurate and how fair outputs are."""
+    def score(self, model: FairEstimator, part: Rows) -> dict[str, Any]:
+        """How accurate and how fair a model's outputs are."""
+        fair = outputs(model, part.X, part.groups).fair
         rules, named = ConstraintSet(list(self.constraints)), [f"class {name}" for name in self.classes]
-        gaps = measure(predicted, rules, part.groups, part.y, part.X, columns=named)
+        gaps = measure(fair, rules, part.groups, part.y, part.X, columns=named)
         actual = np.eye(len(self.classes))[part.y.astype(int)] if self.classes else part.y
-        error = float(np.sqrt(np.mean((predicted - actual) ** 2)))
+        error = float(np.sqrt(np.mean((fair - actual) ** 2)))
         scores = {"rmse": error, "gap": gaps.largest, "in these data": "satisfied" if gaps.satisfied else "violated"}
         if not self.classify:
             return scores
-        right = (predicted >= self.threshold) == (part.y > 0.5)
-        if self.classes:
-            right = predicted.argmax(axis=1) == part.y
-        return {"accuracy": float(right.mean()), **scores}
+        predicted = fair.argmax(axis=1) if self.classes else fair >= model.threshold_
+        return {"accuracy": float((predicted == part.y).mean()), **scores}
 
 
 class Choice(NamedTuple):
@@ -104,8 +98,7 @@ def choose_model(learner: Learner, train: Rows, tell: Callable[[str], None]) -> 
         began = time.perf_counter()
         model = learner.fit(kind, used)
         seconds = round(time.perf_counter() - began, 1)
-        scores = learner.score(outputs(model, held.X, held.groups).fair, held)
-        rows[kind] = {"model": models.TITLES[kind], **scores, "seconds": seconds}
+        rows[kind] = {"model": models.TITLES[kind], **learner.score(model, held), "seconds": seconds}
     best = min(rows, key=lambda kind: rows[kind]["rmse"])
     text = (
         f"Chosen: {models.TITLES[best]}, of {', '.join(row['model'] for row in rows.values())}: the least squared "

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fairlayer.cli import interrupts
+from fairlayer.cli import ignore_interrupts
 from fairlayer.cli.options import option
-from fairlayer.cli.terminal import note, say, show_gaps
+from fairlayer.cli.output import note, say, show_gaps, words_for_classes
 from fairlayer.errors import InputError, StoreError
 from fairlayer.plural import plural
 from fairlayer.tables import table_io
@@ -32,14 +32,14 @@ _stream = partial(option, panel="With --mode stream")
 def predict(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `fairlayer fit` wrote.")],
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A CSV or Parquet file with new rows, one or many.")],
-    output: Annotated[Path, option("FILE", "Where to write the rows with their predictions.", "--output", "-o")],
-    mode: Annotated[Mode | None, option(None, "How predictions are made fair; `batch` by default.")] = None,
+    output: Annotated[Path, option("FILE", "Write the rows and their predictions to this file.", "--output", "-o")],
+    mode: Annotated[Mode | None, option(None, "How predictions are made fair; the default is `batch`.")] = None,
     new_groups: Annotated[bool, option(None, "Accept groups that training did not have.", "--new-groups")] = False,
     prefix: Annotated[str, option("TEXT", "Put this before the names of the new columns.")] = "",
     state: Annotated[str | None, _stream("FILE", "The SQLite file or postgresql:// URL of the stream.")] = None,
     stream: Annotated[str, _stream("NAME", "The name of the stream within --state.")] = "default",
-    batch_size: Annotated[int, _stream("ROWS", "Decide so many rows at a time; 0 for all.", least=0)] = 0,
-    batch_id: Annotated[str | None, _stream("TEXT", "Sent again under this name, rows count once.")] = None,
+    batch_size: Annotated[int, _stream("ROWS", "Decide this many rows at a time; 0 means all.", least=0)] = 0,
+    batch_id: Annotated[str | None, _stream("TEXT", "A name for these rows: sent again, they count once.")] = None,
     warm_start: Annotated[Path | None, _stream("FILE", "Let a new stream learn from these past rows.")] = None,
 ) -> int:
     """Predict new rows with a model folder.
@@ -80,41 +80,33 @@ def predict(
             )
     chosen = _choose_mode(mode, estimator, rows, data)
     if chosen != "blind":
-        _check_known(rows.groups, schema, chosen, new_groups)
+        _check_known(rows, schema, chosen, new_groups)
     with table_io.replacing(output) as temporary:
 
         def write(raw: np.ndarray, fair: np.ndarray) -> None:
             for name, values in schema.predicted(raw, fair, getattr(estimator, "threshold_", None)).items():
                 frame[prefix + name] = values
             table_io.save_frame(frame.rename(columns=source.repeated), temporary)
-            interrupts.finish()
+            ignore_interrupts()
 
         if chosen == "stream":
             assert state is not None  # checked with the mode
             past = None if warm_start is None else _read(warm_start, schema, needs_groups=True)[2]
             with _leaving_nothing_undecided(state, stream):
                 code = _by_stream(estimator, rows, schema, (state, stream), past, batch_size, batch_id, write)
-        elif chosen == "batch":
-            code = _by_batch(estimator, rows, schema, write)
         else:
-            code = _by_row(estimator, rows, schema, chosen, write)
+            code = _by_file(estimator, rows, schema, chosen, write)
     note(f"Wrote {len(frame):,} {plural(len(frame), 'row')} to {output}.{table_io.points_for_commas(source)}")
     return code
-
-
-# Reading
 
 
 def _check_state(state: str | None, output: Path, data: Path) -> None:
     if state is None:
         raise InputError("--mode stream: add --state decisions.db, the file that keeps the stream.")
-    if "://" in state:
-        return
-    if Path(state).absolute() in (output.absolute(), data.absolute()):
-        raise InputError(f"--state: {state} is the table itself: name another file.")
-    table_io.check_parent(Path(state), "--state")
-    if Path(state).is_dir():
-        raise InputError(f"--state: {state} is a folder: name a file.")
+    if "://" not in state:
+        if Path(state).absolute() == output.absolute():
+            raise InputError(f"--state: {state} is the table itself: name another file.")
+        table_io.check_output(Path(state), data, option="--state")
 
 
 def _read(path: Path, schema: Schema, needs_groups: bool) -> tuple[table_io.Source, Any, Rows]:
@@ -160,66 +152,22 @@ def _choose_mode(mode: Mode | None, estimator: Any, rows: Rows, data: Path) -> M
     return mode or "batch"
 
 
-def _check_known(groups: dict[str, np.ndarray], schema: Schema, mode: Mode, new_groups: bool) -> None:
-    """Refuse groups that the model was not trained with."""
+def _check_known(rows: Rows, schema: Schema, mode: Mode, new_groups: bool) -> None:
+    """Refuse groups that the model was not trained with, unless they are asked for."""
     for entry in schema.labels:
         name = entry.attribute.column
-        new = [label for label in dict.fromkeys(groups[name].tolist()) if label not in entry.known]
-        if not new:
-            continue
+        new = [label for label in dict.fromkeys(rows.groups[name].tolist()) if label not in entry.known]
         listed = f"{name} {', '.join(map(repr, new[:5]))}"
-        unknown = f"{listed}: the model was not trained with this group"
-        known = f"It knows {', '.join(map(repr, entry.known))}."
-        if mode == "frozen":
+        if new and new_groups and mode != "frozen":
+            note(f"{listed} is new to the model, and compared like the other groups.")
+        elif new:
+            remedy = "Correct the spelling, or add --new-groups to accept it."
+            if mode == "frozen":
+                remedy = "There is no shift for it: use --mode batch, or fit again with such rows or --merge-rare."
             raise InputError(
-                f"--mode frozen: {unknown}, so there is nothing to move it by. {known} Use --mode batch, or fit again "
-                "with such rows, or with --merge-rare."
+                f"{listed}: the model was not trained with this group. It knows {', '.join(map(repr, entry.known))}. "
+                f"{remedy}"
             )
-        if not new_groups:
-            raise InputError(f"{unknown}. {known} Correct the spelling, or add --new-groups to accept it.")
-        note(f"{listed} is new to the model, and compared like the other groups.")
-
-
-# Predicting
-
-
-def _by_batch(estimator: Any, rows: Rows, schema: Schema, write: Write) -> int:
-    """Project all rows together; the exit code."""
-    from fairlayer.cli.learning import outputs
-
-    raw, fair = outputs(estimator, rows.X, rows.groups, "batch")
-    write(raw, fair)
-    _show_gaps(fair, estimator.layer_.rules, rows, schema)
-    solution = estimator.layer_.solution
-    assert solution is not None
-    margin = "" if solution.margin is None else f" {solution.margin}"
-    say(f"Mode: batch. {solution.status.value}{margin}")
-    return 0 if solution.satisfied and solution.rows else 1
-
-
-def _by_row(estimator: Any, rows: Rows, schema: Schema, mode: Mode, write: Write) -> int:
-    """Move each row by itself, by its groups or by what its features tell of them; the exit code."""
-    from fairlayer.cli.learning import outputs
-
-    if mode == "frozen":
-        _check_combinations(estimator.frozen_, rows)
-    raw, fair = outputs(estimator, rows.X, rows.groups, None if mode == "blind" else "frozen")
-    write(raw, fair)
-    if mode == "blind":
-        say(
-            "Mode: blind. Each row was moved by how likely its groups are, as its features tell; no protected "
-            "attribute was used. The promise is about the population; nothing is promised for a single file. "
-            f"{estimator.frozen_.certificate}"
-        )
-    else:
-        decided = "decided by the threshold" if estimator.layer_.rules.about_decisions else "moved by the shift"
-        say(
-            f"Mode: frozen. Each row was {decided} that training found for its groups, whatever else is in the file. "
-            "Over many rows like the training data, gaps are near their tolerances; nothing is promised for a single "
-            "file."
-        )
-    _show_remaining(fair, estimator.layer_.rules, rows, schema)
-    return 0
 
 
 def _check_combinations(frozen: Frozen | None, rows: Rows) -> None:
@@ -232,8 +180,39 @@ def _check_combinations(frozen: Frozen | None, rows: Rows) -> None:
     if new:
         raise InputError(
             f"--mode frozen: {'; '.join(new[:5])}: the model was not trained with this combination of groups, so there "
-            "is nothing to move it by. Use --mode batch, or fit again with such rows."
+            "is no shift for it. Use --mode batch, or fit again with such rows."
         )
+
+
+def _by_file(estimator: Any, rows: Rows, schema: Schema, mode: Any, write: Write) -> int:
+    """Project all rows together, or move each by its groups or its features; the exit code."""
+    from fairlayer.cli.learning import outputs
+
+    rules, solution = estimator.layer_.rules, None
+    if mode == "frozen":
+        _check_combinations(estimator.frozen_, rows)
+    raw, fair = outputs(estimator, rows.X, rows.groups, None if mode == "blind" else mode)
+    write(raw, fair)
+    if mode == "batch":
+        _show_gaps(fair, rules, rows, schema)
+        solution = estimator.layer_.solution
+        say(f"Mode: batch. {solution.status.value}{'' if solution.margin is None else f' {solution.margin}'}")
+        return 0 if solution.satisfied and solution.rows else 1
+    if mode == "blind":
+        say(
+            "Mode: blind. Each row was moved by how likely its groups are given its features; no protected attribute "
+            "was used. The promise is about the population; nothing is promised for a single file. "
+            f"{estimator.frozen_.certificate}"
+        )
+    else:
+        decided = "decided by the threshold" if rules.about_decisions else "moved by the shift"
+        say(
+            f"Mode: frozen. Each row was {decided} that training found for its groups, whatever else is in the file. "
+            "Over many rows like the training data, gaps are near their tolerances; nothing is promised for a single "
+            "file."
+        )
+    _show_remaining(fair, rules, rows, schema)
+    return 0
 
 
 def _show_remaining(fair: np.ndarray, rules: Any, rows: Rows, schema: Schema) -> None:
@@ -255,7 +234,6 @@ def _show_remaining(fair: np.ndarray, rules: Any, rows: Rows, schema: Schema) ->
 
 def _show_gaps(fair: np.ndarray, rules: Any, rows: Rows, schema: Schema) -> list[tuple[float, float]]:
     """Show the gaps of outputs; their sizes and tolerances."""
-    from fairlayer.cli.reporting import words_for_classes
     from fairlayer.gaps import measure
 
     gaps = measure(fair, rules, rows.groups, rows.y, rows.X, columns=[f"class {name}" for name in schema.classes])

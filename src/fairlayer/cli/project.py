@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
-from fairlayer.cli import constraint_options as asking
 from fairlayer.cli import options
 from fairlayer.cli.options import option
-from fairlayer.cli.terminal import note, say, show_gaps, steps
+from fairlayer.cli.output import note, progress, say, show_gaps
 from fairlayer.errors import InfeasibleError, InputError
 from fairlayer.tables.table_io import TableFile, check_format, check_output, is_csv, open_source, points_for_commas
 
-if TYPE_CHECKING:
-    from fairlayer.tables.project_file import ProjectedFile
 
-
+@options.with_constraints
 def project(
     data: options.Data,
     score: Annotated[str, option("COLUMN", "The column of scores to make fair.", "--score", "--prediction")],
     protected: options.Protected,
-    output: Annotated[Path, option("FILE", "Where to write the table, as CSV or Parquet.", "--output", "-o")],
-    parity: asking.Parity = None,
-    ratio: asking.Ratio = None,
-    rate: asking.Rate = None,
-    rate_ratio: asking.RateRatio = None,
-    given: asking.Given = None,
-    odds: asking.Odds = None,
-    residuals: asking.Residuals = None,
-    residual_mean: asking.ResidualMean = None,
-    conditional: asking.Conditional = None,
-    threshold: asking.Threshold = None,
-    constraint: asking.Constraint = None,
-    over: asking.Over = None,
+    output: Annotated[Path, option("FILE", "Write the table to this CSV or Parquet file.", "--output", "-o")],
+    asked: options.ConstraintOptions,
     target: options.Target = None,
     bounds: options.Bounds = None,
     keep_raw: Annotated[str | None, option("NAME", "Keep the original scores in a column of this name.")] = None,
@@ -46,9 +32,6 @@ def project(
 
     `fairlayer project scores.parquet --score p --protected sex --parity 0.02 --bounds 0 1 -o fair.parquet`
     """
-    asked = asking.ConstraintOptions(
-        parity, ratio, rate, rate_ratio, given, odds, residuals, residual_mean, conditional, threshold, constraint, over
-    )  # fmt: skip
     box = options.read_bounds(bounds)
     asked.check_threshold()
     check_format(output, "-o")
@@ -64,11 +47,10 @@ def project(
         raise InputError(f"--keep-raw: {data} has a column {keep_raw!r} already: choose another name.")
 
     with TableFile(source) as table:
-        asked.columns(source)
         constraints = asked.read(table, attributes)
         constraints.check_kinds()
         constraints.check_target(target, "scores")
-        _check_numbers(table, constraints, target)
+        table.check_numbers(_numbers(constraints, target))
 
     from fairlayer.problem.constraint_set import ConstraintSet
     from fairlayer.tables.project_file import project_file
@@ -79,37 +61,16 @@ def project(
             "--ratio: a share of a mean says nothing of scores that may be negative: add --bounds 0 1, or another "
             "lower end of at least 0; or compare differences, with --parity."
         )
-    columns = {"target": target, "keep_raw": keep_raw}
-    with steps() as progress:
-        progress("Reading")
+    with progress() as step:
+        more: Any = {"target": target, "keep_raw": keep_raw, "bounds": box, "progress": step}
         try:
-            found = project_file(
-                source, score, attributes, list(constraints), output, bounds=box, progress=progress, **columns
-            )
+            solution, change, system = project_file(source, score, attributes, list(constraints), output, **more)
         except InfeasibleError as error:
             how = "Lower the ratios" if error.relative else "Raise the tolerances"
             raise InputError(
                 f"No scores satisfy these constraints together: {'; '.join(error.rows[:5])}. {how} by "
                 f"{error.excess:.4g}, or widen --bounds."
             ) from error
-    _show(found)
-    note(f"Wrote {output}.{points_for_commas(source)}")
-    return 0 if found.solution.missed.max(initial=0.0) <= 0.0 else 1
-
-
-def _check_numbers(table: TableFile, constraints: asking.Constraints, target: str | None) -> None:
-    """Refuse columns whose intervals a constraint looks at and that lack numbers."""
-    named = {}
-    for condition in [condition for constraint in constraints for condition in constraint.conditions]:
-        if any(isinstance(region, tuple) for region in condition.regions or ()):
-            of_target = condition.source == "target"
-            column = str(target if of_target else condition.name)
-            named[column] = "--target" if of_target else constraints.option_of(condition)
-    table.check_numbers(named)
-
-
-def _show(found: ProjectedFile) -> None:
-    solution, change, system = found
     n = int(system.weight.sum())
     lower, upper = system.view.limits(*system.stated)
     show_gaps(solution.rows, solution.gaps.tolist(), (0.5 * (upper - lower)).tolist())
@@ -118,3 +79,15 @@ def _show(found: ProjectedFile) -> None:
         f"{change.changed:,} of {n:,} scores were changed, by {change.total / n:.4g} on average over all and by "
         f"{change.largest:.4g} at most."
     )
+    note(f"Wrote {output}.{points_for_commas(source)}")
+    return 0 if solution.missed.max(initial=0.0) <= 0.0 else 1
+
+
+def _numbers(constraints: options.Constraints, target: str | None) -> dict[str, str]:
+    """The columns of which constraints look at intervals, so that they must hold numbers; with the option of each."""
+    named = {}
+    for condition, name in constraints.conditions:
+        if any(isinstance(region, tuple) for region in condition.regions or ()):
+            of_target = condition.source == "target"
+            named[str(target if of_target else condition.name)] = "--target" if of_target else name
+    return named

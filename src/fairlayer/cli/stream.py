@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairlayer.cli.options import option
-from fairlayer.cli.terminal import Command, Group, help_without_command, note, say, show_table
+from fairlayer.cli.output import note, say, show_table
 from fairlayer.errors import InputError, StoreError
 from fairlayer.extras import needs
 from fairlayer.plural import plural
@@ -21,21 +21,12 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 200  # drawn on a page, and kept in JSON
 MOST_ENTRIES = 10  # shown of a log
-TITLES = {"number": "entry", "samples": "decisions_so_far"}  # of what an entry has, where they are others
 
-commands = typer.Typer(
-    cls=Group,
-    help="Inspect streams of decisions: what was promised, what was decided, and whether the record is whole. The "
-    "store is only read; it holds the settings of its streams.",
-)
-Store = Annotated[str, typer.Argument(metavar="STORE", help="A SQLite file or postgresql:// URL.")]
+Store = Annotated[str, typer.Argument(metavar="STORE", help="A SQLite file or a postgresql:// URL.")]
 Name = Annotated[str | None, option("NAME", "The name of the stream, if the store holds several.")]
 
-commands.callback(invoke_without_command=True)(help_without_command)
 
-
-@commands.command("list", cls=Command)
-def list_streams(store: Store) -> int:
+def list_(store: Store) -> int:
     """List the streams of a store.
 
     `fairlayer stream list decisions.db`
@@ -45,39 +36,37 @@ def list_streams(store: Store) -> int:
     rows = []
     for name in stream_names(store):
         with _opened(store, name) as stream:
-            certificate = stream.certificate()
-            promised = ", ".join(f"{report.constraint} {report.tolerance:g}" for report in certificate.constraints)
-            rows.append([name, stream.settings.policy, promised, certificate.samples, _verdict(certificate)])
+            drawn = stream.certificate()
+            promised = ", ".join(f"{report.constraint} {report.tolerance:g}" for report in drawn.constraints)
+            rows.append([name, stream.settings.policy, promised, drawn.samples, _verdict(drawn)])
     show_table(["stream", "policy", "constraints", "decisions", "now"], rows)
     return 0
 
 
-@commands.command("show", cls=Command)
 def show(store: Store, name: Name = None) -> int:
     """Show the settings of a stream, its groups and its latest entries.
 
     `fairlayer stream show decisions.db --name loans`
     """
     with _opened(store, name) as stream, stream.transaction():
-        certificate, steps = stream.certificate(), stream.timeline().steps
-        for setting, value in stream.settings.describe().items():
-            say(f"{setting}: {value}")
-        batches = f"{certificate.batches:,} {plural(certificate.batches, 'batch', 'batches')}"
-        say(f"decisions: {certificate.samples:,} in {batches}")
-    groups = [[group.group, group.count, group.mean, group.raw_mean] for group in certificate.groups]
-    measure = certificate.groups[0].measure if certificate.groups else "mean"
+        drawn, steps = stream.certificate(), stream.timeline().steps
+        settings = stream.settings.describe()
+    batches = f"{drawn.batches:,} {plural(drawn.batches, 'batch', 'batches')}"
+    for setting, value in {**settings, "decisions": f"{drawn.samples:,} in {batches}"}.items():
+        say(f"{setting}: {value}")
+    measure = drawn.groups[0].measure if drawn.groups else "mean"
+    groups = [[group.group, group.count, group.mean, group.raw_mean] for group in drawn.groups]
     show_table(["group", "decisions", measure, f"raw {measure}"], groups, "Groups")
-    latest = steps[-MOST_ENTRIES:]
-    titles = [report.constraint for report in certificate.constraints]
-    rows = [
-        [s.number, s.time[:16].replace("T", " "), s.kind, s.batch_id, s.decisions, s.status, *s.gaps] for s in latest
+    latest = [
+        [s.number, s.time[:16].replace("T", " "), s.kind, s.batch_id, s.decisions, s.status, *s.gaps]
+        for s in steps[-MOST_ENTRIES:]
     ]
-    header = ["entry", "time, UTC", "kind", "batch id", "decisions", "status", *(f"gap, {title}" for title in titles)]
-    show_table(header, rows, f"The latest {len(latest)} of {len(steps):,} entries")
+    gaps = [f"gap, {report.constraint}" for report in drawn.constraints]
+    header = ["entry", "time, UTC", "kind", "batch id", "decisions", "status", *gaps]
+    show_table(header, latest, f"The latest {len(latest)} of {len(steps):,} entries")
     return 0
 
 
-@commands.command("verify", cls=Command)
 def verify(
     store: Store,
     name: Annotated[str | None, option("NAME", "The name of the stream. By default, all are verified.")] = None,
@@ -85,8 +74,8 @@ def verify(
 ) -> int:
     """Compute every ledger again from its log, and find any change.
 
-    The exit code is 0 if nothing was changed, 1 if something was. An earlier certificate shows the head that the log
-    had then: while it is still in the log, the log has not been rewritten since.
+    The exit code is 0 if nothing was changed, and 1 otherwise. An earlier certificate states the head that the log
+    had then: as long as it is still in the log, the log has not been rewritten since.
 
     `fairlayer stream verify decisions.db`
     """
@@ -104,16 +93,17 @@ def verify(
     return code
 
 
-@commands.command("certificate", cls=Command)
 def certificate(
     store: Store,
     name: Name = None,
-    output: Annotated[Path | None, option("FILE", "Also write it to .html, .json or .txt.", "--output", "-o")] = None,
+    output: Annotated[
+        Path | None, option("FILE", "Also write it to an .html, .json or .txt file.", "--output", "-o")
+    ] = None,
 ) -> int:
-    """Certify what is true of a stream now.
+    """Certify the present state of a stream.
 
     The record is verified first. The page shows gaps, groups and changes over time, computed again from the log, with
-    JSON beside it. The exit code is 0 if the promise is kept and the record is whole, 1 if not.
+    JSON beside it. The exit code is 0 if the guarantee is kept and the record was not changed, and 1 otherwise.
 
     `fairlayer stream certificate decisions.db --name loans -o certificate.html`
     """
@@ -122,17 +112,23 @@ def certificate(
         check_output(output, Path(store))
         check_output(output.with_suffix(".json"), Path(store))
     with _opened(store, name) as stream, stream.transaction():  # one moment, also beside writers
-        verification = stream.verify()
-        drawn = stream.certificate()
+        verification, drawn = stream.verify(), stream.certificate()
         text = f"{drawn}\n  {verification}"
-        written = [] if output is None else _write(stream, drawn, verification, text, output)
+        if output is None:
+            texts = {}
+        elif output.suffix.lower() == ".txt":
+            texts = {output: text + "\n"}
+        else:
+            texts = _page_and_data(stream, drawn, verification, output)
+    for path, content in texts.items():
+        with replacing(path) as temporary:
+            temporary.write_text(content, "utf-8")
     say(text)
-    if written:
-        note(f"Wrote {', '.join(map(str, written))}.")
+    if texts:
+        note(f"Wrote {', '.join(map(str, texts))}.")
     return 0 if drawn.kept and verification else 1
 
 
-@commands.command("export", cls=Command)
 def export(
     store: Store,
     output: Annotated[Path, option("FILE", "The .csv, .parquet or .jsonl file to write.", "--output", "-o")],
@@ -148,12 +144,7 @@ def export(
     _check_ending(output, ".csv", ".tsv", ".parquet", ".jsonl")
     check_output(output, Path(store))
     with _opened(store, name) as stream, replacing(output) as temporary:
-        if output.suffix.lower() == ".jsonl":
-            rows = _write_entries(stream, temporary)
-        else:
-            frame = _frame(stream)
-            save_frame(frame, temporary)
-            rows = len(frame)
+        rows = (_write_entries if output.suffix.lower() == ".jsonl" else _write_rows)(stream, temporary)
     note(f"Wrote {rows:,} {plural(rows, 'entry', 'entries')} to {output}.")
     return 0
 
@@ -176,64 +167,60 @@ def _check_ending(output: Path, *endings: str) -> None:
         raise InputError(f"-o: {output} must end in {', '.join(endings[:-1])} or {endings[-1]}.")
 
 
-def _verdict(certificate: Certificate) -> str:
-    if certificate.satisfied:
+def _verdict(drawn: Certificate) -> str:
+    if drawn.satisfied:
         return "satisfied"
-    return "violated" if certificate.broken else "within half a decision" if certificate.kept else "undecided"
+    return "violated" if drawn.broken else "within half a decision" if drawn.kept else "undecided"
 
 
-def _write(stream: Stream, drawn: Certificate, verification: Verification, text: str, output: Path) -> list[Path]:
-    """The certificate as a page and as data, or as one of them, or as text."""
-    ending = output.suffix.lower()
-    texts: dict[Path, str] = {}
-    if ending == ".txt":
-        texts[output] = text + "\n"
-    else:
-        steps = stream.timeline().condensed(MOST_STEPS) if verification else ()
-        if ending != ".json":
-            from fairlayer.report.stream_page import render_stream
+def _page_and_data(stream: Stream, drawn: Certificate, verification: Verification, output: Path) -> dict[Path, str]:
+    """The certificate as a page, unless JSON alone is asked for, and as data."""
+    steps = stream.timeline().condensed(MOST_STEPS) if verification else ()
+    data = {
+        "certificate": drawn.to_dict(),
+        "settings": json.loads(stream.settings.to_text()),
+        "verification": {
+            "whole": bool(verification),
+            "entries": verification.entries,
+            "problems": verification.problems,
+        },
+        "timeline": [{**step._asdict(), "groups": [vars(group) for group in step.groups]} for step in steps],
+    }
+    texts = {output.with_suffix(".json"): json.dumps(data, indent=2) + "\n"}
+    if output.suffix.lower() == ".json":
+        return texts
+    from fairlayer.report.stream_page import render_stream
 
-            facts = {"store": stream.place, **stream.settings.describe()}
-            texts[output] = render_stream(drawn, steps, verification, facts)
-        checked = {"entries": verification.entries, "problems": verification.problems}
-        data = {
-            "certificate": drawn.to_dict(),
-            "settings": json.loads(stream.settings.to_text()),
-            "verification": {"whole": bool(verification), **checked},
-            "timeline": [{**step._asdict(), "groups": [vars(group) for group in step.groups]} for step in steps],
-        }
-        texts[output.with_suffix(".json")] = json.dumps(data, indent=2) + "\n"
-    for path, content in texts.items():
-        with replacing(path) as temporary:
-            temporary.write_text(content, "utf-8")
-    return list(texts)
+    facts = {"store": stream.place, **stream.settings.describe()}
+    return {output: render_stream(drawn, steps, verification, facts), **texts}
 
 
 def _write_entries(stream: Stream, path: Path) -> int:
-    """The settings, then one entry per line, as they are stored."""
-    rows = 0
+    """The settings, then one entry per line, as they are stored; the number of entries."""
+    number = 0
     with path.open("w", encoding="utf-8") as file:
-        file.write(json.dumps({"stream": stream.name, "configuration": stream.configuration}) + "\n")
-        for entry in stream.entries():
+        print(json.dumps({"stream": stream.name, "configuration": stream.configuration}), file=file)
+        for number, entry in enumerate(stream.entries(), 1):  # noqa: B007
             emitted = None if entry.emitted is None else entry.emitted.hex()
-            file.write(json.dumps({**entry._asdict(), "emitted": emitted}) + "\n")
-            rows += 1
-    return rows
+            print(json.dumps({**entry._asdict(), "emitted": emitted}), file=file)
+    return number
 
 
-def _frame(stream: Stream) -> Any:
-    """One row per entry."""
+def _write_rows(stream: Stream, path: Path) -> int:
+    """One row per entry; their number."""
     with needs("Writing a table", "pandas"):
         import pandas as pd
 
     titles = [report.constraint for report in stream.certificate().constraints]
     rows = []
     for step in stream.timeline().steps:
-        told = {name: value for name, value in step._asdict().items() if name not in ("gaps", "groups")}
-        row: dict[str, Any] = {TITLES.get(name, name): value for name, value in told.items()}
-        row |= {f"gap, {title}": gap for title, gap in zip(titles, step.gaps, strict=True)}
-        for group in step.groups:
+        row: dict[str, Any] = step._asdict()
+        gaps, groups = row.pop("gaps"), row.pop("groups")
+        row |= {f"gap, {title}": gap for title, gap in zip(titles, gaps, strict=True)}
+        for group in groups:
             row |= {f"count, {group.group}": group.count, f"mean, {group.group}": group.mean}
             row |= {f"raw mean, {group.group}": group.raw_mean}
         rows.append(row)
-    return pd.DataFrame(rows)
+    frame = pd.DataFrame(rows).rename(columns={"number": "entry", "samples": "decisions_so_far"})
+    save_frame(frame, path)
+    return len(frame)

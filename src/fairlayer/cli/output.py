@@ -1,23 +1,75 @@
-"""Reports of an audit as files."""
+"""What a command shows and writes: progress and notes on the error stream, results on the output, reports in files."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fairlayer.cli import interrupts
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fairlayer.cli import ignore_interrupts
 from fairlayer.errors import InputError
 from fairlayer.tables.table_io import replacing
 
 if TYPE_CHECKING:
     from fairlayer.audit import Audit
+
+MOST_SHOWN = 30  # gaps
+COLOURS = {"satisfied": "green", "violated": "red", "undecided": "yellow"}
+
+
+def note(text: str) -> None:
+    """Something worth knowing, beside the result."""
+    Console(stderr=True, highlight=False, markup=False).print(text, soft_wrap=True)
+
+
+def say(text: str = "") -> None:
+    """A line of the result."""
+    Console(highlight=False, markup=False).print(text, soft_wrap=True)
+
+
+def show_table(header: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
+    """A table of the result; numbers to the right. Verdicts have a colour and a word, never a colour alone."""
+    table = Table(title=None if title is None else escape(title), box=box.SIMPLE_HEAD, title_justify="left")
+    for column, name in enumerate(header):
+        numeric = all(isinstance(row[column], int | float) for row in rows)
+        table.add_column(escape(name), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(_cell, row))
+    Console(highlight=False).print(table)
+
+
+def show_gaps(names: Sequence[str], gaps: Sequence[float], tolerances: Sequence[float]) -> None:
+    """Gaps beside their tolerances, at most `MOST_SHOWN`; those that exceed theirs most, or come nearest, first."""
+    rows = sorted(zip(names, gaps, tolerances, strict=True), key=lambda row: row[2] - abs(row[1]))
+    if rows:
+        show_table(["constraint", "gap", "tolerance"], rows[:MOST_SHOWN])
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = escape("" if value is None else str(value))
+    return f"[{COLOURS[text]}]{text}[/]" if text in COLOURS else text
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """Show which step is under way while the block runs; nothing remains of it, and nothing shows in a pipe."""
+    with Console(stderr=True).status("Starting") as status:
+        yield status.update
 
 
 def in_words(audit: Audit, target: str, classes: Mapping[str, int]) -> Audit:
@@ -36,11 +88,8 @@ def in_words(audit: Audit, target: str, classes: Mapping[str, int]) -> Audit:
 def words_for_classes(name: str, classes: Mapping[str, int]) -> str:
     """The name of a comparison, with the words for classes of the target in place of the numbers that it has."""
     words = {str(code): word for word, code in classes.items()}
-    return re.sub(
-        r"(?<= within target )(in {)?([01])(?(1)})(?=[,:]|$)",
-        lambda found: found[0].replace(found[2], words[found[2]]),
-        name,
-    )
+    numbers = r"(?<= within target )(in {)?([01])(?(1)})(?=[,:]|$)"
+    return re.sub(numbers, lambda found: found[0].replace(found[2], words[found[2]]), name)
 
 
 def write_reports(
@@ -65,7 +114,7 @@ def write_reports(
             audit.to_json(temporary[page.with_suffix(".json")])
         if card is not None:
             write_card(audit, temporary[card], facts)
-        interrupts.finish()
+        ignore_interrupts()
     return written
 
 
@@ -89,7 +138,7 @@ def read_facts(path: Path | None) -> dict[str, str]:
     return {name: str(value) for name, value in facts.items()}
 
 
-def digest(path: Path) -> str:
-    """The SHA-256 of a file."""
+def digest(path: Path) -> dict[str, str]:
+    """The SHA-256 of the data, as a fact for a report."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return {"data, SHA-256": hashlib.file_digest(file, "sha256").hexdigest()}
