@@ -106,7 +106,7 @@ def fit(
         torch.manual_seed(seed)
     made: Any = optimizer
     if not isinstance(made, torch.optim.Optimizer):
-        made = optimizer([parameter for parameter in model.parameters() if parameter.requires_grad], lr=learning_rate)
+        made = made([parameter for parameter in model.parameters() if parameter.requires_grad], lr=learning_rate)
     run = _Run(model, made, None if scheduler is None else scheduler(made))
     if resume and checkpoint is not None and Path(checkpoint).exists():
         run.load_state(checkpoints.load(checkpoint), train)
