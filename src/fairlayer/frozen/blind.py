@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from fairlayer.errors import InputError
-from fairlayer.frozen.certificate import Compared
+from fairlayer.problem.row_plan import PresentRows
 
 MOST_ROWS = 1000  # comparisons of two groups, which the quadratic programs list one by one
 CRUMB = 1e-5  # of the spread of the outputs: how much closer than the tolerance is aimed at, and missed at most
@@ -39,18 +39,18 @@ class TrueGaps:
     offset: np.ndarray  # (K,) what is subtracted from the mean of each group, the targets' for residuals
     lo: float
     hi: float
-    rows: Compared
+    view: PresentRows
+    allowed: np.ndarray  # (m,) the tolerance of each row
 
     def __post_init__(self) -> None:
-        plus, minus, relative = self.rows.plus, self.rows.minus, self.rows.relative
-        m = len(plus)
+        plus, minus, m = self.view.plus, self.view.minus, len(self.view.names)
+        relative = np.zeros(m, dtype=bool) if self.view.relative is None else self.view.relative
         if m > MOST_ROWS:
             raise InputError(
                 f"The constraints compare {m} pairs of groups; shifts by probabilities are chosen for at most "
                 f"{MOST_ROWS}: merge rare groups, or compare fewer."
             )
         self.spread = float(self.z.std()) or 1.0
-        self.allowed = self.rows.tolerances  # (m,)
         total = self.member.sum(axis=0)
         self.share = (self.member / np.where(total > 0, total, 1.0)).T  # (K, n): means are share @ y
         # Gaps are allowed where matrix @ means <= room; row_of: which row each of these limits belongs to.
@@ -74,68 +74,58 @@ class TrueGaps:
         """(K,) what is compared of the groups, at outputs y."""
         return self.share @ y - self.offset
 
-    def gaps(self, nu: np.ndarray) -> np.ndarray:
+    def excess(self, nu: np.ndarray) -> np.ndarray:
         """By how much each limit is exceeded, in spreads."""
         return (self.matrix @ self.means(self.outputs(nu)) - self.room) / self.spread
 
     def missed(self, nu: np.ndarray) -> float:
         """By how much the worst limit is exceeded, in spreads."""
-        return float(self.gaps(nu).max(initial=0.0))
-
-    def worst(self, nu: np.ndarray) -> tuple[int, float]:
-        """The row that exceeds its tolerance most, and its gap."""
-        row = int(self.row_of[int(self.gaps(nu).argmax())])
-        return row, abs(float(self.rows.gaps(self.means(self.outputs(nu)))[row]))
+        return float(self.excess(nu).max(initial=0.0))
 
     def change(self, nu: np.ndarray) -> float:
         """Mean squared change; 1 is that of one output for everybody, the mean."""
         return float(np.mean((self.outputs(nu) - self.z) ** 2)) / self.spread**2
 
-    def _change_and_slope(self, nu: np.ndarray) -> tuple[float, np.ndarray]:
-        y = self.outputs(nu)
-        error, free = (y - self.z) / self.spread, self._free(nu)
-        # A little of nu itself: probabilities add up to 1 in every attribute, so a part of nu may move nobody.
-        slope = -2.0 * (error * free) @ self.moved / (len(self.z) * self.spread) + 2e-9 * nu / self.spread**2
-        return float(np.mean(error**2)) + 1e-9 * float(nu @ nu) / self.spread**2, slope
-
-    def _free(self, nu: np.ndarray) -> np.ndarray:
-        shifted = self.z - self.moved @ nu
-        return ((shifted > self.lo) & (shifted < self.hi)).astype(np.float64)
-
     def descend(self, start: np.ndarray) -> np.ndarray:
         """The nearest outputs that the method finds from a start; its unknowns are nu / spread, and the slack."""
-        size, far = len(start), FARTHEST
+        size, spread, n = len(start), self.spread, len(self.z)
+
+        def free(nu: np.ndarray) -> np.ndarray:
+            shifted = self.z - self.moved @ nu
+            return ((shifted > self.lo) & (shifted < self.hi)).astype(np.float64)
 
         def limits(x: np.ndarray) -> np.ndarray:
-            return x[-1] - self.gaps(x[:-1] * self.spread)
+            return x[-1] - self.excess(x[:-1] * spread)
 
         def limits_slope(x: np.ndarray) -> np.ndarray:
-            free = self._free(x[:-1] * self.spread)
-            by_shift = (self.by_sample * free) @ self.moved
+            by_shift = (self.by_sample * free(x[:-1] * spread)) @ self.moved
             return np.hstack([by_shift, np.ones((len(self.room), 1))])
 
-        x = np.append(np.clip(start / self.spread, -far, far), 0.0)
+        def cost(x: np.ndarray, price: float) -> tuple[float, np.ndarray]:
+            nu = x[:-1] * spread
+            slope = 2.0 * ((self.z - self.outputs(nu)) * free(nu)) @ self.moved / (n * spread)
+            # A little of nu itself: probabilities add up to 1 in every attribute, so a part of nu may move nobody.
+            value = self.change(nu) + 1e-9 * float(x[:-1] @ x[:-1]) + price * x[-1]
+            return value, np.append(slope + 2e-9 * x[:-1], price)
+
+        x = np.append(np.clip(start / spread, -FARTHEST, FARTHEST), 0.0)
         for price in PRICES:
-
-            def cost(x: np.ndarray, price: float = price) -> tuple[float, np.ndarray]:
-                value, slope = self._change_and_slope(x[:-1] * self.spread)
-                return value + price * x[-1], np.append(slope * self.spread, price)
-
-            x[-1] = self.missed(x[:-1] * self.spread)
+            x[-1] = self.missed(x[:-1] * spread)
             found = minimize(
                 cost,
                 x,
+                args=(price,),
                 jac=True,
                 method="SLSQP",
-                bounds=[(-far, far)] * size + [(0.0, None)],
+                bounds=[(-FARTHEST, FARTHEST)] * size + [(0.0, None)],
                 constraints={"type": "ineq", "fun": limits, "jac": limits_slope},
                 options={"maxiter": 200, "ftol": 1e-10},
             )
             if np.isfinite(found.x).all():
                 x = found.x
-            if self.missed(x[:-1] * self.spread) <= CRUMB:
+            if self.missed(x[:-1] * spread) <= CRUMB:
                 break
-        return x[:-1] * self.spread
+        return x[:-1] * spread
 
     def unclipped(self) -> np.ndarray:
         """The least change if there were no bounds and nothing but equal gaps would do: a start, not an answer."""
@@ -156,9 +146,11 @@ def blind_shifts(sample: TrueGaps) -> np.ndarray:
     tries = [sample.descend(start) for start in (np.zeros(sample.moved.shape[1]), sample.unclipped())]
     reached = [nu for nu in tries if sample.missed(nu) <= CRUMB]
     if not reached:
-        row, gap = sample.worst(min(tries, key=sample.missed))
+        nearest = min(tries, key=sample.missed)
+        row = int(sample.row_of[int(sample.excess(nearest).argmax())])
+        gap = abs(float(sample.view.values(sample.means(sample.outputs(nearest)))[row]))
         raise OutOfReachError(
-            f"No shifts by probabilities of the groups bring {sample.rows.names[row]} to its tolerance on the sample: "
+            f"No shifts by probabilities of the groups bring {sample.view.names[row]} to its tolerance on the sample: "
             f"at best it is about {gap:.3g}, and {sample.allowed[row]:.3g} is asked for. What is known when serving "
             "says too little about the groups (where the two are independent, nothing can be moved). Raise the "
             "tolerance, serve with the groups themselves, or bring inputs that say more about the groups."

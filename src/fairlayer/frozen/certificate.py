@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from fairlayer.intervals import Comparisons, Moments, simultaneous
-from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.intervals import Comparisons, Moments, effective_count, simultaneous
 from fairlayer.problem.row_plan import PresentRows
 
 
@@ -88,46 +86,23 @@ class Certificate:
         )
 
 
-class Compared(NamedTuple):
-    """The rows of constraints: which statistics, by their numbers, each compares."""
-
-    names: tuple[str, ...]  # (m,)
-    plus: np.ndarray  # (m,)
-    minus: np.ndarray  # (m,) -1 for no second group
-    relative: np.ndarray  # (m,) whether the gap is relative to the larger mean
-    tolerances: np.ndarray  # (m,)
-    family: np.ndarray  # (m,) rows of one are between all pairs of some groups
-
-    @classmethod
-    def of(cls, view: PresentRows, rules: ConstraintSet) -> Compared:
-        """The rows of a view."""
-        relative = np.zeros(len(view.names), dtype=bool) if view.relative is None else view.relative
-        tolerances = np.array(rules.allowed())[view.owner] if len(view.names) else np.zeros(0)
-        return cls(view.names, view.plus, view.minus, relative, tolerances, view.family)
-
-    def gaps(self, means: np.ndarray) -> np.ndarray:
-        """(m,) the rows at means of the groups."""
-        first, second = means[self.plus], np.where(self.minus >= 0, means[self.minus], 0.0)
-        most = np.maximum(first, second)
-        return (first - second) / np.where(self.relative, np.where(most > 0, most, 1.0), 1.0)
-
-    def bounds(self, moments: Moments, rates: bool, confidence: float, end: str = "") -> tuple[GapBound, ...]:
-        """What the moments of groups say of every row. rates: of decisions, rather than means; end: of the names."""
-        if not self.names:
-            return ()
-        alike = np.full(len(self.names), rates)
-        with np.errstate(divide="ignore", invalid="ignore"):  # groups of nobody
-            ends = simultaneous(
-                moments, Comparisons(self.plus, self.minus, alike, self.relative), self.family, confidence
-            )
-        reach = np.maximum(np.abs(moments.low), np.abs(moments.high))
-        second = np.where(self.minus >= 0, self.minus, self.plus)
-        farthest = np.where(self.minus >= 0, (moments.high - moments.low)[self.plus], reach[self.plus])
-        farthest = np.where(self.relative, 1.0, farthest)
-        known = (moments.n[self.plus] >= 2) & (moments.n[second] >= 2)
-        bound = np.where(known, np.minimum(np.abs(ends).max(axis=0), farthest), farthest)
-        numbers = (part.tolist() for part in (self.tolerances, np.abs(self.gaps(moments.mean)), bound))
-        return tuple(GapBound(name + end, *row) for name, *row in zip(self.names, *numbers, strict=True))
+def gap_bounds(
+    view: PresentRows, tolerances: np.ndarray, moments: Moments, rates: bool, confidence: float, end: str = ""
+) -> tuple[GapBound, ...]:
+    """What the moments of groups say of every row. rates: of decisions, rather than means; end: of the names."""
+    if not view.names:
+        return ()
+    plus, minus, paired = view.plus, view.minus, view.minus >= 0
+    relative = np.zeros(len(plus), dtype=bool) if view.relative is None else view.relative
+    compared = Comparisons(plus, minus, np.full(len(plus), rates), relative)
+    with np.errstate(divide="ignore", invalid="ignore"):  # groups of nobody
+        ends = simultaneous(moments, compared, view.family, confidence)
+    span, reach = moments.high - moments.low, np.maximum(np.abs(moments.low), np.abs(moments.high))
+    farthest = np.where(relative, 1.0, np.where(paired, span[plus], reach[plus]))
+    known = (moments.n[plus] >= 2) & (moments.n[np.where(paired, minus, plus)] >= 2)
+    bound = np.where(known, np.minimum(np.abs(ends).max(axis=0), farthest), farthest)
+    numbers = (part.tolist() for part in (tolerances, np.abs(view.values(moments.mean)), bound))
+    return tuple(GapBound(name + end, *row) for name, *row in zip(view.names, *numbers, strict=True))
 
 
 def moments_of(values: np.ndarray, member: np.ndarray, low: np.ndarray, high: np.ndarray) -> Moments:
@@ -135,5 +110,4 @@ def moments_of(values: np.ndarray, member: np.ndarray, low: np.ndarray, high: np
     weight, squared = member.sum(axis=0), (member**2).sum(axis=0)
     mean = (member * values).sum(axis=0) / np.where(weight > 0, weight, 1.0)
     scatter = (member**2 * (values - mean) ** 2).sum(axis=0)
-    n = np.divide(weight**2, squared, out=np.zeros_like(weight), where=squared > 0)
-    return Moments(n, mean, scatter / np.where(squared > 0, squared, 1.0), low, high)
+    return Moments(effective_count(weight, squared), mean, scatter / np.where(squared > 0, squared, 1.0), low, high)

@@ -20,11 +20,9 @@ from torch import Tensor, nn
 
 from fairlayer.errors import InputError
 from fairlayer.frozen.blind import OutOfReachError
-from fairlayer.frozen.calibration import Fit, read_calibration
 from fairlayer.frozen.certificate import Certificate
-from fairlayer.frozen.frozen import Frozen, FrozenClasses
-from fairlayer.frozen.shifts import ShiftFit, output_range
-from fairlayer.frozen.thresholds import FrozenDecisions, ThresholdFit, check_decisions
+from fairlayer.frozen.fits import Fit, ShiftFit, ThresholdFit, check_decisions, labels_of, output_range, read_sample
+from fairlayer.frozen.frozen import Frozen, FrozenClasses, FrozenDecisions
 from fairlayer.layer import FairLayer
 from fairlayer.model import FairModel
 
@@ -69,21 +67,21 @@ def freeze(
     layer, backbone = (model, None)
     if isinstance(model, FairModel):
         layer, backbone = model.layer, FairModel(model.backbone, None, model.hide)
-    check_freeze(layer, confidence, tighten, weights, targets_within)
-    given = read_calibration(layer, backbone, inputs, groups, targets, features, weights)
-    if layer.simplex != (given.z.ndim == 2):
+    _check_layer(layer)
+    _check_confidence(layer, confidence, tighten, weights, targets_within)
+    if proxies is not None and (layer.simplex or layer.rules.about_decisions):
         raise InputError(
-            f"inputs give outputs of shape {tuple(given.z.shape)}: freeze takes one output per sample, or with "
+            "proxies are for one output per sample and constraints on means: classes and thresholds of decisions need "
+            "the groups themselves. Leave proxies out, or constrain the means of the scores."
+        )
+    given = read_sample(layer, backbone, inputs, groups, targets=targets, features=features, weights=weights)
+    if layer.simplex != (given.x.ndim == 2):
+        raise InputError(
+            f"inputs give outputs of shape {tuple(given.x.shape)}: freeze takes one output per sample, or with "
             "simplex=True the probabilities of its classes."
         )
-    if proxies is not None and layer.simplex:
-        raise InputError("proxies are for one output per sample: leave them out for class probabilities.")
-    if proxies is not None and layer.rules.about_decisions:
-        raise InputError(
-            "proxies are for constraints on means: thresholds of decisions need the groups themselves. Leave proxies "
-            "out, or constrain the means of the scores."
-        )
-    frozen = unfitted(layer, given.labels, backbone, classes=given.z.shape[-1])
+    labels = {name: labels_of(column) for name, column in given.groups.attributes.items()}
+    frozen = unfitted(layer, labels, backbone, classes=given.x.shape[-1])
     if isinstance(frozen, FrozenDecisions):
         return _calibrated(ThresholdFit(frozen, given), confidence, tighten, certify, seed)
     return _calibrated(ShiftFit(frozen, layer, given, proxies, targets_within), confidence, tighten, certify, seed)
@@ -98,10 +96,10 @@ def unfitted(layer: FairLayer, labels: Any, backbone: nn.Module | None = None, c
 
 def _calibrated(fit: Fit, confidence: float | None, tighten: bool, certify: float, seed: int) -> Frozen:
     """Fit, and certify; arguments as of `freeze`."""
-    frozen, n = fit.frozen, len(fit.rows)
+    frozen, n = fit.frozen.eval(), len(fit.rows)
     if confidence is None:
         fit.fit(fit.rows, 1.0)
-        return frozen.eval()
+        return frozen
     order, kept = np.random.default_rng(seed).permutation(fit.rows), round(certify * n)
     fit_on, certify_on = np.sort(order[kept:]), np.sort(order[:kept])
     if not len(fit_on) or not len(certify_on):
@@ -109,7 +107,7 @@ def _calibrated(fit: Fit, confidence: float | None, tighten: bool, certify: floa
     if not tighten:
         fit.fit(fit_on, 1.0)
         frozen.certificate = fit.state(fit_on, certify_on, 1.0, confidence)
-        return frozen.eval()
+        return frozen
     # Tests in an order fixed beforehand, from the strictest on, each at the full level, up to the first that fails:
     # the chance that any of them passes wrongly is that of the first that should have failed.
     best: tuple[Tensor, Certificate] | None = None
@@ -132,20 +130,19 @@ def _calibrated(fit: Fit, confidence: float | None, tighten: bool, certify: floa
     # What a sequence of tests allows to say: that the tolerances hold, not by how much.
     rows = tuple(replace(row, bound=row.tolerance) for row in best[1].rows)
     frozen.certificate = replace(best[1], rows=rows)
-    return frozen.eval()
+    return frozen
 
 
-def check_freeze(layer: Any, confidence: float | None, tighten: bool, weights: Any, within: Any) -> None:
-    """Refuse what cannot be frozen, or cannot be stated."""
+def _check_layer(layer: Any) -> None:
+    """Refuse what cannot be frozen."""
     if not isinstance(layer, FairLayer):
         raise InputError(f"freeze needs a FairLayer or a FairModel; got {type(layer).__name__}.")
     if not layer.rules.constraints:
         raise InputError("The layer has no constraints: there is nothing to freeze.")
-    decisions = layer.rules.about_decisions
-    if decisions:
+    if layer.rules.about_decisions:
         check_decisions(layer.rules)
-    constraints: list[Any] = [] if decisions else layer.rules.constraints
-    for constraint in constraints:
+        return
+    for constraint in layer.rules.constraints:
         if not constraint.needs_groups:
             raise InputError(f"{type(constraint).__name__} is about one batch, not about groups: it cannot be frozen.")
         if any(condition.source == "target" for condition in constraint.conditions):
@@ -153,14 +150,17 @@ def check_freeze(layer: Any, confidence: float | None, tighten: bool, weights: A
                 f"{type(constraint).__name__} shifts samples by their targets, which are unknown when one is served: "
                 "it cannot be frozen. Use it in training, and freeze another constraint."
             )
+
+
+def _check_confidence(layer: FairLayer, confidence: float | None, tighten: bool, weights: Any, within: Any) -> None:
+    """Refuse a statement that cannot be made."""
     if confidence is None:
         if tighten:
             raise InputError("tighten=True needs a confidence.")
         return
     if not 0.0 < confidence < 1.0:
         raise InputError(f"confidence must lie between 0 and 1; got {confidence}.")
-    box = output_range(layer)
-    why = None
+    box, decisions, why = output_range(layer), layer.rules.about_decisions, None
     if not decisions and not math.isfinite(box.highest - box.lowest):
         why = "the layer's outputs are unbounded (give it bounds=(lo, hi))"
     elif weights is not None:

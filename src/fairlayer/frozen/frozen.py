@@ -1,13 +1,13 @@
-"""`Frozen`: a projection that was solved once, as a plain function of one sample; `FrozenClasses`, of probabilities.
+"""`Frozen`: a projection that was solved once, as a plain function of one sample. Made by `freeze`.
 
-Made by `freeze`.
+`FrozenClasses` is one of probabilities of classes; `FrozenDecisions` keeps a threshold in every cell instead of shifts.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import metadata
 from itertools import product
 from typing import Any, Literal, NamedTuple
@@ -18,8 +18,11 @@ from torch import Tensor, nn
 
 from fairlayer.arrays import as_numpy
 from fairlayer.constraints.plain_data import Label, Name
-from fairlayer.constraints.regions import Condition, Region, inside, region_text
+from fairlayer.constraints.regions import Condition, Region, region_text
+from fairlayer.constraints.regions import inside as is_inside
 from fairlayer.core.discrepancies import find_discrepancy, inner_limits
+from fairlayer.decisions.project import read_threshold
+from fairlayer.decisions.scores import threshold_in
 from fairlayer.errors import InputError
 from fairlayer.extras import needs
 from fairlayer.frames import is_frame
@@ -29,7 +32,7 @@ from fairlayer.plural import plural
 from fairlayer.problem.bounds import read_bounds
 from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.problem.families import read_feature
-from fairlayer.problem.groups import CodedGroups, SoftGroup, group_columns
+from fairlayer.problem.groups import CodedGroups, SoftGroup, group_columns, read_column
 from fairlayer.problem.row_plan import RowPlan
 
 
@@ -38,8 +41,6 @@ class Family(NamedTuple):
 
     attributes: tuple[Name, ...]
     condition: int  # position of the condition within which they are compared, or -1
-    start: int  # position of the first of its shifts
-    residual: bool  # means of y - t rather than of y
 
 
 class Frozen(nn.Module):
@@ -52,7 +53,6 @@ class Frozen(nn.Module):
     shifts: Tensor
     seen: Tensor
     limits: Tensor
-    limits_single: Tensor
 
     def __init__(self, layer: FairLayer, labels: Mapping[Name, Sequence[Label]], backbone: nn.Module | None = None):
         super().__init__()
@@ -62,28 +62,40 @@ class Frozen(nn.Module):
         self.bounds = layer.bounds
         self.discrepancy = find_discrepancy(layer.discrepancy)
         self.certificate: Certificate | None = None
-        self.families: list[Family] = []
         self.conditions: list[tuple[Condition, Region]] = []  # a feature, and one of its regions
-        count = self._lay_out(layer.rules)
-        self.register_buffer("shifts", torch.zeros(count, dtype=torch.float64))
-        self.register_buffer("seen", torch.ones(count, dtype=torch.bool))  # whether the fit had samples of the group
-        own = {np.float64: torch.float64, np.float32: torch.float32}
-        for name, dtype in (("limits", np.float64), ("limits_single", np.float32)):
-            box = read_bounds(layer.bounds, 1, dtype).within(*inner_limits(self.discrepancy, own[dtype]))
-            self.register_buffer(name, torch.tensor([box.lo[0], box.hi[0]], dtype=own[dtype]))
+        self.families = self._lay_out(layer.rules)
+        self.place: dict[tuple[int, tuple[Label, ...]], int] = {}  # of the shift of each combination of a family
+        for f, family in enumerate(self.families):
+            for combination in product(*(self.labels[name] for name in family.attributes)):
+                self.place[f, combination] = len(self.place)
+        self.register_buffer("shifts", torch.zeros(len(self.place), dtype=torch.float64))
+        self.register_buffer("seen", torch.ones(len(self.place), dtype=torch.bool))  # whether the fit had samples of it
+        self._keep("limits", self._limits)
 
-    def _lay_out(self, rules: ConstraintSet) -> int:
-        """Number the shifts in the order in which the constraints state their groups."""
-        start = 0
+    def _lay_out(self, rules: ConstraintSet) -> list[Family]:
+        """The families, in the order in which the constraints state their groups."""
+        families = []
         groupings, _ = rules.groupings(tuple(self.labels))
         for constraint, compared in zip(self.constraints, groupings, strict=True):
             parts = [(condition, region) for condition in constraint.conditions for region in condition.regions or ()]
             where = range(len(self.conditions), len(self.conditions) + len(parts)) if parts else [-1]
             self.conditions += parts
-            for condition, grouping in product(where, compared):
-                self.families.append(Family(grouping, condition, start, constraint.quantity == "residual"))
-                start += math.prod(len(self.labels[name]) for name in grouping)
-        return start
+            families += [Family(grouping, condition) for condition, grouping in product(where, compared)]
+        return families
+
+    def _limits(self, dtype: torch.dtype) -> tuple[float, float]:
+        """What outputs of a dtype lie within."""
+        box = read_bounds(self.bounds, 1, dtype).within(*inner_limits(self.discrepancy, dtype))
+        return float(box.lo[0]), float(box.hi[0])
+
+    def _keep(self, name: str, make: Callable[[torch.dtype], tuple[float, float]]) -> None:
+        """Keep a pair of numbers as outputs of each dtype have it, in buffers: ONNX rounds plain numbers."""
+        for suffix, dtype in (("", torch.float64), ("_single", torch.float32)):
+            self.register_buffer(name + suffix, torch.tensor(make(dtype), dtype=dtype))
+
+    def _kept(self, name: str, dtype: torch.dtype) -> Tensor:
+        """(2,) the pair for outputs of a dtype."""
+        return getattr(self, name if dtype == torch.float64 else f"{name}_single").to(dtype)
 
     def forward(self, x: Any, groups: Tensor) -> Tensor:
         """Outputs for raw outputs (or backbone inputs) x and what `encode` makes of the groups.
@@ -103,11 +115,7 @@ class Frozen(nn.Module):
 
     def respond(self, z: Tensor, shift: Tensor) -> Tensor:
         """Raw outputs moved by shifts in float64, of the same shape."""
-        return self.discrepancy.response(z, shift.to(z.dtype), *self._limits(z.dtype))
-
-    def _limits(self, dtype: torch.dtype) -> Tensor:
-        """(lo, hi) that outputs of a dtype lie within."""
-        return (self.limits if dtype == torch.float64 else self.limits_single).to(dtype)
+        return self.discrepancy.response(z, shift.to(z.dtype), *self._kept("limits", z.dtype))
 
     def _refuse_unknown(self, codes: Tensor, member: Tensor) -> Tensor:
         """(n, 1) zeros; an error where a sample's groups are not known.
@@ -153,14 +161,18 @@ class Frozen(nn.Module):
         """
         if unseen not in ("raise", "unshifted"):
             raise InputError(f"unseen must be 'raise' or 'unshifted'; got {unseen!r}.")
-        attributes = _named(groups, list(self.labels))
-        n = len(next(iter(attributes.values())))
+        given = _named(groups, list(self.labels))
+        n = len(next(iter(given.values())))
+        columns = [read_column(name, given[name], n) for name in self.labels]
+        inside = np.zeros((n, len(self.conditions)))
+        for j, (condition, region) in enumerate(self.conditions):
+            inside[:, j] = is_inside(read_feature(features, condition.name), region, condition.argument)
         # Codes say which label a sample has; that it has none that is known, only probabilities of 0 can say.
-        if unseen == "unshifted" or any(isinstance(column, SoftGroup) for column in attributes.values()):
-            parts = [self._probabilities(name, attributes[name], unseen) for name in self.labels]
-            return torch.from_numpy(np.concatenate([*parts, self._inside(features, n)], axis=1))
-        codes = np.stack([self._codes(name, attributes[name], unseen) for name in self.labels], axis=1)
-        table = torch.from_numpy(np.concatenate([codes, self._inside(features, n).astype(np.int64)], axis=1))
+        if unseen == "unshifted" or any(isinstance(column, SoftGroup) for column in columns):
+            parts = [self._probabilities(name, one, unseen) for name, one in zip(self.labels, columns, strict=True)]
+            return torch.from_numpy(np.concatenate([*parts, inside], axis=1))
+        codes = [self._codes(name, one, unseen) for name, one in zip(self.labels, columns, strict=True)]
+        table = torch.from_numpy(np.column_stack([*codes, inside.astype(np.int64)]))
         if missing := self.unseen(table):
             raise InputError(
                 f"groups has samples of {missing[:5]}, of which the shifts were fitted without a sample. Freeze again "
@@ -175,32 +187,30 @@ class Frozen(nn.Module):
         met = (self.membership(groups).sum(dim=0) > 0) & ~self.seen
         return [name for name, found in zip(self.group_names(), met.tolist(), strict=True) if found]
 
-    def _codes(self, name: Name, labels: Any, unseen: str) -> np.ndarray:
+    def _codes(self, name: Name, column: Any, unseen: str) -> np.ndarray:
+        """(n,) the position of each label among the known ones, -1 where it is none of them."""
         known = {label: code for code, label in enumerate(self.labels[name])}
-        given = as_numpy(labels, f"groups[{name!r}]").reshape(-1).tolist()
-        found = [known.get(label, -1) for label in given]
-        if unseen == "raise" and -1 in found:
-            missing = dict.fromkeys(label for label in given if label not in known)
+        labels, place = column.labels, as_numpy(column.values)
+        if labels is None:
+            found, place = np.unique(place, return_inverse=True)
+            labels = found.tolist()
+        codes = np.array([known.get(label, -1) for label in labels], dtype=np.int64)[place]
+        if unseen == "raise" and (codes < 0).any():
+            missing = [labels[at] for at in np.unique(place[codes < 0]).tolist()]
             raise InputError(
-                f"groups[{name!r}] holds {list(missing)[:5]}, which the calibration sample did not have: it has "
+                f"groups[{name!r}] holds {missing[:5]}, which the calibration sample did not have: it has "
                 f"{list(known)}. Freeze again with such samples, or pass unseen='unshifted' to leave them as they are."
             )
-        return np.array(found, dtype=np.int64)
+        return codes
 
     def _probabilities(self, name: Name, column: Any, unseen: str) -> np.ndarray:
+        """(n, labels) of the known labels."""
         known = self.labels[name]
         if not isinstance(column, SoftGroup):
             return (self._codes(name, column, unseen)[:, None] == np.arange(len(known))).astype(np.float64)
         if set(column.labels) != set(known):
             raise InputError(f"groups[{name!r}] has probabilities of {list(column.labels)}, expected {list(known)}.")
         return column.probabilities[:, [column.labels.index(label) for label in known]]
-
-    def _inside(self, features: Any, n: int) -> np.ndarray:
-        """(n, conditions): which conditions each sample meets."""
-        met = np.zeros((n, len(self.conditions)))
-        for j, (condition, region) in enumerate(self.conditions):
-            met[:, j] = inside(read_feature(features, condition.name), region, condition.argument)
-        return met
 
     @torch.no_grad()
     def predict(
@@ -245,7 +255,7 @@ class Frozen(nn.Module):
         assert program is not None
         told = program.model.metadata_props
         told["fairlayer.version"] = metadata.version("fairlayer")
-        told["fairlayer.groups"] = json.dumps(self.describe_groups(), ensure_ascii=False)
+        told["fairlayer.groups"] = json.dumps(self.describe_groups(), ensure_ascii=False, default=str)
         told["fairlayer.form"] = "probabilities" if soft else "codes"
         program.save(str(path))
 
@@ -255,37 +265,22 @@ class Frozen(nn.Module):
         For an attribute its labels: the code of a label is its position; as probabilities, each label has a column. For
         a region of a feature that the constraints look within, a column that is 1 inside and 0 outside.
         """
-        plain = (str, int, float, bool, type(None))
-        attributes = [
-            {"attribute": str(name), "labels": [label if isinstance(label, plain) else str(label) for label in known]}
-            for name, known in self.labels.items()
-        ]
-        regions = [
-            {"feature": str(condition.name), "region": region_text(region)} for condition, region in self.conditions
-        ]
+        attributes = [{"attribute": str(name), "labels": list(known)} for name, known in self.labels.items()]
+        regions = [{"feature": str(one.name), "region": region_text(region)} for one, region in self.conditions]
         return [*attributes, *regions]
 
     def places(self, plan: RowPlan) -> np.ndarray:
         """(K,) where the shift of each statistic of a plan is kept; the plan is one of the same constraints."""
-        places: list[int] = []
-        for layout, family in zip(self.families, plan.families, strict=True):
-            known = [self.labels[name] for name in layout.attributes]
-            sizes = [len(labels) for labels in known]
-            digits = [[labels.index(label) for labels, label in zip(known, one, strict=True)] for one in family.groups]
-            places += [layout.start + int(np.ravel_multi_index(one, sizes)) for one in digits]
-        return np.array(places, dtype=np.int64)
+        return np.array([self.place[f, one] for f, family in enumerate(plan.families) for one in family.groups])
 
     def group_names(self) -> list[str]:
         """What each of the shifts belongs to."""
         listed = []
-        for family in self.families:
-            where = ""
-            if family.condition >= 0:
-                condition, region = self.conditions[family.condition]
-                where = f" within {condition.name} {region_text(region)}"
-            for combination in product(*(self.labels[name] for name in family.attributes)):
-                parts = [f"{name} {label}" for name, label in zip(family.attributes, combination, strict=True)]
-                listed.append(" & ".join(parts) + where)
+        for f, combination in self.place:
+            attributes, at = self.families[f]
+            parts = [f"{name} {label}" for name, label in zip(attributes, combination, strict=True)]
+            within = f" within {self.conditions[at][0].name} {region_text(self.conditions[at][1])}" if at >= 0 else ""
+            listed.append(" & ".join(parts) + within)
         return listed
 
     def extra_repr(self) -> str:
@@ -322,6 +317,29 @@ class FrozenClasses(Frozen):
         return (moved - threshold.gather(-1, above - 1)).clamp(min=0.0).to(z.dtype)
 
 
+class FrozenDecisions(Frozen):
+    """Raw scores and groups of any number of samples -> scores that decide, each a function of its own sample.
+
+    Made by `freeze` of a layer with `RateParity`. A raw score from its cell's threshold on comes out at the stated
+    threshold or above, any other below it; scores that need no change keep their value. `shifts` holds, cell by cell,
+    how far its threshold is from the stated one.
+    """
+
+    def __init__(self, layer: FairLayer, labels: Any, backbone: nn.Module | None = None):
+        super().__init__(layer, labels, backbone)
+        self._keep("ends", partial(threshold_in, read_threshold(layer.rules)))  # the threshold, and just below
+
+    def _lay_out(self, rules: ConstraintSet) -> list[Family]:
+        """One threshold for every combination of labels."""
+        return [Family(tuple(self.labels), -1)]
+
+    def respond(self, z: Tensor, shift: Tensor) -> Tensor:
+        """Scores from raw ones, whose thresholds are moved by shifts in float64."""
+        inside, (at, below) = torch.clamp(z, *self._kept("limits", z.dtype)), self._kept("ends", z.dtype)
+        yes, no = torch.maximum(inside, at), torch.minimum(inside, below)
+        return torch.where(z.double() >= shift + at.double(), yes, no)
+
+
 def _named(groups: Any, names: list[Name]) -> dict[Name, Any]:
     """Columns of labels by name, in any form that `read_groups` takes, but with the labels as they are."""
     columns = group_columns(groups)
@@ -334,7 +352,4 @@ def _named(groups: Any, names: list[Name]) -> dict[Name, Any]:
         columns, absent = dict(zip(names, columns.values(), strict=True)), []
     if absent:
         raise InputError(f"groups has no {absent}: pass every attribute of the calibration sample, {names}.")
-    if len({len(columns[name]) for name in names}) > 1:
-        lengths = {name: len(columns[name]) for name in names}
-        raise InputError(f"groups has columns of different lengths, {lengths}: pass one label per sample in each.")
-    return columns
+    return {name: columns[name] for name in names}

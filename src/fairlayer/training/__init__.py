@@ -6,9 +6,8 @@ fitted = fit(model, train, validation, loss=torch.nn.functional.binary_cross_ent
 evaluate(model, test).gap
 """
 
-from fairlayer.training.batches import Batch, as_batch, batches
+from fairlayer.training.batches import Batch, StratifiedBatches, as_batch, batches
 from fairlayer.training.evaluation import Evaluation, evaluate
 from fairlayer.training.loop import Fitted, fit
-from fairlayer.training.stratified import StratifiedBatches
 
 __all__ = ["Batch", "Evaluation", "Fitted", "StratifiedBatches", "as_batch", "batches", "evaluate", "fit"]

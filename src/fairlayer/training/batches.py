@@ -1,4 +1,4 @@
-"""What a batch is, and loaders that make batches of a table.
+"""What a batch is, and loaders that make batches of a table, in any order or with equal shares of every group.
 
 A batch has whatever is needed to train on it: input, targets, protected attributes, features that constraints condition
 on, and weights. `fit` and `evaluate` take any iterable of batches: a `Batch`, a tuple in that order, or a mapping with
@@ -8,17 +8,19 @@ those names.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
+from fairlayer.arrays import as_numpy
 from fairlayer.errors import InputError
 from fairlayer.frames import frame_columns, is_frame, is_pandas
 from fairlayer.problem.groups import CodedGroups, SoftGroup, code_groups
-from fairlayer.training.stratified import StratifiedBatches, Tiny
+
+Tiny = Literal["spread", "repeat"]
 
 
 class Batch(NamedTuple):
@@ -99,26 +101,138 @@ def move(values: Any, device: torch.device | None) -> Any:
     return values
 
 
-class PlainBatches(Sampler[Any]):
-    """Consecutive samples, in their order or in one that changes with the epoch; the last batch may be smaller."""
+class _EpochBatches(Sampler[Any]):
+    """Positions of samples, batch by batch, in an order that is made of the seed and the epoch."""
 
-    def __init__(self, n: int, batch_size: int, shuffle: bool = False, seed: int = 0):
-        self.n, self.batch_size, self.shuffle, self.seed = n, batch_size, shuffle, seed
-        self.epoch = 0
+    def __init__(self, shuffle: bool, seed: int):
+        self.shuffle, self.seed, self.epoch = shuffle, seed, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Which order comes next; each pass moves on by one."""
         self.epoch = epoch
 
+    def __iter__(self) -> Iterator[Any]:
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        return iter(self._deal(np.random.default_rng((self.seed, epoch)) if self.shuffle else None))
+
+    def _deal(self, random: np.random.Generator | None) -> list[Any]:
+        raise NotImplementedError
+
+
+class PlainBatches(_EpochBatches):
+    """Consecutive samples of an order; the last batch may be smaller."""
+
+    def __init__(self, n: int, batch_size: int, shuffle: bool = False, seed: int = 0):
+        super().__init__(shuffle, seed)
+        self.n, self.batch_size = n, batch_size
+
     def __len__(self) -> int:
         return -(-self.n // self.batch_size)
 
-    def __iter__(self) -> Iterator[Any]:
-        epoch, self.epoch = self.epoch, self.epoch + 1
-        order = np.random.default_rng((self.seed, epoch)).permutation(self.n) if self.shuffle else None
-        for start in range(0, self.n, self.batch_size):
-            rows = slice(start, start + self.batch_size)
-            yield rows if order is None else order[rows]
+    def _deal(self, random: np.random.Generator | None) -> list[Any]:
+        rows = [slice(start, start + self.batch_size) for start in range(0, self.n, self.batch_size)]
+        if random is None:
+            return rows
+        order = random.permutation(self.n)
+        return [order[part] for part in rows]
+
+
+class StratifiedBatches(_EpochBatches):
+    """A batch sampler: positions of samples, batch by batch, with the same number of every cell in each.
+
+    Constraints that hold in every batch hold for all samples together if groups have the same shares in all batches
+    (Lemma 3.1 of the paper bounds the difference). So samples are sorted by cell (a combination of labels of all
+    attributes), shuffled within it, and dealt to the batches like cards: every batch gets the same number of each cell,
+    give or take one, and all batches the same size, give or take one. Nothing is left out.
+
+    groups: attributes in any form that `project` takes (add the target as one more to balance it too). batch_size: at
+    most, on one rank. tiny: what to do about cells with fewer samples than there are batches: "spread" them over as
+    many batches as they fill, or "repeat" samples so that no batch lacks them. With world_size > 1 every rank gets its
+    own batches, as many as the others, of the same deal.
+
+    Give it to a DataLoader as `batch_sampler=`. Call `set_epoch` to repeat or skip a reshuffling; each pass moves on by
+    one by itself.
+    """
+
+    def __init__(
+        self,
+        groups: Any,
+        batch_size: int,
+        *,
+        shuffle: bool = True,
+        tiny: Tiny = "spread",
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ):
+        super().__init__(shuffle, seed)
+        if batch_size < 1:
+            raise InputError(f"batch_size must be at least 1; got {batch_size}.")
+        if tiny not in ("spread", "repeat"):
+            raise InputError(f"tiny must be 'spread' or 'repeat'; got {tiny!r}.")
+        if not 0 <= rank < world_size:
+            raise InputError(f"rank must be from 0 to world_size - 1; got {rank} of {world_size}.")
+        self.cells = _cells(groups)
+        self.samples = sum(len(cell) for _, cell in self.cells)
+        self.steps = -(-self.samples // (batch_size * world_size))
+        self.batches = self.steps * world_size  # over all ranks
+        if self.samples < self.batches:
+            raise InputError(f"There are {self.samples} samples for {world_size} ranks: use fewer ranks.")
+        self.tiny, self.rank = tiny, rank
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def _deal(self, random: np.random.Generator | None) -> list[np.ndarray]:
+        stacks = [cell if random is None else random.permutation(cell) for _, cell in self.cells]
+        deck = np.concatenate([np.resize(stack, self._dealt(stack)) for stack in stacks])  # repeats one too small
+        hands = [deck[b :: self.batches] for b in range(self.batches)]
+        if random is not None:
+            # Which batches get the odd sample of a cell depends on where dealing starts.
+            start = int(random.integers(self.batches))
+            hands = [random.permutation(hands[(b - start) % self.batches]) for b in random.permutation(self.batches)]
+        return hands[self.rank :: self.batches // self.steps]
+
+    def _dealt(self, cell: np.ndarray) -> int:
+        """How many samples of a cell an epoch has, repeated ones counted."""
+        return max(len(cell), self.batches) if self.tiny == "repeat" else len(cell)
+
+    def report(self) -> str:
+        """What becomes of every cell, in words."""
+        total = sum(self._dealt(cell) for _, cell in self.cells)
+        lines = [
+            f"{self.samples} samples in {self.batches} batches of {self._each(total)}; none dropped, "
+            f"{total - self.samples} repeated."
+        ]
+        for name, cell in self.cells:
+            dealt = self._dealt(cell)
+            note = f", {dealt - len(cell)} of them repeated" if dealt > len(cell) else ""
+            note += ", so some batches lack it" if dealt < self.batches else ""
+            lines.append(f"  {name}: {len(cell)} samples, {self._each(dealt)} in each batch{note}")
+        return "\n".join(lines)
+
+    def _each(self, count: int) -> str:
+        least, rest = divmod(count, self.batches)
+        return f"{least} or {least + 1}" if rest else f"{least}"
+
+
+def _cells(groups: Any) -> list[tuple[str, np.ndarray]]:
+    """Every combination of labels that occurs: its name, and the positions of its samples."""
+    columns: list[Any] = list(code_groups(groups).attributes.values())
+    if any(isinstance(column, SoftGroup) for column in columns):
+        raise InputError("Soft groups have no cells to balance: give labels, or shuffle without stratifying.")
+    table = np.stack([as_numpy(column.values) for column in columns], axis=1)
+    combinations, code = np.unique(table, axis=0, return_inverse=True)
+    order = np.argsort(code.reshape(-1), kind="stable")
+    ends = np.cumsum(np.bincount(code.reshape(-1), minlength=len(combinations)))
+    names = [
+        " & ".join(
+            f"{column.name}={value if column.labels is None else column.labels[value]}"
+            for column, value in zip(columns, combination, strict=True)
+        )
+        for combination in combinations.tolist()
+    ]
+    return list(zip(names, np.split(order, ends[:-1]), strict=True))
 
 
 class Loader:

@@ -74,7 +74,14 @@ def set_random_state(state: dict[str, Any], loader: Any) -> None:
         generator.set_state(saved)
 
 
-def samplers_of(loader: Any) -> tuple[Any, ...]:
+def tell_epoch(loader: Any, epoch: int) -> None:
+    """Tell the loader and its samplers which epoch comes, where they want to know."""
+    for owner in _samplers(loader):
+        if callable(getattr(owner, "set_epoch", None)):
+            owner.set_epoch(epoch)
+
+
+def _samplers(loader: Any) -> tuple[Any, ...]:
     """A loader and the samplers that it draws from; None for those that it does not have."""
     batch_sampler = getattr(loader, "batch_sampler", None)
     return loader, getattr(loader, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None)
@@ -82,5 +89,5 @@ def samplers_of(loader: Any) -> tuple[Any, ...]:
 
 def _generators(loader: Any) -> list[torch.Generator]:
     """Generators of a loader's own."""
-    found = (getattr(owner, "generator", None) for owner in samplers_of(loader))
+    found = (getattr(owner, "generator", None) for owner in _samplers(loader))
     return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import nan
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -39,36 +40,6 @@ class Evaluation:
     batches_incomplete: int  # batches that lack a group
 
 
-@dataclass
-class Collected:
-    """Outputs and losses of the batches of one pass over the data."""
-
-    outputs: list[Tensor] = field(default_factory=list)
-    batches: list[Batch] = field(default_factory=list)
-    loss: float = 0.0  # these two: times the weight of their batches
-    objective: float = 0.0
-    weight: float = 0.0
-
-    def add(self, outputs: Tensor, batch: Batch, loss: float, objective: float, weight: float) -> None:
-        """One batch, and how much its mean loss counts; objective: loss and penalty."""
-        self.outputs.append(outputs.detach().cpu())
-        self.batches.append(batch._replace(x=None))
-        self.loss += weight * loss
-        self.objective += weight * objective
-        self.weight += weight
-
-    def mean(self, total: float) -> float:
-        """A total over all samples, as a mean."""
-        return total / self.weight if self.weight else nan
-
-    def pooled(self) -> tuple[Tensor, Batch]:
-        """All samples as one batch."""
-        if len(self.batches) == 1:
-            return self.outputs[0], self.batches[0]
-        columns = [join([batch[i] for batch in self.batches]) for i in range(1, len(Batch._fields))]
-        return torch.cat(self.outputs), Batch(None, *columns)
-
-
 def evaluate(
     model: nn.Module,
     data: Iterable[Any],
@@ -82,13 +53,13 @@ def evaluate(
     loss: as for `fit`. constraints: what to measure, where it is not what the model's layer enforces.
     """
     rules = find_rules(model) if constraints is None else ConstraintSet(constraints)
-    collected = run_all(model, data, loss, None, None if device is None else torch.device(device))
-    outputs, whole = collected.pooled()
+    done = one_pass(model, data, loss, None, None if device is None else torch.device(device))
+    outputs, whole = done.pooled()
     pooled = gaps_of(outputs, whole, rules)
-    each = [gaps_of(part, batch, rules) for part, batch in zip(collected.outputs, collected.batches, strict=True)]
+    each = [gaps_of(*part, rules) for part in done.parts]
     return Evaluation(
         outputs=outputs,
-        loss=collected.mean(collected.loss),
+        loss=done.loss,
         gaps=dict(zip(pooled.names, pooled.values.tolist(), strict=True)) if pooled else {},
         gap=pooled.largest if pooled else nan,
         excess=pooled.excess if pooled else nan,
@@ -98,6 +69,68 @@ def evaluate(
         batches_satisfied=sum(bool(gaps and gaps.satisfied) for gaps in each),
         batches_incomplete=sum(bool(gaps and gaps.vacuous) for gaps in each),
     )
+
+
+class Pass(NamedTuple):
+    """What one pass over the data gave."""
+
+    parts: list[tuple[Tensor, Batch]]  # outputs of each batch
+    loss: float  # these two: means over samples
+    objective: float
+
+    def pooled(self) -> tuple[Tensor, Batch]:
+        """All samples as one batch."""
+        if len(self.parts) == 1:
+            return self.parts[0]
+        outputs, batches = zip(*self.parts, strict=True)
+        return torch.cat(outputs), Batch(*map(join, zip(*batches, strict=True)))
+
+
+def one_pass(
+    model: nn.Module,
+    data: Iterable[Any],
+    loss: Loss | None,
+    penalty: Penalty | None,
+    device: torch.device | None,
+    learn: Callable[[Tensor], None] | None = None,
+) -> Pass:
+    """Outputs for every sample, in evaluation mode; or in training mode, where `learn` gets each batch's objective."""
+    was_training, parts, sums = model.training, [], np.zeros(3)
+    model.train(learn is not None)
+    try:
+        for item in data:
+            batch = move(as_batch(item), device)
+            known = batch._asdict()
+            with torch.set_grad_enabled(learn is not None):
+                outputs = model(known.pop("x"), **known)
+                outputs = outputs if outputs.ndim == 2 and outputs.shape[1] > 1 else outputs.reshape(-1)
+                value, weight = (outputs.new_tensor(nan), 0.0) if loss is None else _mean_loss(loss, outputs, batch)
+                objective = value if penalty is None else value + penalty(outputs, batch)
+                if learn is not None:
+                    learn(objective)
+            parts.append((outputs.detach().cpu(), batch._replace(x=None)))
+            sums += weight * np.array([float(value.detach()), float(objective.detach()), 1.0])
+    finally:
+        model.train(was_training)
+    if not parts:
+        raise InputError("The data have no batches: is the loader empty, or an iterator already used up?")
+    return Pass(parts, *((sums[:2] / sums[2]).tolist() if sums[2] else (nan, nan)))
+
+
+def _mean_loss(loss: Loss, outputs: Tensor, batch: Batch) -> tuple[Tensor, float]:
+    """Mean loss of a batch, and the number of samples (or their weight) that it is a mean over."""
+    if batch.targets is None:
+        raise InputError("targets is missing: a loss compares outputs with them; yield batches (x, targets, ...).")
+    value = loss(outputs, batch.targets.reshape(-1))
+    if value.ndim > 0 and value.numel() != len(outputs):
+        raise InputError(f"loss returned shape {tuple(value.shape)}: return a mean, or one number per sample.")
+    if batch.weights is None:
+        return value.mean(), float(len(outputs))
+    if value.ndim == 0:
+        raise InputError("Batches carry weights but the loss returns a mean: let it return one number per sample.")
+    weights = batch.weights.reshape(-1).to(value)
+    total = weights.sum()
+    return (weights * value.reshape(-1)).sum() / total, float(total)
 
 
 def find_rules(model: nn.Module) -> ConstraintSet | None:
@@ -115,47 +148,3 @@ def gaps_of(outputs: Tensor, batch: Batch, rules: ConstraintSet | None) -> Gaps 
     ):
         return None
     return measure(outputs, rules, batch.groups, batch.targets, batch.features, batch.weights)
-
-
-@torch.no_grad()
-def run_all(
-    model: nn.Module, data: Iterable[Any], loss: Loss | None, penalty: Penalty | None, device: torch.device | None
-) -> Collected:
-    """One pass in evaluation mode, in which every sample gets an output."""
-    was_training = model.training
-    model.eval()
-    collected = Collected()
-    try:
-        for item in data:
-            batch = move(as_batch(item), device)
-            outputs = run_batch(model, batch)
-            value, weight = (outputs.new_tensor(nan), 0.0) if loss is None else mean_loss(loss, outputs, batch)
-            objective = value if penalty is None else value + penalty(outputs, batch)
-            collected.add(outputs, batch, float(value), float(objective), weight)
-    finally:
-        model.train(was_training)
-    if not collected.outputs:
-        raise InputError("The data have no batches: is the loader empty, or an iterator already used up?")
-    return collected
-
-
-def run_batch(model: nn.Module, batch: Batch) -> Tensor:
-    """Outputs of a model, of shape (n,), or (n, d) of several."""
-    y = model(batch.x, groups=batch.groups, targets=batch.targets, features=batch.features, weights=batch.weights)
-    return y if y.ndim == 2 and y.shape[1] > 1 else y.reshape(-1)
-
-
-def mean_loss(loss: Loss, outputs: Tensor, batch: Batch) -> tuple[Tensor, float]:
-    """Mean loss of a batch, and the number of samples (or their weight) that it is a mean over."""
-    if batch.targets is None:
-        raise InputError("targets is missing: a loss compares outputs with them; yield batches (x, targets, ...).")
-    value = loss(outputs, batch.targets.reshape(-1))
-    if value.ndim > 0 and value.numel() != len(outputs):
-        raise InputError(f"loss returned shape {tuple(value.shape)}: return a mean, or one number per sample.")
-    if batch.weights is None:
-        return value.mean(), float(len(outputs))
-    if value.ndim == 0:
-        raise InputError("Batches carry weights but the loss returns a mean: let it return one number per sample.")
-    weights = batch.weights.reshape(-1).to(value)
-    total = weights.sum()
-    return (weights * value.reshape(-1)).sum() / total, float(total)

@@ -9,18 +9,18 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from fairlayer.errors import FairlayerError, InputError
 from fairlayer.training import checkpoint as checkpoints
-from fairlayer.training.batches import as_batch, move
-from fairlayer.training.evaluation import Collected, Loss, Penalty, find_rules, gaps_of, mean_loss, run_all, run_batch
+from fairlayer.training.evaluation import Loss, Pass, Penalty, find_rules, gaps_of, one_pass
 
 Record = dict[str, float]
 Monitor = str | Callable[[Record], float] | None
@@ -39,12 +39,6 @@ class Fitted:
     def epochs(self) -> int:
         """Number of finished epochs."""
         return len(next(iter(self.history.values()), []))
-
-    @property
-    def best(self) -> Record:
-        """The history's entries of the best epoch."""
-        epoch = self.best_epoch
-        return {} if epoch is None else {name: column[epoch] for name, column in self.history.items()}
 
 
 def fit(
@@ -98,20 +92,24 @@ def fit(
         raise InputError(f"max_minutes must be above 0, or None for no limit; got {max_minutes!r}.")
     if resume and checkpoint is None:
         raise InputError("resume=True needs a checkpoint to resume from.")
+    if not callable(optimizer) and not isinstance(optimizer, torch.optim.Optimizer):
+        raise InputError(f"optimizer must be an optimiser or a class of one, as torch.optim.SGD; got {optimizer!r}.")
     watched = _read_monitor(monitor, validation is not None)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    place = None if device is None else torch.device(device)
-    if place is not None:
-        model.to(place)
+    if device is not None:
+        device = torch.device(device)
+        model.to(device)
     if seed is not None:
         random.seed(seed)
         np.random.seed(seed % 2**32)
         torch.manual_seed(seed)
-    run = _Run(model, train, loss, penalty, _read_optimizer(optimizer, model, learning_rate), clip_norm, place)
-    run.schedule = None if scheduler is None else scheduler(run.optimizer)
+    made: Any = optimizer
+    if not isinstance(made, torch.optim.Optimizer):
+        made = made([parameter for parameter in model.parameters() if parameter.requires_grad], lr=learning_rate)
+    run = _Run(model, made, None if scheduler is None else scheduler(made))
     if resume and checkpoint is not None and Path(checkpoint).exists():
-        run.load_state(checkpoints.load(checkpoint))
+        run.load_state(checkpoints.load(checkpoint), train)
 
     fitted = run.fitted
     end = math.inf if max_minutes is None else time.monotonic() + 60.0 * max_minutes
@@ -121,9 +119,11 @@ def fit(
                 fitted.stopped = "patience"
                 break
             began, rate = time.perf_counter(), float(run.optimizer.param_groups[0]["lr"])
-            record = _record("train", model, run.train_epoch(epoch))
+            checkpoints.tell_epoch(train, epoch)
+            step = partial(run.step, epoch, clip_norm)
+            record = _record("train", model, one_pass(model, train, loss, penalty, device, step))
             if validation is not None:
-                record |= _record("validation", model, run_all(model, validation, loss, penalty, place))
+                record |= _record("validation", model, one_pass(model, validation, loss, penalty, device))
             record |= {"learning_rate": rate, "seconds": time.perf_counter() - began}
             value = watched(record)
             run.keep(record, value, min_delta, weights=restore == "best")
@@ -133,7 +133,7 @@ def fit(
                 shown = ", ".join(f"{name} {number:.4g}" for name, number in record.items())
                 print(f"epoch {epoch + 1} of {epochs}: {shown}", file=sys.stderr)
             if checkpoint is not None:
-                checkpoints.save(checkpoint, run.state())
+                checkpoints.save(checkpoint, run.state(train))
             if on_epoch is not None and on_epoch(record) is True:
                 fitted.stopped = "callback"
                 break
@@ -152,44 +152,25 @@ class _Run:
     """All that training goes on with from epoch to epoch."""
 
     model: nn.Module
-    train: Iterable[Any]
-    loss: Loss
-    penalty: Penalty | None
     optimizer: torch.optim.Optimizer
-    clip_norm: float | None
-    device: torch.device | None
-    schedule: Any = None
+    schedule: Any
     fitted: Fitted = field(default_factory=Fitted)
     best_value: float = math.inf
     best_weights: dict[str, Any] | None = None
 
-    def train_epoch(self, epoch: int) -> Collected:
-        """One pass over the training data."""
-        for owner in checkpoints.samplers_of(self.train):
-            if callable(getattr(owner, "set_epoch", None)):
-                owner.set_epoch(epoch)
-        self.model.train()
-        collected = Collected()
-        for item in self.train:
-            batch = move(as_batch(item), self.device)
-            self.optimizer.zero_grad(set_to_none=True)
-            outputs = run_batch(self.model, batch)
-            value, weight = mean_loss(self.loss, outputs, batch)
-            objective = value if self.penalty is None else value + self.penalty(outputs, batch)
-            reached = float(objective.detach())
-            if not math.isfinite(reached):
-                raise FairlayerError(
-                    f"The loss became {reached} in epoch {epoch}: lower the learning rate, or clip gradients."
-                )
-            if objective.requires_grad:  # not so where every output of the batch is fixed by the constraints
-                objective.backward()
-                if self.clip_norm is not None:
-                    nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
-                self.optimizer.step()
-            collected.add(outputs, batch, float(value.detach()), reached, weight)
-        if not collected.outputs:
-            raise InputError("train has no batches: is the loader empty, or an iterator already used up?")
-        return collected
+    def step(self, epoch: int, clip_norm: float | None, objective: Tensor) -> None:
+        """Learn from one batch."""
+        reached = float(objective.detach())
+        if not math.isfinite(reached):
+            raise FairlayerError(
+                f"The loss became {reached} in epoch {epoch}: lower the learning rate, or clip gradients."
+            )
+        self.optimizer.zero_grad(set_to_none=True)
+        if objective.requires_grad:  # not so where every output of the batch is fixed by the constraints
+            objective.backward()
+            if clip_norm is not None:
+                nn.utils.clip_grad_norm_(self.model.parameters(), clip_norm)
+            self.optimizer.step()
 
     def keep(self, record: Record, value: float, min_delta: float, weights: bool) -> None:
         """Add a finished epoch to the history; remember it, and its weights, where it is the best so far."""
@@ -205,7 +186,7 @@ class _Run:
         best = self.fitted.best_epoch
         return self.fitted.epochs - (0 if best is None else best + 1)
 
-    def state(self) -> dict[str, Any]:
+    def state(self, train: Any) -> dict[str, Any]:
         """For a checkpoint."""
         return {
             "model": self.model.state_dict(),
@@ -213,10 +194,10 @@ class _Run:
             "scheduler": None if self.schedule is None else self.schedule.state_dict(),
             "history": self.fitted.history,
             "best": [self.fitted.best_epoch, self.best_value, self.best_weights],
-            "random": checkpoints.random_state(self.train),
+            "random": checkpoints.random_state(train),
         }
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state(self, state: dict[str, Any], train: Any) -> None:
         """From a checkpoint."""
         if (self.schedule is None) != (state["scheduler"] is None):
             raise InputError("The checkpoint was written with another scheduler: resume with the same arguments.")
@@ -226,27 +207,17 @@ class _Run:
             self.schedule.load_state_dict(state["scheduler"])
         self.fitted.history = state["history"]
         self.fitted.best_epoch, self.best_value, self.best_weights = state["best"]
-        checkpoints.set_random_state(state["random"], self.train)
+        checkpoints.set_random_state(state["random"], train)
 
 
-def _record(prefix: str, model: nn.Module, collected: Collected) -> Record:
+def _record(prefix: str, model: nn.Module, done: Pass) -> Record:
     """Loss, objective and largest gap of one pass, over all its samples."""
-    gaps = gaps_of(*collected.pooled(), find_rules(model))
+    gaps = gaps_of(*done.pooled(), find_rules(model))
     return {
-        f"{prefix}_loss": collected.mean(collected.loss),
-        f"{prefix}_objective": collected.mean(collected.objective),
+        f"{prefix}_loss": done.loss,
+        f"{prefix}_objective": done.objective,
         f"{prefix}_gap": math.nan if gaps is None else gaps.largest,
     }
-
-
-def _read_optimizer(optimizer: Any, model: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
-    if isinstance(optimizer, torch.optim.Optimizer):
-        return optimizer
-    if not callable(optimizer):
-        raise InputError(
-            f"optimizer must be an optimiser or a class of one, such as torch.optim.SGD; got {optimizer!r}."
-        )
-    return optimizer([parameter for parameter in model.parameters() if parameter.requires_grad], lr=learning_rate)
 
 
 def _read_monitor(monitor: Monitor, validated: bool) -> Callable[[Record], float]:
