@@ -36,10 +36,17 @@ def _total(rows: Rows, nu: np.ndarray) -> float:
     return float(np.where(each, np.abs(nu), np.maximum(-nu, 0.0)).sum())
 
 
+def _widened(rows: Rows, nu: np.ndarray) -> np.ndarray:
+    """(K,) how the places where statistics with multipliers are held move as the rows are widened."""
+    family = np.repeat(np.arange(len(rows.kind)), np.diff(rows.first))
+    share = np.where(rows.kind == EACH, 1.0, 0.5)[family]  # of statistics that are compared, both sides give way
+    return np.where(nu > 0.0, share / rows.ratio[family], -share * (nu < 0.0))
+
+
 def _decline(rows: Rows, nu: np.ndarray, slopes: np.ndarray) -> float:
     """How fast the sum of the multipliers falls as the rows are widened: 1'(A D A')^+ 1, A the active rows."""
-    A = _native.active_rows(rows, nu) @ rows.dense().T
-    return float(np.linalg.pinv((A * slopes) @ A.T, rcond=1e-12, hermitian=True).sum())
+    q = _widened(rows, nu)
+    return float(q @ _native.solve_active(rows, nu, slopes, q))
 
 
 def _solve_priced(batch: Batch, price: float) -> tuple[Any, bool]:
@@ -145,22 +152,24 @@ def soften(z: Tensor, system: System, box: Box, price: float) -> tuple[Tensor, S
     shifted = (plain.double() - torch.from_numpy(softened.shift)[index]).to(plain.dtype)
     free = (shifted == softened.value).double()
     dz = z.cpu().double() * free
-    A, inverse = _active_rows(system, softened)
-    if A.size:
+    if softened.nu.any():
         weights = torch.from_numpy(system.weights) if len(system.weights) else None
-        sums = dz.new_zeros(A.shape[1]).index_add(0, index, dz if weights is None else dz * weights)
-        dz = dz - free * (torch.from_numpy(A.T @ inverse @ A) @ sums)[index]
+        M, inverse = torch.from_numpy(system.rows.dense()), torch.from_numpy(_inverse(system.rows, softened))
+        sums = dz.new_zeros(len(M)).index_add(0, index, dz if weights is None else dz * weights)
+        dz = dz - free * (M @ (inverse @ (M.T @ sums)))[index]
     move = dz.to(device=z.device, dtype=z.dtype)
     return value + (move - move.detach()), softened
 
 
-def _active_rows(system: System, softened: Softened) -> tuple[np.ndarray, np.ndarray]:
-    """Active rows over cells, (a, G), and the inverse by which dmu = inverse A D dz."""
-    A = _native.active_rows(system.rows, softened.nu) @ system.rows.dense().T
-    inverse = np.linalg.pinv((A * softened.slopes) @ A.T, rcond=1e-12, hermitian=True)
+def _inverse(rows: Rows, softened: Softened) -> np.ndarray:
+    """(K, K) the matrix that takes the change of the statistics to that of their multipliers."""
+    inverse = np.zeros((len(softened.nu),) * 2)
+    for k in np.flatnonzero(softened.nu):
+        inverse[k] = _native.solve_active(rows, softened.nu, softened.slopes, np.eye(1, len(inverse), k)[0])
     if not softened.pinned:
-        towards = inverse.sum(axis=1)
-        scale = towards.sum()
+        wider = _widened(rows, softened.nu)
+        towards = inverse @ wider
+        scale = towards @ wider
         if scale > 0.0:
             inverse = inverse - np.outer(towards, towards) / scale
-    return A, inverse
+    return inverse

@@ -137,7 +137,8 @@ nb::object pull_back_affine(const AnyArray& gradient, const Problems& problems, 
     const nb::gil_scoped_release release;
     by_threads(B, threads, [&](std::size_t first, std::size_t last) {
         ProblemRows rows_of(problems);
-        Numbers slopes(n), sums(n), q(m), H(m * m);
+        Numbers slopes(n), sums(n), q(m);
+        Gram H{int(m)};
         const std::span<const double> weight = entries(problems.weight);
         for (std::size_t b = first; b < last; ++b) {
             const Rows rows = rows_of.of(b);

@@ -4,36 +4,12 @@
 // D of slopes at the shifts s = M nu of the cells. Each step solves the quadratic model exactly (small_qp.hpp), and
 // searches along the line only where the full step overshoots. For the squared discrepancy the dual is piecewise
 // quadratic, so this ends in finitely many steps, 3 to 6 in practice.
-//
-// `Passes` takes the sums: compiled loops over samples, or an object in Python. See solve.hpp.
 #pragma once
 
-#include "certificate.hpp"
-#include "small_qp.hpp"
+#include "solve.hpp"
 
 namespace fairlayer {
 
-enum class Outcome { solved, infeasible, stalled };
-
-// What is known of the cells: sums at the present shifts.
-struct Sums {
-    explicit Sums(int cells) : S(cells), D(cells), absolute(cells), error(cells) {}
-
-    Numbers S;         // of outputs
-    Numbers D;         // of slopes
-    Numbers absolute;  // of |outputs| before any shift
-    Numbers error;     // a bound on the error of S, where an output was written
-};
-
-// What each cell is like, whatever the shifts.
-struct CellFacts {
-    std::span<const double> count;  // samples
-    Numbers weight;                 // their weight, times the usual slope of a sample
-    Numbers least, most;            // what the sum can be within the bounds
-    double reach = infinity;        // beyond this shift every sample rests on a bound, or outputs would be of any size
-};
-
-template <class Passes>
 class Newton {
   public:
     Newton(const Rows& rows, const CellFacts& cells, Passes& passes)
@@ -48,14 +24,13 @@ class Newton {
           passes_(passes),
           K_(rows.statistics()),
           G_(rows.cells()),
-          qp_(K_),
+          H_(K_),
           accepted_(K_, 0.0),
           direction_(K_),
           target_(K_),
           q_(K_),
           b_(K_),
           precision_(K_),
-          H_(std::size_t(K_) * K_),
           floor_(G_),
           left_slopes_(G_),
           right_slopes_(G_) {}
@@ -74,7 +49,7 @@ class Newton {
         for (;;) {
             Outcome end;
             if (advance(end)) return end;
-            passes_.sums(shift, sums);
+            passes_.take(shift, sums);
         }
     }
 
@@ -296,13 +271,12 @@ class Newton {
                 if (halvings_ > 0) floor_[c] = std::max({floor_[c], left_slopes_[c], right_slopes_[c]});
             }
             passes_.gram(rows_, sums, floor_, H_);
-            for (int k = 0; k < K_; ++k) {
-                b_[k] = q_[k];
-                for (int i = 0; i < K_; ++i) b_[k] += H_[std::size_t(k) * K_ + i] * accepted_[i];
-                precision_[k] = std::max(tolerance[k], 1e-15 * std::abs(b_[k]));
-            }
+            for (int k = 0; k < K_; ++k) target_[k] = -accepted_[k];
+            b_ = q_;
+            H_.subtract(target_, b_);
+            for (int k = 0; k < K_; ++k) precision_[k] = std::max(tolerance[k], 1e-15 * std::abs(b_[k]));
             target_ = accepted_;
-            const QpOutcome found = qp_.solve(H_, b_, aim, rows_.present, precision_, target_);
+            const QpOutcome found = solve_qp(H_, b_, aim, rows_.present, precision_, target_);
             if (found == QpOutcome::conflict) {
                 nu = target_;
                 end = Outcome::infeasible;
@@ -345,8 +319,8 @@ class Newton {
     const CellFacts& cells_;
     Passes& passes_;
     int K_, G_;
-    SmallQp qp_;
-    Numbers accepted_, direction_, target_, q_, b_, precision_, H_, floor_, left_slopes_, right_slopes_;
+    Gram H_;
+    Numbers accepted_, direction_, target_, q_, b_, precision_, floor_, left_slopes_, right_slopes_;
     bool started_ = false;
     int evaluations_ = 0, idle_ = 0, halvings_ = 0;
     double alpha_ = 1.0, left_ = 0.0, right_ = infinity, slope_left_ = 0.0, slope_right_ = 0.0, slope_start_ = 0.0;

@@ -9,31 +9,25 @@ namespace fairlayer {
 namespace {
 
 // An object with the methods of `fairlayer.core.Passes`.
-class PythonPasses {
+class PythonPasses final : public Passes {
   public:
     explicit PythonPasses(nb::object passes) : passes_(std::move(passes)) {}
 
-    void measure(Sums& sums) const { take(passes_.attr("measure")(), {&sums.S, &sums.D, &sums.absolute}); }
-    void sums(std::span<const double> shift, Sums& sums) const {
-        take(passes_.attr("sums")(numpy(shift)), {&sums.S, &sums.D});
+    void measure(Sums& sums) override { read(passes_.attr("measure")(), {&sums.S, &sums.D, &sums.absolute}); }
+    void take(std::span<const double> shift, Sums& sums) override {
+        read(passes_.attr("sums")(numpy(shift)), {&sums.S, &sums.D});
     }
-    void write(std::span<const double> shift, Sums& sums) const {
-        take(passes_.attr("write")(numpy(shift)), {&sums.S, &sums.D, &sums.error});
+    void write(std::span<const double> shift, Sums& sums) override {
+        read(passes_.attr("write")(numpy(shift)), {&sums.S, &sums.D, &sums.error});
     }
-    void exact(Sums& sums) const { take(passes_.attr("exact")(), {&sums.S, &sums.error}); }
-
-    void gram(const Rows& rows, const Sums& sums, std::span<const double> floor, std::span<double> H) const {
-        Numbers slopes(sums.D);
-        for (std::size_t c = 0; c < slopes.size(); ++c) slopes[c] = std::max(slopes[c], floor[c]);
-        rows.gram(slopes, H);
-    }
+    void exact(Sums& sums) override { read(passes_.attr("exact")(), {&sums.S, &sums.error}); }
 
   private:
     static NewVector<double> numpy(std::span<const double> values) {
         return to_numpy(Numbers(values.begin(), values.end()));
     }
 
-    static void take(const nb::object& given, std::initializer_list<Numbers*> wanted) {
+    static void read(const nb::object& given, std::initializer_list<Numbers*> wanted) {
         std::size_t at = 0;
         for (Numbers* numbers : wanted) {
             const auto array = nb::cast<Doubles>(given[at++]);
@@ -115,24 +109,12 @@ void bind_passes(nb::module_& m) {
         [](const nb::tuple& given, const Doubles& nu, const Doubles& slopes, const Doubles& q) {
             const PythonRows python_rows(given);
             const Rows rows = python_rows.view();
-            Numbers H(std::size_t(rows.statistics()) * rows.statistics());
+            Gram H(rows.statistics());
             rows.gram(entries(slopes), H);
             return to_numpy(solve_active(rows, entries(nu), H, entries(q)));
         },
         nb::arg("rows"), nb::arg("nu").noconvert(), nb::arg("slopes").noconvert(), nb::arg("q").noconvert(),
         "Multipliers v of the statistics with R H v = R q, where R holds the active rows and H is M'DM.");
-    m.def(
-        "active_rows",
-        [](const nb::tuple& given, const Doubles& nu) {
-            const PythonRows python_rows(given);
-            const Rows rows = python_rows.view();
-            const std::vector<Pair> active = active_rows(rows, entries(nu));
-            const std::size_t K = rows.statistics();
-            Numbers R(active.size() * K, 0.0);
-            for (std::size_t j = 0; j < active.size(); ++j) active[j].add_to(std::span(R).subspan(j * K, K), 1.0);
-            return to_numpy(std::move(R), active.size(), K);
-        },
-        nb::arg("rows"), nb::arg("nu").noconvert(), "The rows that hold an output where it is, over the statistics.");
 }
 
 }  // namespace fairlayer

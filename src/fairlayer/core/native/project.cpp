@@ -66,7 +66,8 @@ class BatchProjection final : public Projection {
             if constexpr (R::smooth) slope *= R::respond(R::prepare(double(batch.z[i])), factor[c]).slope;
             bank[(i & 3) * G + c] += slope * double(g[i]);
         }
-        Numbers sums(G), q(K), H(std::size_t(K) * K);
+        Numbers sums(G), q(K);
+        Gram H(K);
         for (int c = 0; c < G; ++c) sums[c] = (bank[c] + bank[G + c]) + (bank[2 * G + c] + bank[3 * G + c]);
         rows.add_up(sums, q);
         rows.gram(solved.slopes, H);

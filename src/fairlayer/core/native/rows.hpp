@@ -39,19 +39,70 @@ struct Family {
     int begin, end;  // its statistics
     Kind kind;
     double ratio, lower, upper;
+
+    bool is_equality() const { return kind == Kind::each ? lower == upper : ratio == 1.0 && upper == 0.0; }
 };
 
-// A single row, p * q[plus] - m * q[minus] <= bound. An equality's multiplier may have any sign.
-struct Pair {
-    int plus = 0, minus = 0;
-    double p = 0.0, m = 0.0, bound = 0.0;
-    bool equality = false;
+// A symmetric matrix over the statistics: added up as a lower triangle, then read without its zeros.
+class Gram {
+  public:
+    explicit Gram(int K) : K_(K), entry_(std::size_t(K) * K), start_(K + 1) {}
 
-    double value(std::span<const double> q) const { return p * q[plus] - m * q[minus]; }
-    void add_to(std::span<double> nu, double amount) const {
-        nu[plus] += amount * p;
-        nu[minus] -= amount * m;
+    int size() const { return K_; }
+    double operator()(int i, int j) const { return entry_[std::size_t(std::max(i, j)) * K_ + std::min(i, j)]; }
+
+    void clear() { std::fill(entry_.begin(), entry_.end(), 0.0); }
+    double& at(std::int64_t i, std::int64_t j) { return entry_[std::max(i, j) * K_ + std::min(i, j)]; }
+
+    // To be called when all has been added up.
+    void pack() {
+        std::fill(start_.begin(), start_.end(), 0);
+        found_.clear();
+        for (int i = 0; i < K_; ++i) {
+            const double* line = &entry_[std::size_t(i) * K_];
+            for (int j = 0; j <= i; ++j) {
+                if (line[j] == 0.0) continue;
+                found_.push_back({i, j, line[j]});
+                ++start_[i + 1];
+                if (i != j) ++start_[j + 1];
+            }
+        }
+        for (int k = 0; k < K_; ++k) start_[k + 1] += start_[k];
+        std::vector<std::size_t> next(start_.begin(), start_.end() - 1);
+        column_.resize(start_[K_]);
+        value_.resize(start_[K_]);
+        for (const auto& [i, j, value] : found_) {
+            column_[next[i]] = j;
+            value_[next[i]++] = value;
+            if (i == j) continue;
+            column_[next[j]] = i;
+            value_[next[j]++] = value;
+        }
     }
+
+    // q -= H nu; size: += |H| |nu|, unless it is empty.
+    void subtract(std::span<const double> nu, std::span<double> q, std::span<double> size = {}) const {
+        for (int i = 0; i < K_; ++i) {
+            if (nu[i] == 0.0) continue;
+            for (std::size_t e = start_[i]; e < start_[i + 1]; ++e) {
+                const double part = value_[e] * nu[i];
+                q[column_[e]] -= part;
+                if (!size.empty()) size[column_[e]] += std::abs(part);
+            }
+        }
+    }
+
+  private:
+    struct Entry {
+        int i, j;
+        double value;
+    };
+    int K_;
+    Numbers entry_;
+    std::vector<std::size_t> start_;
+    std::vector<Entry> found_;
+    std::vector<int> column_;
+    Numbers value_;
 };
 
 class Rows {
@@ -102,21 +153,17 @@ class Rows {
         }
     }
 
-    // H = M' diag(slopes) M, row by row.
-    void gram(std::span<const double> slopes, std::span<double> H) const {
-        const int K = statistics();
-        std::fill(H.begin(), H.end(), 0.0);
+    // M' diag(slopes) M
+    void gram(std::span<const double> slopes, Gram& H) const {
+        H.clear();
         for (int c = 0; c < cells(); ++c) {
             if (slopes[c] == 0.0) continue;
             for (auto a = start[c]; a < start[c + 1]; ++a) {
                 const double weighted = value[a] * slopes[c];
-                double* line = &H[statistic[a] * K];
-                for (auto b = start[c]; b <= a; ++b) line[statistic[b]] += weighted * value[b];
+                for (auto b = start[c]; b <= a; ++b) H.at(statistic[a], statistic[b]) += weighted * value[b];
             }
         }
-        for (int k = 0; k < K; ++k) {  // the entries of a cell need not stand in the order of the statistics
-            for (int i = 0; i < k; ++i) H[i * K + k] = H[k * K + i] = H[i * K + k] + H[k * K + i];
-        }
+        H.pack();
     }
 
     std::span<const std::int64_t> start, statistic;
@@ -138,40 +185,18 @@ struct Extremes {
     }
 };
 
-// The most violated row of a family, and by how much it is; minus infinity where the family has none.
-inline double worst_row(const Family& family, std::span<const bool> present, std::span<const double> q, Pair& row) {
-    if (family.kind == Kind::each) {
-        const int k = family.begin;
-        if (!present[k]) return -infinity;
-        const bool equality = family.lower == family.upper;
-        const double above = q[k] - family.upper, below = family.lower - q[k];
-        row = above >= below ? Pair{k, 0, 1.0, 0.0, family.upper, equality}
-                             : Pair{0, k, 0.0, 1.0, -family.lower, equality};
-        return std::max(above, below);
-    }
-    const Extremes at(family, present, q);
-    if (at.greatest == at.least) return -infinity;
-    row = {at.greatest, at.least, family.ratio, 1.0, family.upper, family.ratio == 1.0 && family.upper == 0.0};
-    return row.value(q) - family.upper;
-}
-
 // By how much the worst row of all exceeds its bound.
 inline double largest_excess(const Rows& rows, std::span<const double> q) {
     double worst = -infinity;
-    Pair row;
-    for (const Family& family : rows.families) worst = std::max(worst, worst_row(family, rows.present, q, row));
+    for (const Family& family : rows.families) {
+        const Extremes at(family, rows.present, q);
+        if (family.kind == Kind::each && at.greatest >= 0) {
+            worst = std::max({worst, q[family.begin] - family.upper, family.lower - q[family.begin]});
+        } else if (at.greatest != at.least) {
+            worst = std::max(worst, family.ratio * q[at.greatest] - q[at.least] - family.upper);
+        }
+    }
     return worst;
-}
-
-// The rows that hold an output where it is: those with a multiplier, and every equality. Of a family in which `a`
-// statistics are pushed down and `b` are pushed up, a + b - 1 rows say all.
-std::vector<Pair> active_rows(const Rows& rows, std::span<const double> nu);
-
-// Entry (i, j) of R H R', R the rows over K statistics.
-inline double pair_gram(std::span<const double> H, int K, const Pair& i, const Pair& j) {
-    const double* a = &H[i.plus * K];
-    const double* b = &H[i.minus * K];
-    return i.p * (j.p * a[j.plus] - j.m * a[j.minus]) - i.m * (j.p * b[j.plus] - j.m * b[j.minus]);
 }
 
 // Rows as Python has them: a named tuple of arrays, which must outlive what is made of it.

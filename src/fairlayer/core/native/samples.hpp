@@ -39,7 +39,7 @@ double rounded_response(double raw) {
 }
 
 template <class T, class R>
-class SamplePasses {
+class SamplePasses final : public Passes {
   public:
     using Stored = std::conditional_t<std::is_same_v<R, Logits>, double, typename Float<T>::Stored>;
 
@@ -64,7 +64,7 @@ class SamplePasses {
         }
     }
 
-    void measure(Sums& sums) const {
+    void measure(Sums& sums) override {
         each_cell([&](int c, auto weight, auto lo, auto hi) {
             const double factor = R::factor(0.0);
             const auto total = add<3>(c, [&](int j) -> std::array<double, 3> {
@@ -78,7 +78,7 @@ class SamplePasses {
         });
     }
 
-    void sums(std::span<const double> shift, Sums& sums) const {
+    void take(std::span<const double> shift, Sums& sums) override {
         check_interrupt(batch_.size());
         each_cell([&](int c, auto weight, auto lo, auto hi) {
             const double factor = R::factor(shift[c]);
@@ -92,7 +92,7 @@ class SamplePasses {
         });
     }
 
-    void write(std::span<const double> shift, Sums& sums) const {
+    void write(std::span<const double> shift, Sums& sums) override {
         each_cell([&](int c, auto weight, auto lo, auto hi) {
             const double factor = R::factor(shift[c]);
             const auto terms = [&](int j) -> std::array<double, 5> {
@@ -112,13 +112,7 @@ class SamplePasses {
         });
     }
 
-    void exact(Sums& sums) const { exact_sums(out_, batch_.cell, batch_.weight, sums.S, sums.error); }
-
-    void gram(const Rows& rows, const Sums& sums, std::span<const double> floor, std::span<double> H) const {
-        Numbers slopes(sums.D);
-        for (std::size_t c = 0; c < slopes.size(); ++c) slopes[c] = std::max(slopes[c], floor[c]);
-        rows.gram(slopes, H);
-    }
+    void exact(Sums& sums) override { exact_sums(out_, batch_.cell, batch_.weight, sums.S, sums.error); }
 
   private:
     static constexpr int lanes_ = 4, block_ = 128;

@@ -112,18 +112,18 @@ struct SquaredOnSimplex {
 };
 
 template <class T, class R>
-class SimplexPasses {
+class SimplexPasses final : public Passes {
   public:
     SimplexPasses(const Points<T>& points, int cells, std::span<T> out)
         : points_(points), out_(out), factor_(std::size_t(cells) * points.d), y_(points.d), row_(points.d) {}
 
-    void measure(Sums& sums) {
+    void measure(Sums& sums) override {
         const Numbers none(factor_.size(), 0.0);
-        this->sums(none, sums);
+        take(none, sums);
         sums.absolute = sums.S;
     }
 
-    void sums(std::span<const double> shift, Sums& sums) {
+    void take(std::span<const double> shift, Sums& sums) override {
         check_interrupt(points_.z.size());
         prepare(shift, sums);
         each([&](std::size_t, std::size_t first, double w) {
@@ -135,7 +135,7 @@ class SimplexPasses {
         });
     }
 
-    void write(std::span<const double> shift, Sums& sums) {
+    void write(std::span<const double> shift, Sums& sums) override {
         prepare(shift, sums);
         Numbers lost(sums.S.size(), 0.0), count(sums.S.size(), 0.0);
         each([&](std::size_t i, std::size_t first, double w) {
@@ -159,7 +159,7 @@ class SimplexPasses {
         }
     }
 
-    void exact(Sums& sums) const {
+    void exact(Sums& sums) override {
         const int d = points_.d;
         std::vector<std::int32_t> cell(out_.size());
         Numbers weight(points_.weight.empty() ? 0 : out_.size());
@@ -171,13 +171,13 @@ class SimplexPasses {
     }
 
     // M' B M, B the blocks of slopes, their diagonals at least `floor`.
-    void gram(const Rows& rows, const Sums&, std::span<const double> floor, std::span<double> H) {
-        const int d = points_.d, G = int(factor_.size()) / d, K = rows.statistics();
+    void gram(const Rows& rows, const Sums&, std::span<const double> floor, Gram& H) override {
+        const int d = points_.d, G = int(factor_.size()) / d;
         blocks_.assign(std::size_t(G) * d * d, 0.0);
         each([&](std::size_t, std::size_t first, double w) {
             R::add_block(y_, w, R::support(y_), std::span(blocks_).subspan(first * d, std::size_t(d) * d));
         });
-        std::fill(H.begin(), H.end(), 0.0);
+        H.clear();
         for (int c = 0; c < G; ++c) {
             double* block = &blocks_[std::size_t(c) * d * d];
             for (int j = 0; j < d; ++j) {
@@ -189,15 +189,16 @@ class SimplexPasses {
                     const double both = block[j * d + l];
                     if (both == 0.0) continue;
                     for (auto a = rows.start[c * d + j]; a < rows.start[c * d + j + 1]; ++a) {
-                        double* line = &H[rows.statistic[a] * K];
                         const double weighted = rows.value[a] * both;
                         for (auto b = rows.start[c * d + l]; b < rows.start[c * d + l + 1]; ++b) {
-                            line[rows.statistic[b]] += weighted * rows.value[b];
+                            if (rows.statistic[b] > rows.statistic[a]) continue;  // as for l and j
+                            H.at(rows.statistic[a], rows.statistic[b]) += weighted * rows.value[b];
                         }
                     }
                 }
             }
         }
+        H.pack();
     }
 
     // Call `work` for every sample, its response to the shifts prepared last in y().
@@ -276,7 +277,8 @@ class SimplexProjection final : public Projection {
         Back back{new_array<T>(g.size(), out), {}, nb::none()};
         const LongWork work(g.size());
         SimplexPasses<T, R> passes(points, cells / d, {});
-        Numbers sums(cells, 0.0), none(cells, 0.0), q(K), H(std::size_t(K) * K), x(d);
+        Numbers sums(cells, 0.0), none(cells, 0.0), q(K), x(d);
+        Gram H(K);
         passes.prepare(solved.shift);
         passes.each([&](std::size_t i, std::size_t first, double) {
             for (int j = 0; j < d; ++j) x[j] = double(g[i * d + j]);

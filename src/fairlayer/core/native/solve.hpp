@@ -1,15 +1,8 @@
 // The projection, once for all who take sums: aim a little inside the rows, write, certify, and aim further inside
 // where a row was missed.
-//
-// `Passes` has
-//     measure(sums)         S, D and absolute of the outputs as they are, within their bounds
-//     sums(shift, sums)     S and D at the shifts
-//     write(shift, sums)    write the output at the shifts, in its own dtype; its S and D, and a bound on their error
-//     exact(sums)           S of what was written, rounded once, and its error
-//     gram(rows, sums, floor, H)   M' diag(max(D, floor)) M
 #pragma once
 
-#include "newton.hpp"
+#include "small_qp.hpp"
 
 namespace fairlayer {
 
@@ -21,6 +14,47 @@ inline void check_interrupt(std::size_t samples) {
     const nb::gil_scoped_acquire lock;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
+
+// What is known of the cells: sums at the present shifts.
+struct Sums {
+    explicit Sums(int cells) : S(cells), D(cells), absolute(cells), error(cells) {}
+
+    Numbers S;         // of outputs
+    Numbers D;         // of slopes
+    Numbers absolute;  // of |outputs| before any shift
+    Numbers error;     // a bound on the error of S, where an output was written
+};
+
+// What each cell is like, whatever the shifts.
+struct CellFacts {
+    std::span<const double> count;  // samples
+    Numbers weight;                 // their weight, times the usual slope of a sample
+    Numbers least, most;            // what the sum can be within the bounds
+    double reach = infinity;        // beyond this shift every sample rests on a bound, or outputs would be of any size
+};
+
+// Who takes the sums: loops over samples in memory, or an object in Python.
+class Passes {
+  public:
+    virtual ~Passes() = default;
+
+    // S, D and absolute of the outputs as they are, within their bounds.
+    virtual void measure(Sums& sums) = 0;
+    // S and D at the shifts.
+    virtual void take(std::span<const double> shift, Sums& sums) = 0;
+    // Write the output at the shifts, in its own dtype; its S and D, and a bound on the error of S.
+    virtual void write(std::span<const double> shift, Sums& sums) = 0;
+    // S of what was written, rounded once, and its error.
+    virtual void exact(Sums& sums) = 0;
+    // M' diag(max(D, floor)) M, or what takes its place where slopes are not numbers.
+    virtual void gram(const Rows& rows, const Sums& sums, std::span<const double> floor, Gram& H) {
+        Numbers slopes(sums.D);
+        for (std::size_t c = 0; c < slopes.size(); ++c) slopes[c] = std::max(slopes[c], floor[c]);
+        rows.gram(slopes, H);
+    }
+};
+
+enum class Outcome { solved, infeasible, stalled };
 
 struct Solved {
     Outcome outcome = Outcome::solved;
@@ -37,103 +71,15 @@ struct Settings {
     std::span<const double> start{};  // multipliers to begin with; none to leave alone what satisfies the rows
 };
 
-template <class Passes>
-Solved solve(const Rows& rows, const CellFacts& cells, Passes& passes, const Settings& settings) {
-    constexpr int most_repairs = 12, patient = 2;  // repairs after which the aim moves by more than what was missed
-    const std::size_t F = rows.families.size();
-    Newton<Passes> newton(rows, cells, passes);
-    Solved found;
-    Numbers margin(F, 0.0), missed(F), best;
-    Sums& sums = newton.sums;
+Solved solve(const Rows& rows, const CellFacts& cells, Passes& passes, const Settings& settings);
 
-    auto finish = [&](Outcome outcome) {
-        found.outcome = outcome;
-        found.nu = newton.nu;
-        found.shift = newton.shift;
-        found.slopes = sums.D;
-        found.missed = missed;
-        found.absolute = sums.absolute;
-        found.statistics.resize(rows.statistics());
-        rows.measure(sums.S, found.statistics);
-        return found;
-    };
-    auto write = [&] {  // and certify
-        passes.write(newton.shift, sums);
-        shortfalls(rows, sums.S, sums.error, missed);
-        if (!all_hold(missed) && in_doubt(rows, sums.S, missed)) {
-            passes.exact(sums);
-            shortfalls(rows, sums.S, sums.error, missed);
-        }
-    };
+// By how much some row of each family may be missed, at most; 0 or less where all of its rows certainly hold.
+// S: cell sums of the output as it was written; error: a bound on the error of each.
+void shortfalls(const Rows& rows, std::span<const double> S, std::span<const double> error, std::span<double> missed);
 
-    passes.measure(sums);
-    solver_tolerance(rows, sums.absolute, cells.count, newton.finest);
-    newton.tolerance = newton.finest;
-    if (settings.start.empty()) {
-        for (int c = 0; c < rows.cells(); ++c) {
-            sums.error[c] = (cells.count[c] + 4.0) * unit * sums.absolute[c] + cells.count[c] * tiny;
-        }
-        shortfalls(rows, sums.S, sums.error, missed);
-        bool near = true;  // it holds, or misses its rows by so little that only rational arithmetic can tell
-        for (std::size_t f = 0; f < F; ++f) {
-            double allowed = 0.0;
-            for (int k = rows.families[f].begin; k < rows.families[f].end; ++k) {
-                allowed = std::max(allowed, 16.0 * newton.tolerance[k]);
-            }
-            near = near && missed[f] <= allowed;
-        }
-        if (near) {
-            write();
-            return finish(Outcome::solved);
-        }
-    } else {
-        newton.place_at(settings.start);
-        passes.sums(newton.shift, sums);
-    }
-    first_margins(rows, sums.absolute, settings.rounding, newton.tolerance, margin);
-    double least_missed = infinity;
-    bool stalled = false;
-    for (int repairs = 0;; ++repairs) {
-        for (std::size_t f = 0; f < F; ++f) {
-            newton.aim[f].lower = rows.families[f].lower + margin[f];
-            newton.aim[f].upper = rows.families[f].upper - margin[f];
-        }
-        const Outcome outcome = newton.run();
-        if (outcome == Outcome::infeasible) {
-            if (repairs > 0) break;  // what was written before is the best there is
-            newton.place_at(Numbers(rows.statistics(), 0.0));
-            if (std::any_of(margin.begin(), margin.end(), [](double one) { return one > 0.0; })) {
-                std::fill(margin.begin(), margin.end(), 0.0);  // rows that just meet cannot be aimed inside of
-                passes.sums(newton.shift, sums);
-                --repairs;
-                continue;
-            }
-            write();
-            return finish(outcome);
-        }
-        write();
-        const bool converged = outcome == Outcome::solved;
-        if (all_hold(missed) || (converged && settings.rounding == 0.0)) return finish(Outcome::solved);
-        stalled = !converged;
-        const double worst = *std::max_element(missed.begin(), missed.end());
-        if (worst < least_missed) {
-            least_missed = worst;
-            best = newton.nu;
-        }
-        if (repairs == most_repairs || !widen_margins(rows, missed, newton.tolerance, repairs >= patient, margin))
-            break;
-        passes.sums(newton.shift, sums);
-    }
-    if (newton.nu != best) {
-        newton.place_at(best);
-        write();
-    }
-    return finish(stalled ? Outcome::stalled : Outcome::solved);
+// Whether no row may be missed. What is no number is not known to hold.
+inline bool all_hold(std::span<const double> missed) {
+    return std::all_of(missed.begin(), missed.end(), [](double m) { return m <= 0.0; });
 }
-
-// Multipliers v, one for each statistic, with A D A' v = A D g over the active rows A, and 0 elsewhere: what the
-// derivative of the projection needs. H: Gram matrix of the slopes; q: statistics of D g.
-Numbers solve_active(const Rows& rows, std::span<const double> nu, std::span<const double> H,
-                     std::span<const double> q);
 
 }  // namespace fairlayer

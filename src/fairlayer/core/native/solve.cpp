@@ -3,15 +3,17 @@
 // A solver's tolerance is no guarantee. The output is rounded to its own dtype first; then its cell sums are taken, and
 // a row counts as satisfied only if its value plus a bound on the error of this very computation lies within its
 // bounds.
-#pragma once
+#include "solve.hpp"
 
-#include "rows.hpp"
+#include "newton.hpp"
 
 namespace fairlayer {
 
+namespace {
+
 // How exactly a solver can hope to meet each statistic: a few roundings of what it is made of and compared with.
-inline void solver_tolerance(const Rows& rows, std::span<const double> absolute, std::span<const double> count,
-                             std::span<double> tolerance) {
+void solver_tolerance(const Rows& rows, std::span<const double> absolute, std::span<const double> count,
+                      std::span<double> tolerance) {
     const int K = rows.statistics();
     Numbers size(K), samples(K, 0.0);
     rows.sizes(absolute, size);
@@ -29,7 +31,7 @@ inline void solver_tolerance(const Rows& rows, std::span<const double> absolute,
 }
 
 // How far the bounds of a family can move inwards before they meet. size: of its statistics.
-inline double room(const Family& family, double size) {
+double room(const Family& family, double size) {
     // Equal means of this size leave so much of a ratio.
     if (family.kind == Kind::ratio) return 0.1 * (1.0 - family.ratio) * size;
     return 0.5 * (family.upper - family.lower);
@@ -38,8 +40,8 @@ inline double room(const Family& family, double size) {
 // How far inside its bounds each family is aimed at first: what rounding the output is likely to move it. Roundings do
 // not cancel, however many samples there are: those of one cell are moved by the same shift, and what is left of it on
 // the grid of the dtype is the same for all outputs between two powers of 2.
-inline void first_margins(const Rows& rows, std::span<const double> absolute, double rounding,
-                          std::span<const double> tolerance, std::span<double> margin) {
+void first_margins(const Rows& rows, std::span<const double> absolute, double rounding,
+                   std::span<const double> tolerance, std::span<double> margin) {
     Numbers size(rows.statistics());
     rows.sizes(absolute, size);
     for (std::size_t f = 0; f < rows.families.size(); ++f) {
@@ -54,8 +56,8 @@ inline void first_margins(const Rows& rows, std::span<const double> absolute, do
 }
 
 // Aim further inside where a row was missed; false where no room is left. eager: everywhere, and by more.
-inline bool widen_margins(const Rows& rows, std::span<const double> missed, std::span<const double> tolerance,
-                          bool eager, std::span<double> margin) {
+bool widen_margins(const Rows& rows, std::span<const double> missed, std::span<const double> tolerance, bool eager,
+                   std::span<double> margin) {
     bool changed = false;
     for (std::size_t f = 0; f < rows.families.size(); ++f) {
         if (!(missed[f] > 0.0 || eager)) continue;
@@ -72,10 +74,19 @@ inline bool widen_margins(const Rows& rows, std::span<const double> missed, std:
     return changed;
 }
 
-// By how much some row of each family may be missed, at most; 0 or less where all of its rows certainly hold.
-// S: cell sums of the output as it was written; error: a bound on the error of each.
-inline void shortfalls(const Rows& rows, std::span<const double> S, std::span<const double> error,
-                       std::span<double> missed) {
+// Whether every row that may be missed may also hold, were the sums known without error.
+bool in_doubt(const Rows& rows, std::span<const double> S, std::span<const double> missed) {
+    Numbers surely(missed.size()), none(S.size(), 0.0);
+    shortfalls(rows, S, none, surely);
+    for (std::size_t f = 0; f < missed.size(); ++f) {
+        if (missed[f] > 0.0 && surely[f] > missed[f] - surely[f]) return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+void shortfalls(const Rows& rows, std::span<const double> S, std::span<const double> error, std::span<double> missed) {
     constexpr double normal = 0x1p-1022;  // the least float64 that has all its digits
     const int K = rows.statistics();
     Numbers q(K), low(K, 0.0), doubt(K);
@@ -121,19 +132,97 @@ inline void shortfalls(const Rows& rows, std::span<const double> S, std::span<co
     }
 }
 
-// Whether no row may be missed. What is no number is not known to hold.
-inline bool all_hold(std::span<const double> missed) {
-    return std::all_of(missed.begin(), missed.end(), [](double m) { return m <= 0.0; });
-}
+Solved solve(const Rows& rows, const CellFacts& cells, Passes& passes, const Settings& settings) {
+    constexpr int most_repairs = 12, patient = 2;  // repairs after which the aim moves by more than what was missed
+    const std::size_t F = rows.families.size();
+    Newton newton(rows, cells, passes);
+    Solved found;
+    Numbers margin(F, 0.0), missed(F), best;
+    Sums& sums = newton.sums;
 
-// Whether every row that may be missed may also hold, were the sums known without error.
-inline bool in_doubt(const Rows& rows, std::span<const double> S, std::span<const double> missed) {
-    Numbers surely(missed.size()), none(S.size(), 0.0);
-    shortfalls(rows, S, none, surely);
-    for (std::size_t f = 0; f < missed.size(); ++f) {
-        if (missed[f] > 0.0 && surely[f] > missed[f] - surely[f]) return false;
+    auto finish = [&](Outcome outcome) {
+        found.outcome = outcome;
+        found.nu = newton.nu;
+        found.shift = newton.shift;
+        found.slopes = sums.D;
+        found.missed = missed;
+        found.absolute = sums.absolute;
+        found.statistics.resize(rows.statistics());
+        rows.measure(sums.S, found.statistics);
+        return found;
+    };
+    auto write = [&] {  // and certify
+        passes.write(newton.shift, sums);
+        shortfalls(rows, sums.S, sums.error, missed);
+        if (!all_hold(missed) && in_doubt(rows, sums.S, missed)) {
+            passes.exact(sums);
+            shortfalls(rows, sums.S, sums.error, missed);
+        }
+    };
+
+    passes.measure(sums);
+    solver_tolerance(rows, sums.absolute, cells.count, newton.finest);
+    newton.tolerance = newton.finest;
+    if (settings.start.empty()) {
+        for (int c = 0; c < rows.cells(); ++c) {
+            sums.error[c] = (cells.count[c] + 4.0) * unit * sums.absolute[c] + cells.count[c] * tiny;
+        }
+        shortfalls(rows, sums.S, sums.error, missed);
+        bool near = true;  // it holds, or misses its rows by so little that only rational arithmetic can tell
+        for (std::size_t f = 0; f < F; ++f) {
+            double allowed = 0.0;
+            for (int k = rows.families[f].begin; k < rows.families[f].end; ++k) {
+                allowed = std::max(allowed, 16.0 * newton.tolerance[k]);
+            }
+            near = near && missed[f] <= allowed;
+        }
+        if (near) {
+            write();
+            return finish(Outcome::solved);
+        }
+    } else {
+        newton.place_at(settings.start);
+        passes.take(newton.shift, sums);
     }
-    return true;
+    first_margins(rows, sums.absolute, settings.rounding, newton.tolerance, margin);
+    double least_missed = infinity;
+    bool stalled = false;
+    for (int repairs = 0;; ++repairs) {
+        for (std::size_t f = 0; f < F; ++f) {
+            newton.aim[f].lower = rows.families[f].lower + margin[f];
+            newton.aim[f].upper = rows.families[f].upper - margin[f];
+        }
+        const Outcome outcome = newton.run();
+        if (outcome == Outcome::infeasible) {
+            if (repairs > 0) break;  // what was written before is the best there is
+            newton.place_at(Numbers(rows.statistics(), 0.0));
+            if (std::any_of(margin.begin(), margin.end(), [](double one) { return one > 0.0; })) {
+                std::fill(margin.begin(), margin.end(), 0.0);  // rows that just meet cannot be aimed inside of
+                passes.take(newton.shift, sums);
+                --repairs;
+                continue;
+            }
+            write();
+            return finish(outcome);
+        }
+        write();
+        const bool converged = outcome == Outcome::solved;
+        if (all_hold(missed) || (converged && settings.rounding == 0.0)) return finish(Outcome::solved);
+        stalled = !converged;
+        const double worst = *std::max_element(missed.begin(), missed.end());
+        if (worst < least_missed) {
+            least_missed = worst;
+            best = newton.nu;
+        }
+        if (repairs == most_repairs || !widen_margins(rows, missed, newton.tolerance, repairs >= patient, margin))
+            break;
+        passes.take(newton.shift, sums);
+    }
+    if (newton.nu != best) {
+        newton.place_at(best);
+        write();
+    }
+    return finish(stalled ? Outcome::stalled : Outcome::solved);
 }
 
 }  // namespace fairlayer
