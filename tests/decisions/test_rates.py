@@ -25,7 +25,7 @@ def population(n, seed=0, attributes=1):
     return z, groups
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", range(150))
 def test_random_batches_equal_brute_force(seed):
     """One to three attributes, weights, bounds, ties, four dtypes; `./dev bench rates_exact` tries 20,000."""
     rng = np.random.default_rng(seed)
@@ -201,7 +201,7 @@ def test_what_is_refused():
 
 
 def test_the_gradient_is_that_of_scores_that_stay():
-    z, groups = population(60)
+    z, groups = population(40)
     scores = torch.tensor(z, requires_grad=True)
     layer = FairLayer([RateParity(0.05)], bounds=(0.1, 0.9))
     y = layer(scores, groups=groups)
@@ -325,8 +325,8 @@ def test_training_takes_a_rounded_answer_with_a_bound(attributes):
 
 def test_many_overlapping_groups_are_bounded_closely_and_in_silence(capfd):
     rng = np.random.default_rng(1)
-    groups = {name: rng.integers(0, 20, 3000) for name in "abc"}
-    z = rng.random(3000) + 0.2 * (groups["a"] == 1)
+    groups = {name: rng.integers(0, 12, 1500) for name in "abc"}
+    z = rng.random(1500) + 0.2 * (groups["a"] == 1)
     solution = project(z, groups, RateParity(0.02))
     assert all(keeps(rates(solution.value >= 0.5, column), 0.02, None) for column in groups.values())
     assert solution.optimality_gap < 0.2 * change(solution, z)
