@@ -342,7 +342,8 @@ void bind_dual_simplex(nb::module_& m) {
                 new (self) DualSimplex(entries(start), entries(slope), entries(cost), entries(first), entries(row),
                                        entries(value), rows);
             },
-            array("start"), array("slope"), array("cost"), array("first"), array("row"), array("value"), nb::arg("rows"))
+            array("start"), array("slope"), array("cost"), array("first"), array("row"), array("value"),
+            nb::arg("rows"))
         .def(
             "solve",
             [](DualSimplex& self, Int64s low, Int64s high, Doubles lower, Doubles upper) {
