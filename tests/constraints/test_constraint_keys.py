@@ -1,9 +1,6 @@
 """Constraints as data: what a stored stream or model knows them by is the same in every process, and whole."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 
 import numpy as np
@@ -13,28 +10,19 @@ from conformance import CASES, MadeUp, make_problem
 from fairlayer import Affine, ConditionalParity, EqualizedOdds, EqualizedResiduals, InputError, MeanParity, ResidualMean
 from fairlayer.constraints.constraint import read_constraint
 
-PROGRAM = """
-from fairlayer import ConditionalParity
-print(ConditionalParity(0.05, regions={"town": [{"Aachen", "Bonn", "Celle", "Dresden"}, {"Essen"}]}).key)
-"""
+
+class Backwards(frozenset):
+    """A set that lists its values the other way round, as one of another process may."""
+
+    def __iter__(self):
+        return reversed(list(super().__iter__()))
 
 
 def test_sets_of_values_have_one_order():
-    keys = {
-        subprocess.run(
-            [sys.executable, "-c", PROGRAM],
-            env={**os.environ, "PYTHONHASHSEED": str(seed)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in (1, 2, 3)
-    }
-    assert len(keys) == 1
-
-
-def through_json(constraint):
-    return read_constraint(json.loads(json.dumps(constraint.to_data(), allow_nan=False)))
+    towns = {"Aachen", "Bonn", "Celle", "Dresden", 1, "1", 2.5}
+    one, other = (ConditionalParity(0.05, regions={"town": [kind(towns)]}) for kind in (frozenset, Backwards))
+    assert list(*one.regions["town"]) != list(*other.regions["town"])
+    assert one.key == other.key
 
 
 def same(a, b) -> bool:
@@ -43,24 +31,6 @@ def same(a, b) -> bool:
     if isinstance(a, Mapping):
         return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
     return type(a) is type(b) and a == b
-
-
-def assert_survives(constraint):
-    again = through_json(constraint)
-    assert type(again) is type(constraint)
-    settings, kept = constraint.settings(), again.settings()
-    assert list(settings) == list(kept)
-    for name, value in settings.items():
-        assert same(value, kept[name]), name
-    assert json.dumps(again.to_data()) == json.dumps(constraint.to_data())
-    if constraint.needs_groups:
-        assert again.key == constraint.key
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_every_constraint_survives_as_data(case):
-    for constraint in make_problem(case).constraints:
-        assert_survives(constraint)
 
 
 SETTINGS = [
@@ -81,9 +51,17 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("constraint", SETTINGS)
+@pytest.mark.parametrize("constraint", SETTINGS + [one for case in CASES for one in make_problem(case).constraints])
 def test_settings_survive_as_data(constraint):
-    assert_survives(constraint)
+    again = read_constraint(json.loads(json.dumps(constraint.to_data(), allow_nan=False)))
+    assert type(again) is type(constraint)
+    settings, kept = constraint.settings(), again.settings()
+    assert list(settings) == list(kept)
+    for name, value in settings.items():
+        assert same(value, kept[name]), name
+    assert json.dumps(again.to_data()) == json.dumps(constraint.to_data())
+    if constraint.needs_groups:
+        assert again.key == constraint.key
 
 
 @pytest.mark.parametrize(
@@ -125,37 +103,37 @@ def test_constraints_in_words(words):
     assert type(read) is type(expected)
 
 
-BAD = {
-    "no call": "MeanParity",
-    "no constraint": "Parity(0.05)",
-    "code": "MeanParity(__import__('os').getpid())",
-    "an attribute": "os.getpid()",
-    "two": "MeanParity(0.1), MeanParity(0.2)",
-    "half": "MeanParity(0.05",
-    "nothing": "",
-    "unknown setting": "MeanParity(0.05, share=1)",
-    "no tolerance": "MeanParity()",
-    "a bad tolerance": "MeanParity(-1)",
-    "the base of all": "GroupConstraint(0.05)",
-    "stars": "MeanParity(*[0.05])",
-    "double stars": "MeanParity(**{'tolerance': 0.05})",
-    "deep": "MeanParity(" + "(" * 500 + "1" + ")" * 500 + ")",
-    "null letter": "MeanParity(0.05)\0",
-    "no kind": {"tolerance": 0.1},
-    "an unknown kind": {"kind": "Parity", "tolerance": 0.1},
-    "a list as kind": {"kind": ["MeanParity"], "tolerance": 0.1},
-    "a list": ["MeanParity", 0.1],
-    "nothing at all": None,
-    "an unknown mark": {"kind": "MeanParity", "tolerance": 0.1, "over": {"bytes": "a"}},
-    "two marks": {"kind": "MeanParity", "tolerance": 0.1, "over": {"tuple": ["a"], "set": ["b"]}},
-    "an unhashable set": {"kind": "EqualizedOdds", "tolerance": 0.1, "regions": [{"set": [[1]]}]},
-}
+BAD = [
+    "MeanParity",
+    "Parity(0.05)",
+    "MeanParity(__import__('os').getpid())",
+    "os.getpid()",
+    "MeanParity(0.1), MeanParity(0.2)",
+    "MeanParity(0.05",
+    "",
+    "MeanParity(0.05, share=1)",
+    "MeanParity()",
+    "MeanParity(-1)",
+    "GroupConstraint(0.05)",
+    "MeanParity(*[0.05])",
+    "MeanParity(**{'tolerance': 0.05})",
+    "MeanParity(" + "(" * 500 + "1" + ")" * 500 + ")",
+    "MeanParity(0.05)\0",
+    {"tolerance": 0.1},
+    {"kind": "Parity", "tolerance": 0.1},
+    {"kind": ["MeanParity"], "tolerance": 0.1},
+    ["MeanParity", 0.1],
+    None,
+    {"kind": "MeanParity", "tolerance": 0.1, "over": {"bytes": "a"}},
+    {"kind": "MeanParity", "tolerance": 0.1, "over": {"tuple": ["a"], "set": ["b"]}},
+    {"kind": "EqualizedOdds", "tolerance": 0.1, "regions": [{"set": [[1]]}]},
+]
 
 
-@pytest.mark.parametrize("kind", BAD)
-def test_what_is_no_constraint_is_refused(kind):
+@pytest.mark.parametrize("data", BAD, ids=lambda data: repr(data)[:40])
+def test_what_is_no_constraint_is_refused(data):
     with pytest.raises(InputError):
-        read_constraint(BAD[kind])
+        read_constraint(data)
 
 
 def test_what_cannot_be_kept_is_refused():

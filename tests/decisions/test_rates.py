@@ -25,7 +25,7 @@ def population(n, seed=0, attributes=1):
     return z, groups
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", range(150))
 def test_random_batches_equal_brute_force(seed):
     """One to three attributes, weights, bounds, ties, four dtypes; `./dev bench rates_exact` tries 20,000."""
     rng = np.random.default_rng(seed)
@@ -37,34 +37,28 @@ def test_larger_batches_are_no_dearer_than_an_integer_programme_finds(seed):
     assert not draw(np.random.default_rng(seed), 30).judge()
 
 
-def test_weights_that_are_equal_change_nothing():
+def test_equal_weights_change_nothing_and_samples_without_weight_stay():
     z, groups = population(300)
-    plain = project(z, groups, RateParity(0.02))
-    weighted = project(z, groups, RateParity(0.02), weights=np.full(300, 0.3))
+    plain, weighted = (project(z, groups, RateParity(0.02), weights=w) for w in (None, np.full(300, 0.3)))
     np.testing.assert_array_equal(plain.value, weighted.value)
     assert weighted.status is Status.OPTIMAL
-
-
-def test_samples_of_no_weight_stay():
-    z, groups = population(300)
-    weights = np.where(np.arange(300) % 5, 1.0, 0.0)
-    solution = project(z, groups, RateParity(0.01), weights=weights)
-    assert (solution.value == z)[weights == 0].all()
-    here = weights > 0
+    here = np.arange(300) % 5 > 0
+    solution = project(z, groups, RateParity(0.01), weights=here.astype(float))
+    assert (solution.value == z)[~here].all()
     assert keeps(rates((solution.value >= 0.5)[here], groups["a0"][here]), 0.01, None)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("threshold", [0.5, 0.3, 0.7, 1 / 3, 0.0, -2.0, 1e-30])
 def test_decisions_of_the_returned_tensor_are_the_promised_ones(dtype, threshold):
-    z, groups = population(500, attributes=2)
+    z, groups = population(200, attributes=2)
     scores = torch.tensor(z - 0.5 + threshold).to(dtype)
     solution = project(scores, groups, RateParity(0.05, threshold=threshold))
     assert solution.value.dtype == dtype
     for column in groups.values():
         assert keeps(rates((solution.value >= threshold).numpy(), column), 0.05, None)
     moved = solution.value != scores
-    assert 0 < moved.sum() < 250
+    assert 0 < moved.sum() < 100
     if solution.satisfied and dtype is torch.float64:
         assert len(set(solution.value[moved].tolist())) <= 2
 
@@ -118,14 +112,6 @@ def test_ties_are_told_apart_by_position_and_reported():
     assert project(np.linspace(0, 1, 8), groups, RateParity(0.5)).ties == 0
 
 
-def test_a_batch_that_is_fair_is_left_alone():
-    z = np.array([0.2, 0.7, 0.3, 0.9])
-    solution = project(z, np.array([0, 0, 1, 1]), RateParity(0.0))
-    np.testing.assert_array_equal(solution.value, z)
-    assert solution.status is Status.OPTIMAL
-    assert solution.optimality_gap == 0.0
-
-
 def test_bounds_that_forbid_it_name_the_least_tolerance():
     bounds = (np.array([0.0] * 4 + [0.6] * 4), np.array([0.4, 0.4, 1.0, 1.0] + [1.0] * 4))
     z, groups = np.array([0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9]), {"sex": np.repeat(["f", "m"], 4)}
@@ -162,7 +148,7 @@ def test_rates_are_measured_and_penalties_refused():
 
 
 def test_the_same_batch_has_the_same_answer():
-    z, groups = population(2000, attributes=3)
+    z, groups = population(1000, attributes=3)
     first, second = (project(z, groups, RateParity(0.03)) for _ in range(2))
     np.testing.assert_array_equal(first.value, second.value)
     assert first.optimality_gap == second.optimality_gap
@@ -201,7 +187,7 @@ def test_what_is_refused():
 
 
 def test_the_gradient_is_that_of_scores_that_stay():
-    z, groups = population(60)
+    z, groups = population(40)
     scores = torch.tensor(z, requires_grad=True)
     layer = FairLayer([RateParity(0.05)], bounds=(0.1, 0.9))
     y = layer(scores, groups=groups)
@@ -325,8 +311,8 @@ def test_training_takes_a_rounded_answer_with_a_bound(attributes):
 
 def test_many_overlapping_groups_are_bounded_closely_and_in_silence(capfd):
     rng = np.random.default_rng(1)
-    groups = {name: rng.integers(0, 20, 3000) for name in "abc"}
-    z = rng.random(3000) + 0.2 * (groups["a"] == 1)
+    groups = {name: rng.integers(0, 12, 1500) for name in "abc"}
+    z = rng.random(1500) + 0.2 * (groups["a"] == 1)
     solution = project(z, groups, RateParity(0.02))
     assert all(keeps(rates(solution.value >= 0.5, column), 0.02, None) for column in groups.values())
     assert solution.optimality_gap < 0.2 * change(solution, z)

@@ -28,10 +28,9 @@ def read_threshold(rules: ConstraintSet) -> float:
     names = [type(c).__name__ for c in rules.constraints if c.quantity == "decision"]
     if others:
         raise InputError(
-            f"constraints mixes {names[0]}, which is about decisions, with {others[0]}, which is about means: a score "
-            "that one moves across the threshold changes what the other needs, and there is no nearest output that "
-            f"can be found exactly. Project onto {others[0]} first and onto {names[0]} after it, and measure the first "
-            "again."
+            f"constraints mixes {names[0]}, which is about decisions, with {others[0]}, which is about means: no "
+            f"nearest output of both can be found exactly. Project onto {others[0]} first and onto {names[0]} after "
+            "it, and measure the first again."
         )
     found = sorted({float(c.threshold) for c in rules.constraints})  # type: ignore[attr-defined]
     if len(found) > 1:

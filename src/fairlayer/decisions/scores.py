@@ -18,7 +18,7 @@ Gradients follow every score, except along the direction in which the rates woul
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -43,14 +43,8 @@ class Turns(NamedTuple):
 
 def threshold_in(threshold: float, dtype: torch.dtype) -> tuple[float, float]:
     """The threshold as scores of a dtype have it, and the number just below."""
-    if dtype == torch.bfloat16:
-        at = torch.tensor(threshold, dtype=dtype)
-        numbers = float(at), float(torch.nextafter(at, torch.tensor(-torch.inf, dtype=dtype)))
-    else:
-        kind: Any = {torch.float16: np.float16, torch.float32: np.float32, torch.float64: np.float64}[dtype]
-        with np.errstate(over="ignore"):
-            rounded = kind(threshold)
-            numbers = float(rounded), float(np.nextafter(rounded, kind(-np.inf)))
+    at = torch.tensor(threshold, dtype=torch.float64).to(dtype)
+    numbers = float(at), float(torch.nextafter(at, at.new_tensor(-torch.inf)))
     if not np.isfinite(numbers).all():
         raise InputError(f"threshold {threshold:g} is beyond the range of {dtype}: use float64.")
     return numbers

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
 from typing import Any
 
@@ -45,15 +45,11 @@ class RowPlan:
         self.whole = bool((self.share == 1.0).all())
         self.is_matrix = np.repeat([family.owner in self.matrices for family in self.families], widths).astype(bool)
         # To the solver, a statistic that is compared with none other is a family of its own.
-        solved = [
-            (family, width)
-            for family in self.families
-            for width in ([1] * len(family.groups) if family.kind == EACH else [len(family.groups)])
-        ]
-        self.first = np.cumsum([0, *(width for _, width in solved)])
-        self.owner = np.array([family.owner for family, _ in solved], dtype=np.int64)
-        self.kind = np.array([family.kind for family, _ in solved], dtype=np.int64)
-        self.ratio = np.array([family.coefficient for family, _ in solved], dtype=np.float64)
+        solved = [f for f in self.families for _ in (f.groups if f.kind == EACH else [()])]
+        self.first = np.cumsum([0, *(1 if f.kind == EACH else len(f.groups) for f in solved)])
+        self.owner = np.array([f.owner for f in solved], dtype=np.int64)
+        self.kind = np.array([f.kind for f in solved], dtype=np.int64)
+        self.ratio = np.array([f.coefficient for f in solved], dtype=np.float64)
         self.no_offset = np.zeros(len(self.residual))
         self._views: dict[bytes, PresentRows] = {}
         # Bounds of families, and the families with them.
@@ -212,21 +208,19 @@ class PresentRows:
         return tuple(dict.fromkeys(missing))
 
     @cached_property
-    def relative(self) -> np.ndarray | None:
-        """(m,) the rows whose values are shares of the larger statistic; None where there are none."""
-        of_ratio = self.plan.kind[self.family] == RATIO
-        return of_ratio if of_ratio.any() else None
+    def relative(self) -> np.ndarray:
+        """(m,) the rows whose values are shares of the larger statistic."""
+        return self.plan.kind[self.family] == RATIO
 
     def values(self, q: Any) -> Any:
         """(m,) value of each row at statistics q, an array or a tensor of shape (K,)."""
-        first, second = q[self.plus], q[self.minus]
-        value = first - (second if (self.minus >= 0).all() else second * _like(q, self.minus >= 0))
-        if self.relative is None:
-            return value
-        where, larger = (np.where, np.maximum) if isinstance(q, np.ndarray) else (torch.where, torch.maximum)
-        most = larger(first, second)
-        share = _like(q, self.relative) & (most > 0)  # where the larger is 0, so is the other
-        return where(share, value / where(share, most, most * 0 + 1), value)
+        library, mask = (torch, partial(torch.as_tensor, device=q.device)) if torch.is_tensor(q) else (np, np.asarray)
+        first, second = q[self.plus], q[self.minus] * mask(self.minus >= 0)
+        if not self.relative.any():
+            return first - second
+        most = library.maximum(first, second)
+        share = mask(self.relative) & (most > 0)  # where the larger is 0, so is the other
+        return library.where(share, (first - second) / library.where(share, most, most * 0 + 1), first - second)
 
     def exact_values(self, q: np.ndarray, exact: Callable[[], list[Fraction] | None] | None) -> np.ndarray:
         """Value of each row; where the rounding of statistics would show, from those that `exact` gives."""
@@ -239,10 +233,8 @@ class PresentRows:
 
     def limits(self, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(m,) what is allowed of the value of each row; lower, upper: (F,) the bounds of the families."""
-        low, high = lower[self.family], upper[self.family]
-        if self.relative is None:
-            return low, high
         share = 1.0 - self.plan.ratio[self.family]
+        low, high = lower[self.family], upper[self.family]
         return np.where(self.relative, -share, low), np.where(self.relative, share, high)
 
     def largest(self, q: np.ndarray, constraints: int) -> list[float]:
@@ -287,8 +279,3 @@ def carried(nu: np.ndarray, members: range, coefficient: float) -> list[tuple[in
         if right > amount:
             up.append((b, right - amount))
     return pairs
-
-
-def _like(q: Any, mask: np.ndarray) -> Any:
-    """A mask where q is."""
-    return mask if isinstance(q, np.ndarray) else torch.from_numpy(mask).to(q.device)

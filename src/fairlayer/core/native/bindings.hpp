@@ -5,6 +5,9 @@
 
 namespace fairlayer {
 
+// An argument that is an array: taken as it is, or refused, never copied into another dtype or layout.
+inline auto array(const char* name) { return nanobind::arg(name).noconvert(); }
+
 void bind_affine(nanobind::module_& m);
 void bind_cells(nanobind::module_& m);
 void bind_decision_ledger(nanobind::module_& m);

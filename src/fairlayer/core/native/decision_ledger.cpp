@@ -250,13 +250,7 @@ nb::tuple decide(const MutableMatrix<double>& cells, const Int32s& cell, const V
 
 }  // namespace fairlayer::ledger
 
-namespace fairlayer {
-
-void bind_decision_ledger(nb::module_& m) {
-    using nb::arg;
-    m.def("decide", &ledger::decide, arg("cells").noconvert(), arg("cell").noconvert(), arg("wanted").noconvert(),
-          arg("group").noconvert(), arg("first").noconvert(), arg("is_ratio").noconvert(), arg("limit").noconvert(),
-          arg("level"));
+void fairlayer::bind_decision_ledger(nb::module_& m) {
+    m.def("decide", &ledger::decide, array("cells"), array("cell"), array("wanted"), array("group"), array("first"),
+          array("is_ratio"), array("limit"), nb::arg("level"));
 }
-
-}  // namespace fairlayer

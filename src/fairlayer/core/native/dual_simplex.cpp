@@ -334,7 +334,6 @@ class DualSimplex {
 }  // namespace
 
 void bind_dual_simplex(nb::module_& m) {
-    using nb::arg;
     nb::class_<DualSimplex>(m, "DualSimplex", "Numbers of yeses with fractions allowed, solved anew for other bounds.")
         .def(
             "__init__",
@@ -343,8 +342,8 @@ void bind_dual_simplex(nb::module_& m) {
                 new (self) DualSimplex(entries(start), entries(slope), entries(cost), entries(first), entries(row),
                                        entries(value), rows);
             },
-            arg("start").noconvert(), arg("slope").noconvert(), arg("cost").noconvert(), arg("first").noconvert(),
-            arg("row").noconvert(), arg("value").noconvert(), arg("rows"))
+            array("start"), array("slope"), array("cost"), array("first"), array("row"), array("value"),
+            nb::arg("rows"))
         .def(
             "solve",
             [](DualSimplex& self, Int64s low, Int64s high, Doubles lower, Doubles upper) {
@@ -356,7 +355,7 @@ void bind_dual_simplex(nb::module_& m) {
                 const double least = possible ? self.bound() : std::numeric_limits<double>::infinity();
                 return nb::make_tuple(least, to_numpy(self.solution()));
             },
-            arg("low").noconvert(), arg("high").noconvert(), arg("lower").noconvert(), arg("upper").noconvert(),
+            array("low"), array("high"), array("lower"), array("upper"),
             "A bound below on the cost within these bounds, infinite where nothing is feasible; and the unknowns.");
 }
 

@@ -142,9 +142,9 @@ void bind_sweep(nb::module_& m) {
         "sweep",
         [](Int64s start, Doubles cost, Int64s now, Int64s low, Int64s high, Count numerator, Count denominator,
            bool ratio) {
-            const Problem problem{entries(start), entries(cost), entries(now),
-                                  entries(low),   entries(high), Share{numerator, denominator},
-                                  ratio};
+            const Share share{numerator, denominator};
+            const Problem problem{entries(start), entries(cost), entries(now), entries(low), entries(high),
+                                  share,          ratio};
             Sweep best{problem};
             std::vector<Count> count;
             {
@@ -155,9 +155,8 @@ void bind_sweep(nb::module_& m) {
                 count.push_back(problem.best_count(best.group, best.yeses, b));
             return to_numpy(std::move(count));
         },
-        nb::arg("start").noconvert(), nb::arg("cost").noconvert(), nb::arg("now").noconvert(),
-        nb::arg("low").noconvert(), nb::arg("high").noconvert(), nb::arg("numerator"), nb::arg("denominator"),
-        nb::arg("ratio"),
+        array("start"), array("cost"), array("now"), array("low"), array("high"), nb::arg("numerator"),
+        nb::arg("denominator"), nb::arg("ratio"),
         "The cheapest numbers of yeses of disjoint groups whose rates differ by at most a share, or keep a ratio; "
         "empty where none do.");
     m.def(
@@ -165,19 +164,16 @@ void bind_sweep(nb::module_& m) {
         [](Int64s start, Doubles slope, Int64s now) {
             // The table of a unit has one entry more than the unit has samples.
             const auto begin = entries(start), present = entries(now);
-            const auto step = entries(slope);
-            std::vector<double> cost(step.size() + present.size());
+            std::vector<double> cost(slope.size() + present.size());
             for (std::size_t u = 0; u < present.size(); ++u) {
                 double* table = &cost[begin[u] + static_cast<Count>(u)];
-                const double* own = step.data() + begin[u];
-                const Count size = begin[u + 1] - begin[u];
-                table[present[u]] = 0.0;
-                for (Count k = present[u]; k < size; ++k) table[k + 1] = table[k] + own[k];
+                const double* own = slope.data() + begin[u];
+                for (Count k = present[u]; k < begin[u + 1] - begin[u]; ++k) table[k + 1] = table[k] + own[k];
                 for (Count k = present[u]; k-- > 0;) table[k] = table[k + 1] - own[k];
             }
             return to_numpy(std::move(cost));
         },
-        nb::arg("start").noconvert(), nb::arg("slope").noconvert(), nb::arg("now").noconvert(),
+        array("start"), array("slope"), array("now"),
         "Costs of 0, 1, 2, ... yeses of every unit, from what one more costs; 0 at the present number.");
 }
 

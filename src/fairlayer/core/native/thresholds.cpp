@@ -5,6 +5,7 @@
 // threshold is moved by the root of that. One attribute after the other (coordinate ascent on the dual), prices are
 // found that put its rates into the best range, given the prices of the others.
 #include <algorithm>
+#include <utility>
 
 #include "bindings.hpp"
 #include "ledger.hpp"
@@ -89,9 +90,9 @@ struct Distribution {
     }
 };
 
-// A group: decisions made and yeses among them, and its cells.
+// A group: what was decided, and its cells.
 struct Group {
-    double count, yes;
+    double yes;                        // so far
     double total;                      // decisions made and to come
     std::vector<std::size_t> members;  // cells to which decisions are to come
     double free = 0.0;                 // its rate without a price of its own
@@ -117,38 +118,30 @@ class PriceSolver {
     // The price at which a group has the rate `target`, or comes nearest to it: regula falsi (Illinois) in the root of
     // the price, from `start` on. Rates fall with the price.
     double price(const Group& group, double target, double start) const {
+        struct Point {
+            double root, excess;
+        };
+        const auto at = [&](double root) { return Point{root, rate(group, signed_square(root)) - target}; };
         const double far = std::ldexp(unit, 16);
-        const auto excess = [&](double root) { return rate(group, signed_square(root)) - target; };
-        double left = std::clamp(signed_root(start), -far, far), right = left;
-        double at_left = excess(left), at_right = at_left;
-        if (std::abs(at_left) <= CLOSE) return start;
-        double step = std::max(0.125 * std::abs(left), std::ldexp(unit, -8));
-        for (; at_right > 0.0 && right < far; step *= 3.0) {
-            left = right, at_left = at_right;
-            right = std::min(right + step, far), at_right = excess(right);
+        Point left = at(std::clamp(signed_root(start), -far, far)), right = left;
+        if (std::abs(left.excess) <= CLOSE) return start;
+        double step = std::max(0.125 * std::abs(left.root), std::ldexp(unit, -8));
+        for (; right.excess > 0.0 && right.root < far; step *= 3.0)
+            left = std::exchange(right, at(std::min(right.root + step, far)));
+        for (; left.excess < 0.0 && left.root > -far; step *= 3.0)
+            right = std::exchange(left, at(std::max(left.root - step, -far)));
+        if (left.excess <= 0.0) return signed_square(left.root);  // out of reach
+        if (right.excess >= 0.0) return signed_square(right.root);
+        Point last = left;
+        const Point* kept = nullptr;  // the end that was kept last time, whose weight is halved if it is kept again
+        for (int i = 0; i < 30 && std::abs(last.excess) > CLOSE && right.root - left.root > 1e-9 * unit; ++i) {
+            last = at((left.root * right.excess - right.root * left.excess) / (right.excess - left.excess));
+            Point& other = last.excess > 0.0 ? right : left;
+            (last.excess > 0.0 ? left : right) = last;
+            if (kept == &other) other.excess *= 0.5;
+            kept = &other;
         }
-        for (; at_left < 0.0 && left > -far; step *= 3.0) {
-            right = left, at_right = at_left;
-            left = std::max(left - step, -far), at_left = excess(left);
-        }
-        if (at_left <= 0.0 || at_right >= 0.0) return signed_square(at_left <= 0.0 ? left : right);  // out of reach
-        double root = left;
-        int side = 0;
-        for (int i = 0; i < 30; ++i) {
-            root = (left * at_right - right * at_left) / (at_right - at_left);
-            const double value = excess(root);
-            if (std::abs(value) <= CLOSE || right - left <= 1e-9 * unit) break;
-            if (value > 0.0) {
-                left = root, at_left = value;
-                if (side == 1) at_right *= 0.5;
-                side = 1;
-            } else {
-                right = root, at_right = value;
-                if (side == -1) at_left *= 0.5;
-                side = -1;
-            }
-        }
-        return signed_square(root);
+        return signed_square(last.root);
     }
 
     // The prices of one attribute's groups: rates between coefficient * top - width and top, for the best top.
@@ -195,7 +188,7 @@ void solve_prices(const MutableMatrix<double>& past, const MutableMatrix<double>
     for (std::size_t c = 0; c < G; ++c) solver.distribution.emplace_back(known[c], all[c].known);
     std::vector<Group> groups;
     for (std::size_t k = 0; k < price.size(); ++k) {
-        groups.push_back({count.data()[k], yes.data()[k], count.data()[k], {}});
+        groups.push_back({yes.data()[k], count.data()[k], {}});
     }
     for (std::size_t c = 0; c < G; ++c) {
         for (std::size_t f = 0; f < F && solver.future[c] > 0.0; ++f) {
@@ -226,15 +219,10 @@ void solve_prices(const MutableMatrix<double>& past, const MutableMatrix<double>
 
 }  // namespace fairlayer::ledger
 
-namespace fairlayer {
-
-void bind_thresholds(nb::module_& m) {
-    using nb::arg;
-    m.def("learn_scores", &ledger::learn_scores, arg("past").noconvert(), arg("sketches").noconvert(),
-          arg("cell").noconvert(), arg("raw").noconvert(), arg("threshold"), arg("unit"));
-    m.def("solve_prices", &ledger::solve_prices, arg("past").noconvert(), arg("sketches").noconvert(), arg("unit"),
-          arg("group").noconvert(), arg("first").noconvert(), arg("coefficient").noconvert(), arg("width").noconvert(),
-          arg("future").noconvert(), arg("count").noconvert(), arg("yes").noconvert(), arg("price").noconvert());
+void fairlayer::bind_thresholds(nb::module_& m) {
+    m.def("learn_scores", &ledger::learn_scores, array("past"), array("sketches"), array("cell"), array("raw"),
+          nb::arg("threshold"), nb::arg("unit"));
+    m.def("solve_prices", &ledger::solve_prices, array("past"), array("sketches"), nb::arg("unit"), array("group"),
+          array("first"), array("coefficient"), array("width"), array("future"), array("count"), array("yes"),
+          array("price"));
 }
-
-}  // namespace fairlayer
