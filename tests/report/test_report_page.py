@@ -16,7 +16,7 @@ from report_audits import EVERY, HOSTILE, IMAGE, SCRIPT, alone, few, ordinary, u
 
 from fairlayer import ResidualMean
 from fairlayer.audit import Audit, Verdict, audit
-from fairlayer.audit.summary import summarize
+from fairlayer.audit.summary import HERE, POPULATION, summarize
 from fairlayer.errors import InputError
 from fairlayer.report.page import render, write_html
 
@@ -153,14 +153,14 @@ def test_the_same_audit_gives_the_same_page(tmp_path):
 )
 def test_the_verdict_answers_both_questions(make, here, population, words):
     summary = summarize(make())
-    assert (summary.here.verdict, summary.population.verdict) == (here, population)
+    assert (summary.questions[HERE].verdict, summary.questions[POPULATION].verdict) == (here, population)
     assert words in summary.headline
     page = Page(render(make(), date=DAY))
-    for sentence in (summary.headline, summary.here.text, summary.population.text):
+    for sentence in (summary.headline, summary.questions[HERE].text, summary.questions[POPULATION].text):
         assert " ".join(sentence.split()) in page.text
     if make is few:  # a tiny group never reads as fair
-        assert "3 samples" in summary.population.text
-        assert "satisfied" not in summary.population.text
+        assert "3 samples" in summary.questions[POPULATION].text
+        assert "satisfied" not in summary.questions[POPULATION].text
 
 
 def test_kept_here_and_there():
@@ -168,7 +168,7 @@ def test_kept_here_and_there():
     settled = replace(unfair(), findings=tuple(replace(finding, **near) for finding in unfair().findings))
     summary = summarize(settled)
     assert summary.headline.startswith("The promise is kept in these data and, at 95")
-    assert "0.05 is allowed" in summary.population.text
+    assert "0.05 is allowed" in summary.questions[POPULATION].text
 
 
 def test_provenance(tmp_path):
@@ -218,6 +218,6 @@ def test_what_fairness_costs_starts_without_constraints():
 def test_a_gap_of_nothing_but_rounding_reads_as_zero():
     tiny = {"gap": 1.39e-17, "holds": True}
     rounded = replace(unfair(), findings=tuple(replace(finding, **tiny) for finding in unfair().findings))
-    for text in (Page(render(rounded, date=DAY)).text, rounded.table(), summarize(rounded).here.text):
+    for text in (Page(render(rounded, date=DAY)).text, rounded.table(), summarize(rounded).questions[HERE].text):
         assert "0.0000" in text
         assert "e-17" not in text.replace("\N{MINUS SIGN}", "-")
