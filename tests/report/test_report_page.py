@@ -181,26 +181,18 @@ def test_provenance(tmp_path):
     assert hashlib.sha256(json_path.read_bytes()).hexdigest() in page.text
 
 
-def test_outputs_that_no_threshold_tells_apart_have_no_decisions():
-    wages = np.linspace(30.0, 100.0, 400)
-    groups = {"sex": np.tile(["f", "m"], 200)}
-    found = audit(wages, groups, [ResidualMean(5.0)], wages + np.tile([1.0, -1.0], 200), raw=wages - 1.0)
-    page = Page(render(found, date=DAY))
-    assert "Means and errors by group" in page.text
-    assert "decisions and errors" not in page.text
-    assert "mean prediction minus target" in page.text
-
-
-def test_a_regression_has_no_decisions_even_where_its_outputs_could_be_probabilities():
-    """Shares of crimes, say: targets are numbers in [0, 1], not 0 and 1."""
-    share = np.linspace(0.0, 1.0, 400)
-    groups = {"region": np.tile(["n", "s"], 200)}
-    found = audit(share, groups, [ResidualMean(0.05)], share**1.1, raw=share**0.9)
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_a_regression_has_no_decisions(scale):
+    """Even where its outputs could be probabilities: shares of crimes, say, whose targets are not 0 and 1."""
+    share, groups = np.linspace(0.0, 1.0, 400), {"region": np.tile(["n", "s"], 200)}
+    found = audit(scale * share, groups, [ResidualMean(0.05)], scale * share**1.1, raw=scale * share**0.9)
     assert (found.settings.threshold, found.overall.decision_rate) == (None, None)
     assert found.overall.change.flipped is None
     page = Page(render(found, date=DAY))
     for word in ("decision", "decided positive", "flipped", "threshold"):
         assert word not in page.text.lower().replace("how the decisions affect people", "")
+    assert "Means and errors by group" in page.text
+    assert "mean prediction minus target" in page.text
     assert "decisions" not in found.table()
     asked_for = audit(share, groups, [ResidualMean(0.05)], share**1.1, threshold=0.7)
     assert asked_for.overall.decision_rate.value == pytest.approx((share >= 0.7).mean())

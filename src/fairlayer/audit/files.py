@@ -19,9 +19,7 @@ from fairlayer.audit.tally import (
     BINS,
     CHANGE_BINS,
     CHANGE_SUMS,
-    CLASS_SUMS,
-    OUTPUT_SUMS,
-    TARGET_SUMS,
+    SUMS,
     Entries,
     Tally,
     cells_of,
@@ -101,8 +99,7 @@ class AuditedTable:
         """In one pass over the table besides those for profile, code and median, and two more for raw outputs."""
         threshold = decision_threshold(threshold, self.targets, self.ranges["y"])
         self._define(threshold)
-        sums = OUTPUT_SUMS + (TARGET_SUMS if "t" in self.ranges else ())
-        found = self._entries("bin", sums + (CLASS_SUMS if self.targets == "binary" else ()))
+        found = self._entries("bin", SUMS[self.targets])
         codes = np.unique(found.cell)
         # Constraints look at one sample of each code, as they do at samples in memory.
         groups, features, targets = self.code.meanings(codes)

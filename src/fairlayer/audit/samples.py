@@ -16,10 +16,8 @@ from fairlayer.audit.tally import (
     BINS,
     CHANGE_BINS,
     CHANGE_SUMS,
-    CLASS_SUMS,
     MOST_GROUPS,
-    OUTPUT_SUMS,
-    TARGET_SUMS,
+    SUMS,
     Entries,
     Tally,
     add_up,
@@ -93,8 +91,7 @@ class Samples:
         columns, cell = cells_of(self.columns(rules), len(self.y))
         decided = _decide(self.y, threshold) if self.decisions is None else self.decisions
         letters |= {"d": decided, "m": letters["y"] > np.median(letters["y"])}
-        wanted = OUTPUT_SUMS + (() if self.t is None else TARGET_SUMS) + (CLASS_SUMS if self.kind == "binary" else ())
-        entries = _entries(cell, _bin(letters["y"], reach), wanted, letters)
+        entries = _entries(cell, _bin(letters["y"], reach), SUMS[self.kind], letters)
         raw = changes = None
         if self.raw is not None:
             raw = _entries(cell, _bin(letters["z"], reach), ("w",), letters)

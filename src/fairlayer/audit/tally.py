@@ -29,8 +29,9 @@ from fairlayer.problem.groups import Column
 BINS = 40  # of the outputs, as histograms have them; a multiple of the bins of calibration curves
 CHANGE_BINS = 500  # to either side of no change, which has a bin of its own
 OUTPUT_SUMS = ("w", "ww", "wy", "wyy", "wwy", "wwyy", "d", "wd", "wwd", "m", "wm")
-TARGET_SUMS = ("wt", "wtt", "wr", "wrr", "wwr", "wwrr")
-CLASS_SUMS = ("t", "wwt", "dt", "wdt")  # of targets that are 0 and 1, and so are their own squares
+NUMERIC_SUMS = (*OUTPUT_SUMS, "wt", "wtt", "wr", "wrr", "wwr", "wwrr")
+BINARY_SUMS = (*NUMERIC_SUMS, "t", "wwt", "dt", "wdt")
+SUMS = {None: OUTPUT_SUMS, "classes": OUTPUT_SUMS, "numeric": NUMERIC_SUMS, "binary": BINARY_SUMS}  # by kind of targets
 CHANGE_SUMS = ("w", "wc", "wa", "wx", "wf")
 MOST_GROUPS = 400  # of one attribute, or of one intersection that a constraint compares
 MOST_CELLS = 10_000
