@@ -104,7 +104,7 @@ class AuditedTable:
         # Constraints look at one sample of each code, as they do at samples in memory.
         groups, features, targets = self.code.meanings(codes)
         met = Samples(np.zeros(len(codes)), groups, targets, self.targets, features or None)
-        columns, of_code = cells_of(met.columns(self.rules), len(codes))
+        grid, of_code = cells_of(met.columns(self.rules), len(codes))
 
         def of_cells(entries: Entries) -> Entries:
             return Entries(of_code[np.searchsorted(codes, entries.cell)], entries.bin, entries.sums)
@@ -113,7 +113,7 @@ class AuditedTable:
         if "z" in self.ranges:
             raw = of_cells(self._entries("raw_bin", ("w",)))
             changes = of_cells(self._entries("step", CHANGE_SUMS, {"lowest": "min(c)", "highest": "max(c)"}))
-        return Tally(columns, of_cells(found), self.ranges, self.targets, threshold, raw, changes)
+        return Tally(grid, of_cells(found), self.ranges, self.targets, threshold, raw, changes)
 
     def _define(self, threshold: float | None) -> None:
         """Make rows of all quantities, and the parameters that they take."""
