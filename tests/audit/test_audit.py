@@ -247,9 +247,8 @@ def test_tradeoff_starts_at_the_unconstrained_model() -> None:
         audit(fair, groups, MeanParity(0.03), unconstrained=[0.1, 0.2, 0.3])
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("threshold", [0.3, 0.7, 0.9])
-def test_decisions_are_made_in_the_dtype_of_the_scores(dtype, threshold: float, tmp_path) -> None:
+@pytest.mark.parametrize(("dtype", "threshold"), [(np.float16, 0.3), (np.float32, 0.7), (np.float64, 0.9)])
+def test_decisions_are_made_in_the_dtype_of_the_scores(dtype, threshold: float) -> None:
     score = np.random.default_rng(0).integers(0, 11, 400).astype(dtype) / dtype(10)
     sex = np.tile(["f", "m"], 200)
     groups, constraint = {"sex": sex}, RateParity(0.02, threshold=threshold)
