@@ -75,13 +75,12 @@ def test_rows_are_those_of_the_projection(name: str) -> None:
 )
 def test_what_was_projected_holds(constraint, dtype) -> None:
     """The gap is at its tolerance to the last bit: rounding in the audit must not break it."""
-    for seed in range(5):
+    for seed in range(2):
         data = people(500, seed)
         groups, targets = data[["sex", "race"]], data["y"].to_numpy(dtype=float)
         y = project(data["p"].to_numpy(dtype), groups, [constraint], bounds=(0, 1), targets=targets).value
         result = quick(y, groups, constraint, targets)
         assert result.satisfied
-        assert result.worst is not None
         assert result.worst.gap != 0
 
 
@@ -101,8 +100,7 @@ def test_verdicts_about_the_population() -> None:
 
 
 @pytest.mark.parametrize("constraint", [MeanParity(0.05), RateParity(0.05), EqualizedResiduals(0.05)])
-@pytest.mark.parametrize("size", [1, 3, 10])
-@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(("size", "value"), [(1, 0.0), (3, 0.5), (10, 1.0), (1, 1.0)])
 def test_a_tiny_group_is_never_fair(size: int, value: float, constraint) -> None:
     """Equal to all the others, without any variance: the gap is 0, and it says nothing."""
     group, y = np.array(["many"] * 1000 + ["few"] * size), np.full(1000 + size, value)
@@ -161,8 +159,7 @@ def test_groups_are_plain_shares() -> None:
         "precision": here["y"][decided],
     }
     for name, of in rates.items():
-        assert getattr(group, name).value == pytest.approx(of.mean()), name
-        assert getattr(group, name).count == len(of), name
+        assert (getattr(group, name).value, getattr(group, name).count) == (pytest.approx(of.mean()), len(of)), name
     assert group.count == len(here)
     figures = [group.share, group.mean, group.deviation, group.target_mean, group.bias, group.root_mean_squared_error]
     means = [here["p"].mean(), here["p"].std(ddof=0), here["y"].mean(), residual.mean(), np.sqrt((residual**2).mean())]
@@ -210,14 +207,9 @@ def test_changes_say_who_was_changed() -> None:
     everybody = result.overall.histogram
     assert sum(everybody.after) == sum(everybody.before) == len(data)
     assert everybody.after != everybody.before
-
-
-def test_quantiles_of_changes_are_near_the_exact_ones() -> None:
-    rng = np.random.default_rng(5)
-    raw = rng.random(3000)
-    change = rng.normal(0, 0.1, 3000)
-    result = quick(raw + change, rng.choice(["a", "b"], 3000), MeanParity(0.05), raw=raw)
-    for name, value in result.overall.change.quantiles.items():
+    change = np.random.default_rng(5).normal(0, 0.1, len(raw))
+    spread = quick(raw + change, data[["sex"]], MeanParity(0.05), raw=raw).overall.change
+    for name, value in spread.quantiles.items():
         assert value == pytest.approx(np.quantile(change, float(name)), abs=np.abs(change).max() / 250)
 
 
@@ -241,24 +233,22 @@ def test_tradeoff_starts_at_the_unconstrained_model() -> None:
     data = people(2000)
     groups, better = data[["sex"]], np.clip(data["p"] + 0.2 * (data["y"] - 0.5), 0, 1)
     fair = project(data["p"].to_numpy(), groups, MeanParity(0.03), bounds=(0, 1)).value
-    for start, more in {
-        "predictions": {},
-        "raw outputs": {"raw": data["p"]},
-        "unconstrained model": {"raw": data["p"], "unconstrained": better},
-    }.items():
+    for start, outputs, more in (
+        ("predictions", fair, {}),
+        ("raw outputs", data["p"], {"raw": data["p"]}),
+        ("unconstrained model", better, {"raw": data["p"], "unconstrained": better}),
+    ):
         result = audit(fair, groups, MeanParity(0.03), data["y"], **more)
         assert result.settings.start == start
         first = result.tradeoff[0]
-        outputs = {"predictions": fair, "raw outputs": data["p"], "unconstrained model": better}[start]
         assert first.accuracy == pytest.approx(((outputs >= 0.5) == data["y"]).mean())
         assert first.root_mean_squared_error == pytest.approx(np.sqrt(((outputs - data["y"]) ** 2).mean()))
     with pytest.raises(InputError, match="unconstrained has 3 entries"):
         audit(fair, groups, MeanParity(0.03), unconstrained=[0.1, 0.2, 0.3])
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("threshold", [0.3, 0.7, 0.9])
-def test_decisions_are_made_in_the_dtype_of_the_scores(dtype, threshold: float, tmp_path) -> None:
+@pytest.mark.parametrize(("dtype", "threshold"), [(np.float16, 0.3), (np.float32, 0.7), (np.float64, 0.9)])
+def test_decisions_are_made_in_the_dtype_of_the_scores(dtype, threshold: float) -> None:
     score = np.random.default_rng(0).integers(0, 11, 400).astype(dtype) / dtype(10)
     sex = np.tile(["f", "m"], 200)
     groups, constraint = {"sex": sex}, RateParity(0.02, threshold=threshold)
@@ -361,17 +351,6 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     assert "\x1b" not in alone.table()
 
 
-def test_conditional_parity_needs_its_feature() -> None:
-    data = people(200)
-    constraint = ConditionalParity(0.1, over="sex", regions={"age": [(None, 40)]})
-    result = quick(data["p"], data[["sex"]], constraint, features=data[["age"]])
-    here = data[data["age"] < 40]
-    means = here.groupby("sex")["p"].mean()
-    assert result.findings[0].gap == pytest.approx(means["f"] - means["m"])
-    with pytest.raises(InputError, match="features is missing"):
-        quick(data["p"], data[["sex"]], constraint)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -386,6 +365,7 @@ def test_conditional_parity_needs_its_feature() -> None:
         ({"constraints": [Affine(np.ones((1, 4)), 0, 1)]}, "Affine is about single outputs"),
         ({"constraints": [MeanParity(0.1, over="age")]}, "over names attribute 'age'"),
         ({"constraints": [EqualizedOdds(0.1)]}, "targets is missing"),
+        ({"constraints": [ConditionalParity(0.1, regions={"age": [(None, 40)]})]}, "features is missing"),
         ({"targets": [0, 1, 1]}, "targets has 3 entries for 4"),
         ({"constraints": [ResidualMean(0.1)], "targets": list("abab")}, "targets are not numbers"),
         ({"targets": [0, 1, 1, np.nan]}, "targets has 1 of 4 entries"),

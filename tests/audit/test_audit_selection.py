@@ -12,7 +12,7 @@ import pytest
 from fairlayer import MeanParity, RateParity, audit
 from fairlayer.audit import Audit
 from fairlayer.audit.selection import fisher, shortfall, standard_deviations
-from fairlayer.audit.summary import summarize
+from fairlayer.audit.summary import DECISIONS, summarize
 from fairlayer.report.bias_audit import bias_audit, is_decision
 
 
@@ -94,7 +94,7 @@ def test_a_kept_promise_does_not_hide_a_failing_ratio() -> None:
     assert "below four fifths" in result.headline
     summary = summarize(result)
     assert "less than four fifths" in summary.headline
-    assert dict(summary.questions)["In decisions, promised or not"].words == "Below four fifths"
+    assert summary.questions[DECISIONS].words == "Below four fifths"
 
 
 def test_bias_audit_of_scores_and_of_decisions() -> None:

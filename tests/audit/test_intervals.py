@@ -94,7 +94,7 @@ def test_groups_of_some_dozens(population: str, size: int, weighted: bool) -> No
 
 
 @pytest.mark.parametrize("relative", [False, True])
-@pytest.mark.parametrize(("groups", "draws"), [(5, 400), (20, 100)])
+@pytest.mark.parametrize(("groups", "draws"), [(5, 400), (20, 60)])
 def test_all_pairs_hold_together(groups: int, draws: int, relative: bool) -> None:
     """Means, and rates of 5 % and of one half; equal, and spread over groups of unequal size. See also `coverage`."""
     rng = np.random.default_rng(groups)
@@ -175,11 +175,11 @@ def test_families_share_what_may_go_wrong() -> None:
 def test_an_audit_of_equal_groups_seldom_finds_a_violation() -> None:
     rng, wrong = np.random.default_rng(20), 0
     group = np.repeat(np.arange(20), 60)
-    for _ in range(40):
+    for _ in range(30):
         rules = [MeanParity(0.0), RateParity(0.0, threshold=0.4), ResidualMean(0.0)]
         found = audit(rng.beta(2, 5, len(group)), group, rules, np.full(len(group), 2 / 7), tradeoff=False)
         wrong += found.verdict == "violated"
-    assert wrong <= 5
+    assert wrong <= 4
 
 
 def test_intervals_are_not_too_wide() -> None:

@@ -66,20 +66,14 @@ def test_gaps_are_as_precise_as_their_tolerance():
     assert beside(math.nan, 0.05, True, 0.5) == "\N{EN DASH}"
 
 
-def test_signs_shares_counts():
+def test_words():
     assert number(0.5, sign=True) == "+0.500"
     assert percent(0.1234) == "12.3\N{NO-BREAK SPACE}%"
     assert count(1234567) == "1,234,567"
-
-
-def test_names_in_a_sentence():
     assert shortened("a" * 50, 10) == "a" * 9 + "\N{HORIZONTAL ELLIPSIS}"
     assert isolated("Zo\u00eb & 3 <b>") == "Zo\u00eb & 3 <b>"
     for name in ("\u05d0\u05d1", "\u0627\u0628", "\u202eevil"):
         assert isolated(name) == f"\N{FIRST STRONG ISOLATE}{name}\N{POP DIRECTIONAL ISOLATE}"
-
-
-def test_a_terminal_gets_plain_characters():
     shown = " ".join([number(-1234.5), confidence(0.95), number(None), isolated("\u05d0")])
     assert typed(shown) == "-1,234 95 % - \u05d0"
     assert typed("\x1b[2Jx\n") == "\\x1b[2Jx\\n"
@@ -95,12 +89,9 @@ def test_a_scale_holds_its_values_and_few_round_ticks(values, margin):
     assert axis.down(values[0]) == pytest.approx(100 - axis(values[0]), abs=0.01)
 
 
-def test_a_scale_without_values_or_with_one():
+def test_scales_of_little_and_ticks_of_equal_decimals():
     assert (scale([]).low, scale([]).high) == (0.0, 1.0)
     assert scale([math.nan, None, 3.0]).low < 3.0 < scale([3.0]).high
-
-
-def test_ticks_have_equal_decimals():
     axis = scale([0.0, 1.0])
     assert [axis.label(tick) for tick in axis.ticks] == ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]
     axis = scale([-0.05, 0.05])

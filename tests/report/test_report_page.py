@@ -16,7 +16,7 @@ from report_audits import EVERY, HOSTILE, IMAGE, SCRIPT, alone, few, ordinary, u
 
 from fairlayer import ResidualMean
 from fairlayer.audit import Audit, Verdict, audit
-from fairlayer.audit.summary import summarize
+from fairlayer.audit.summary import HERE, POPULATION, summarize
 from fairlayer.errors import InputError
 from fairlayer.report.page import render, write_html
 
@@ -153,14 +153,14 @@ def test_the_same_audit_gives_the_same_page(tmp_path):
 )
 def test_the_verdict_answers_both_questions(make, here, population, words):
     summary = summarize(make())
-    assert (summary.here.verdict, summary.population.verdict) == (here, population)
+    assert (summary.questions[HERE].verdict, summary.questions[POPULATION].verdict) == (here, population)
     assert words in summary.headline
     page = Page(render(make(), date=DAY))
-    for sentence in (summary.headline, summary.here.text, summary.population.text):
+    for sentence in (summary.headline, summary.questions[HERE].text, summary.questions[POPULATION].text):
         assert " ".join(sentence.split()) in page.text
     if make is few:  # a tiny group never reads as fair
-        assert "3 samples" in summary.population.text
-        assert "satisfied" not in summary.population.text
+        assert "3 samples" in summary.questions[POPULATION].text
+        assert "satisfied" not in summary.questions[POPULATION].text
 
 
 def test_kept_here_and_there():
@@ -168,7 +168,7 @@ def test_kept_here_and_there():
     settled = replace(unfair(), findings=tuple(replace(finding, **near) for finding in unfair().findings))
     summary = summarize(settled)
     assert summary.headline.startswith("The promise is kept in these data and, at 95")
-    assert "0.05 is allowed" in summary.population.text
+    assert "0.05 is allowed" in summary.questions[POPULATION].text
 
 
 def test_provenance(tmp_path):
@@ -181,26 +181,18 @@ def test_provenance(tmp_path):
     assert hashlib.sha256(json_path.read_bytes()).hexdigest() in page.text
 
 
-def test_outputs_that_no_threshold_tells_apart_have_no_decisions():
-    wages = np.linspace(30.0, 100.0, 400)
-    groups = {"sex": np.tile(["f", "m"], 200)}
-    found = audit(wages, groups, [ResidualMean(5.0)], wages + np.tile([1.0, -1.0], 200), raw=wages - 1.0)
-    page = Page(render(found, date=DAY))
-    assert "Means and errors by group" in page.text
-    assert "decisions and errors" not in page.text
-    assert "mean prediction minus target" in page.text
-
-
-def test_a_regression_has_no_decisions_even_where_its_outputs_could_be_probabilities():
-    """Shares of crimes, say: targets are numbers in [0, 1], not 0 and 1."""
-    share = np.linspace(0.0, 1.0, 400)
-    groups = {"region": np.tile(["n", "s"], 200)}
-    found = audit(share, groups, [ResidualMean(0.05)], share**1.1, raw=share**0.9)
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_a_regression_has_no_decisions(scale):
+    """Even where its outputs could be probabilities: shares of crimes, say, whose targets are not 0 and 1."""
+    share, groups = np.linspace(0.0, 1.0, 400), {"region": np.tile(["n", "s"], 200)}
+    found = audit(scale * share, groups, [ResidualMean(0.05)], scale * share**1.1, raw=scale * share**0.9)
     assert (found.settings.threshold, found.overall.decision_rate) == (None, None)
     assert found.overall.change.flipped is None
     page = Page(render(found, date=DAY))
     for word in ("decision", "decided positive", "flipped", "threshold"):
         assert word not in page.text.lower().replace("how the decisions affect people", "")
+    assert "Means and errors by group" in page.text
+    assert "mean prediction minus target" in page.text
     assert "decisions" not in found.table()
     asked_for = audit(share, groups, [ResidualMean(0.05)], share**1.1, threshold=0.7)
     assert asked_for.overall.decision_rate.value == pytest.approx((share >= 0.7).mean())
@@ -218,6 +210,6 @@ def test_what_fairness_costs_starts_without_constraints():
 def test_a_gap_of_nothing_but_rounding_reads_as_zero():
     tiny = {"gap": 1.39e-17, "holds": True}
     rounded = replace(unfair(), findings=tuple(replace(finding, **tiny) for finding in unfair().findings))
-    for text in (Page(render(rounded, date=DAY)).text, rounded.table(), summarize(rounded).here.text):
+    for text in (Page(render(rounded, date=DAY)).text, rounded.table(), summarize(rounded).questions[HERE].text):
         assert "0.0000" in text
         assert "e-17" not in text.replace("\N{MINUS SIGN}", "-")

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from fairlayer.arrays import as_numpy
-from fairlayer.audit.groups import rates
 from fairlayer.audit.result import Audit, Group
 from fairlayer.audit.samples import Samples, read_samples
+from fairlayer.audit.selection import rates
 from fairlayer.errors import InputError
 from fairlayer.intervals import effective_count
 from fairlayer.problem.constraint_set import ConstraintSet

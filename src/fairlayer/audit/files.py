@@ -19,9 +19,7 @@ from fairlayer.audit.tally import (
     BINS,
     CHANGE_BINS,
     CHANGE_SUMS,
-    CLASS_SUMS,
-    OUTPUT_SUMS,
-    TARGET_SUMS,
+    SUMS,
     Entries,
     Tally,
     cells_of,
@@ -100,13 +98,12 @@ class AuditedTable:
         """In one pass over the table besides those for profile, code and median, and two more for raw outputs."""
         threshold = decision_threshold(threshold, self.targets, self.ranges["y"])
         self._define(threshold)
-        sums = OUTPUT_SUMS + (TARGET_SUMS if "t" in self.ranges else ())
-        found = self._entries("bin", sums + (CLASS_SUMS if self.targets == "binary" else ()))
+        found = self._entries("bin", SUMS[self.targets])
         codes = np.unique(found.cell)
         # Constraints look at one sample of each code, as they do at samples in memory.
         groups, features, targets = self.code.meanings(codes)
         met = Samples(np.zeros(len(codes)), groups, targets, self.targets, features or None)
-        columns, of_code = cells_of(met.columns(self.rules), len(codes))
+        grid, of_code = cells_of(met.columns(self.rules), len(codes))
 
         def of_cells(entries: Entries) -> Entries:
             return Entries(of_code[np.searchsorted(codes, entries.cell)], entries.bin, entries.sums)
@@ -115,7 +112,7 @@ class AuditedTable:
         if "z" in self.ranges:
             raw = of_cells(self._entries("raw_bin", ("w",)))
             changes = of_cells(self._entries("step", CHANGE_SUMS, {"lowest": "min(c)", "highest": "max(c)"}))
-        return Tally(columns, of_cells(found), self.ranges, self.targets, threshold, raw, changes)
+        return Tally(grid, of_cells(found), self.ranges, self.targets, threshold, raw, changes)
 
     def _define(self, threshold: float | None) -> None:
         """Make rows of all quantities, and the parameters that they take."""

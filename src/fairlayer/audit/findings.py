@@ -39,13 +39,13 @@ def judge(tally: Tally, rules: ConstraintSet, span: Range | None, confidence: fl
         )
     groupings, _ = rules.groupings(tuple(key[1] for key in tally.attributes))
     for grouping in (grouping for listed in groupings for grouping in listed):
-        size = math.prod(len(tally.columns["group", name].labels or ()) for name in grouping)
+        size = math.prod(len(np.unique(tally.grid["group", name].digits)) for name in grouping)
         if size > MOST_GROUPS:
             raise InputError(
                 f"over={grouping!r} compares {size:,} groups with each other, more than {MOST_GROUPS}: intersect fewer "
                 "attributes, or make coarser groups."
             )
-    plan = make_plan(rules, groupings, tally.grid(), tally.cells)
+    plan = make_plan(rules, groupings, tally.grid, tally.cells)
     of_cell = tally.entries.of_groups(np.arange(tally.cells), tally.cells)
 
     def total(what: str) -> np.ndarray:

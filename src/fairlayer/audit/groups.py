@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fairlayer.audit.result import CalibrationBin, Change, Group, Histogram, Interval, Rate
-from fairlayer.audit.selection import selections
+from fairlayer.audit.selection import rates, selections
 from fairlayer.audit.tally import BINS, CHANGE_BINS, Entries, GroupSums, Tally
 from fairlayer.intervals import Moments, Range, effective_count, mean_intervals, normal_quantile, wilson
 from fairlayer.problem.families import Key
@@ -47,7 +47,7 @@ def describe(tally: Tally, keys: Sequence[Key], span: Range | None, confidence: 
     if tally.threshold is not None:
         every["decision_rate"] = rates(sums["wd"], weight, moments.n, sums[""], confidence)
     if keys:
-        every["selection"] = selections(sums, moments.n, labels, tally.threshold is not None, confidence, level)
+        every["selection"] = selections(sums, labels, tally.threshold is not None, confidence, level)
     if numeric:
         bins = _calibration_bins(tally.entries, of_cell, size)
         every["target_mean"], every["bias"] = sums.mean("t").tolist(), sums.mean("r").tolist()
@@ -62,15 +62,6 @@ def describe(tally: Tally, keys: Sequence[Key], span: Range | None, confidence: 
         if tally.changes is not None:
             every["change"] = _changes(tally.changes, of_cell, size, tally.threshold is not None)
     return [Group(**{name: values[g] for name, values in every.items()}) for g in range(size) if weight[g] > 0]
-
-
-def rates(successes: np.ndarray, weight: np.ndarray, n: np.ndarray, count: np.ndarray, confidence: float) -> list[Rate]:
-    """Shares of the weight, each with its interval. n: effective numbers of samples, of which there are `count`."""
-    known = (weight > 0) & (n > 0)
-    share = np.clip(successes / np.where(known, weight, 1.0), 0.0, 1.0)
-    low, high = wilson(share, np.where(known, n, 0.0), confidence)
-    listed = zip(share.tolist(), low.tolist(), high.tolist(), np.rint(count).astype(int).tolist(), known, strict=True)
-    return [Rate(p if there else None, a, b, k) for p, a, b, k, there in listed]
 
 
 def _error_rates(sums: GroupSums, confidence: float) -> dict[str, list[Rate]]:

@@ -267,10 +267,9 @@ class Audit:
     @property
     def selections(self) -> tuple[Group, ...]:
         """Groups and intersections, those with the least impact ratio of their attribute first."""
-        places: dict[tuple[str, ...], list[Group]] = {}
-        for group in (*self.groups, *self.intersections):
-            places.setdefault(group.attributes, []).append(group)
-        return tuple(group for groups in places.values() for group in sorted(groups, key=_impact))
+        groups = (*self.groups, *self.intersections)
+        place = list(dict.fromkeys(group.attributes for group in groups))
+        return tuple(sorted(groups, key=lambda group: (place.index(group.attributes), _impact(group))))
 
     @property
     def least_selected(self) -> Group | None:

@@ -16,10 +16,7 @@ from fairlayer.audit.tally import (
     BINS,
     CHANGE_BINS,
     CHANGE_SUMS,
-    CLASS_SUMS,
-    MOST_GROUPS,
-    OUTPUT_SUMS,
-    TARGET_SUMS,
+    SUMS,
     Entries,
     Tally,
     add_up,
@@ -57,29 +54,20 @@ class Samples:
         return None if self.kind == "classes" else self.targets
 
     def columns(self, rules: ConstraintSet) -> dict[Key, Column]:
-        """Everything that cells depend on, as integers with labels."""
-        n, columns = len(self.y), dict[Key, Column]()
-        for name, column in read_groups(self.groups, n).items():
+        """Everything that cells depend on."""
+        columns: dict[Key, Column] = {}
+        for name, column in read_groups(self.groups, len(self.y)).items():
             if isinstance(column, SoftGroup):
-                raise InputError(
-                    f"groups[{name!r}] holds probabilities: an audit counts samples by group, so pass labels."
-                )
+                what = f"groups[{name!r}] holds probabilities"
+                raise InputError(f"{what}: an audit counts samples by group, so pass labels.")
             columns["group", name] = column
         for constraint in rules.constraints:
             columns.update(condition_columns(constraint, self.features, self.targets))
         for key, column in columns.items():
-            values, labels = as_numpy(column.values), column.labels
-            if len(values) != n:
-                raise InputError(f"features[{key[1]!r}] has {len(values)} entries for {n} predictions: pass one each.")
-            if labels is None:
-                known, values = np.unique(values, return_inverse=True)
-                labels = tuple(known.tolist())
-            if key[0] == "group" and len(labels) > MOST_GROUPS:
+            if len(column) != len(self.y):
                 raise InputError(
-                    f"groups[{column.name!r}] has {len(labels):,} labels, more than {MOST_GROUPS}: it looks like a "
-                    "number or a name. Make groups of it, for instance age bands, or leave it out."
+                    f"features[{key[1]!r}] has {len(column)} entries for {len(self.y)} predictions: pass one each."
                 )
-            columns[key] = Column(column.name, values.reshape(-1), labels)
         return columns
 
     def tally(self, rules: ConstraintSet, threshold: float | None) -> Tally:
@@ -90,11 +78,10 @@ class Samples:
         letters |= {} if self.raw is None else {"z": self.raw.astype(np.float64)}
         ranges = {letter: Range.of(values) for letter, values in letters.items()}
         reach, threshold = reach_of(ranges), decision_threshold(threshold, self.kind, ranges["y"])
-        columns, cell = cells_of(self.columns(rules), len(self.y))
+        grid, cell = cells_of(self.columns(rules), len(self.y))
         decided = _decide(self.y, threshold) if self.decisions is None else self.decisions
         letters |= {"d": decided, "m": letters["y"] > np.median(letters["y"])}
-        wanted = OUTPUT_SUMS + (() if self.t is None else TARGET_SUMS) + (CLASS_SUMS if self.kind == "binary" else ())
-        entries = _entries(cell, _bin(letters["y"], reach), wanted, letters)
+        entries = _entries(cell, _bin(letters["y"], reach), SUMS[self.kind], letters)
         raw = changes = None
         if self.raw is not None:
             raw = _entries(cell, _bin(letters["z"], reach), ("w",), letters)
@@ -104,7 +91,7 @@ class Samples:
             steps = np.ceil(letters["a"] * (CHANGE_BINS / (float(letters["a"].max()) or 1.0)))
             step = np.sign(change) * np.minimum(steps, CHANGE_BINS)
             changes = _entries(cell, step.astype(np.int64), CHANGE_SUMS, letters, ends_of="c")
-        return Tally(columns, entries, ranges, self.kind, threshold, raw, changes)
+        return Tally(grid, entries, ranges, self.kind, threshold, raw, changes)
 
 
 def read_samples(

@@ -15,29 +15,33 @@ import numpy as np
 
 from fairlayer.audit.result import Interval, Rate, Selection
 from fairlayer.audit.tally import GroupSums
-from fairlayer.intervals import Comparisons, Moments, all_pairs, wilson
+from fairlayer.intervals import Comparisons, Moments, all_pairs, effective_count, wilson
 from fairlayer.tables.entries import MISSING
 
 FOUR_FIFTHS = 0.8  # the impact ratio below which the four-fifths rule sees adverse impact
 SMALL_SHARE = 0.02  # of the samples: smaller groups are marked, and no ratio is taken to them
 
 
+def rates(successes: np.ndarray, weight: np.ndarray, n: np.ndarray, count: np.ndarray, confidence: float) -> list[Rate]:
+    """Shares of the weight, each with its interval. n: effective numbers of samples, of which there are `count`."""
+    known = (weight > 0) & (n > 0)
+    share = np.clip(successes / np.where(known, weight, 1.0), 0.0, 1.0)
+    low, high = wilson(share, np.where(known, n, 0.0), confidence)
+    listed = zip(share.tolist(), low.tolist(), high.tolist(), np.rint(count).astype(int).tolist(), known, strict=True)
+    return [Rate(p if there else None, a, b, k) for p, a, b, k, there in listed]
+
+
 def selections(
-    sums: GroupSums,
-    n: np.ndarray,
-    labels: Sequence[tuple[Any, ...]],
-    decides: bool,
-    confidence: float,
-    level: float,
+    sums: GroupSums, labels: Sequence[tuple[Any, ...]], decides: bool, confidence: float, level: float
 ) -> list[Selection]:
-    """How each of some groups is selected. n: effective samples; level: of the intervals of all ratios together."""
+    """How each of some groups is selected. level: of the intervals of all ratios together."""
     count = np.rint(sums[""]).astype(int)
     missing = np.array([MISSING in combination for combination in labels])
     small, known = count < SMALL_SHARE * count.sum(), sums["w"] > 0
     decided, scored = (np.clip(sums.mean(what), 0.0, 1.0) for what in ("d", "m"))
     best_scored = _best(scored, known & ~missing & ~small)
     best = _best(decided, known & ~missing & ~small) if decides else None
-    low, high = (end.tolist() for end in wilson(scored, n, confidence))
+    scoring = rates(sums["wm"], sums["w"], effective_count(sums["w"], sums["ww"]), sums[""], confidence)
     ratios = None if best is None else _ratio_intervals(sums, best, level)
     found = []
     for g in range(len(labels)):
@@ -50,7 +54,7 @@ def selections(
             Selection(
                 selected=round(sums["d"][g]) if decides else None,
                 impact_ratio=None if missing[g] or best is None else float(decided[g] / decided[best]),
-                scoring_rate=Rate(float(scored[g]), low[g], high[g], int(count[g])),
+                scoring_rate=scoring[g],
                 scoring_ratio=None if missing[g] or best_scored is None else float(scored[g] / scored[best_scored]),
                 small=bool(small[g]),
                 missing=bool(missing[g]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fairlayer.audit.result import Audit, Finding, Verdict
@@ -18,6 +18,8 @@ AMONG = {
 }
 MEANS = {"output": "mean predictions", "residual": "mean errors", "decision": "rates of positive decisions"}
 
+HERE, POPULATION = "In these data", "In the population they were drawn from"
+DECISIONS = "In decisions, promised or not"
 LIMITS = (
     "It is about the averages of groups. It says nothing about any one person.",
     "It takes the targets and the recorded groups at face value: it cannot see if they are right, or who is missing.",
@@ -46,30 +48,24 @@ class Summary:
 
     headline: str
     promises: tuple[str, ...]
-    here: Answer
-    population: Answer
+    questions: Mapping[str, Answer]
     limits: tuple[str, ...]
-    decisions: Answer | None = None  # None where there are none
-
-    @property
-    def questions(self) -> tuple[tuple[str, Answer], ...]:
-        """What is answered at the top of the page."""
-        promised = ("In these data", self.here), ("In the population they were drawn from", self.population)
-        return promised if self.decisions is None else (*promised, ("In decisions, promised or not", self.decisions))
 
     @property
     def text(self) -> str:
         """All answers in plain characters."""
-        return typed(" ".join(answer.sentence for _, answer in self.questions if answer.sentence))
+        return typed(" ".join(answer.sentence for answer in self.questions.values() if answer.sentence))
 
 
 def summarize(audit: Audit) -> Summary:
     """What to know, from the findings alone."""
     here, population, decisions = _here(audit), _population(audit), _decisions(audit)
-    headline = _headline(here, population, audit)
-    if decisions is not None and decisions.verdict is Verdict.VIOLATED:
-        headline += "; some group is selected at less than four fifths of another's rate"
-    return Summary(headline, _promises(audit), here, population, LIMITS, decisions)
+    headline, questions = _headline(here, population, audit), {HERE: here, POPULATION: population}
+    if decisions is not None:
+        questions[DECISIONS] = decisions
+        if decisions.verdict is Verdict.VIOLATED:
+            headline += "; some group is selected at less than four fifths of another's rate"
+    return Summary(headline, _promises(audit), questions, LIMITS)
 
 
 def _promises(audit: Audit) -> tuple[str, ...]:

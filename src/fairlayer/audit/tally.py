@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fairlayer.arrays import as_numpy
 from fairlayer.constraints.plain_data import Label
 from fairlayer.errors import InputError
 from fairlayer.intervals import UNIT, Range
@@ -28,8 +29,9 @@ from fairlayer.problem.groups import Column
 BINS = 40  # of the outputs, as histograms have them; a multiple of the bins of calibration curves
 CHANGE_BINS = 500  # to either side of no change, which has a bin of its own
 OUTPUT_SUMS = ("w", "ww", "wy", "wyy", "wwy", "wwyy", "d", "wd", "wwd", "m", "wm")
-TARGET_SUMS = ("wt", "wtt", "wr", "wrr", "wwr", "wwrr")
-CLASS_SUMS = ("t", "wwt", "dt", "wdt")  # of targets that are 0 and 1, and so are their own squares
+NUMERIC_SUMS = (*OUTPUT_SUMS, "wt", "wtt", "wr", "wrr", "wwr", "wwrr")
+BINARY_SUMS = (*NUMERIC_SUMS, "t", "wwt", "dt", "wdt")
+SUMS = {None: OUTPUT_SUMS, "classes": OUTPUT_SUMS, "numeric": NUMERIC_SUMS, "binary": BINARY_SUMS}  # by kind of targets
 CHANGE_SUMS = ("w", "wc", "wa", "wx", "wf")
 MOST_GROUPS = 400  # of one attribute, or of one intersection that a constraint compares
 MOST_CELLS = 10_000
@@ -68,7 +70,7 @@ class GroupSums(dict[str, np.ndarray]):
 class Tally:
     """Cells, their labels, and the sums of their entries."""
 
-    columns: Mapping[Key, Column]  # label of each cell in everything that is looked at; all columns have labels
+    grid: Mapping[Key, GridColumn]  # label of each cell in everything that is looked at
     entries: Entries
     ranges: Mapping[str, Range]  # as observed, of y and, where there are such, z, t and r
     targets: str | None  # "binary", "numeric" or "classes"
@@ -80,7 +82,7 @@ class Tally:
     @property
     def attributes(self) -> tuple[Key, ...]:
         """The columns that are protected attributes."""
-        return tuple(key for key in self.columns if key[0] == "group")
+        return tuple(key for key in self.grid if key[0] == "group")
 
     @property
     def samples(self) -> int:
@@ -90,7 +92,7 @@ class Tally:
     @property
     def cells(self) -> int:
         """How many there are, none of them empty."""
-        return len(next(iter(self.columns.values())).values) if self.columns else 1
+        return len(next(iter(self.grid.values())).digits) if self.grid else 1
 
     @property
     def reach(self) -> Range:
@@ -101,14 +103,9 @@ class Tally:
         """The combinations of labels in these columns that have samples, and which of them each cell belongs to."""
         if not keys:
             return [()], np.zeros(self.cells, dtype=np.int64)
-        codes = np.stack([np.asarray(self.columns[key].values) for key in keys], axis=1)
-        found, of_cell = np.unique(codes, axis=0, return_inverse=True)
-        labels = [[self.columns[key].labels[v] for v in found[:, j]] for j, key in enumerate(keys)]  # type: ignore[index]
+        found, of_cell = np.unique(np.stack([self.grid[key].digits for key in keys]), axis=1, return_inverse=True)
+        labels = [[self.grid[key].labels[digit] for digit in own] for key, own in zip(keys, found, strict=True)]
         return list(zip(*labels, strict=True)), of_cell.reshape(-1)
-
-    def grid(self) -> dict[Key, GridColumn]:
-        """The cells as constraints see them."""
-        return {key: GridColumn(column.labels or (), np.asarray(column.values)) for key, column in self.columns.items()}
 
 
 def decision_threshold(stated: float | None, targets: str | None, outputs: Range) -> float | None:
@@ -128,10 +125,19 @@ def reach_of(ranges: Mapping[str, Range]) -> Range:
     return UNIT if UNIT.holds(both) else both
 
 
-def cells_of(columns: Mapping[Key, Column], n: int) -> tuple[dict[Key, Column], np.ndarray]:
-    """Cells that have samples, as columns of one label each; and the cell of each of n samples."""
-    cells = assign_cells(list(columns.values()), n)
+def cells_of(columns: Mapping[Key, Column], n: int) -> tuple[dict[Key, GridColumn], np.ndarray]:
+    """The cells that have samples, and the cell of each of n samples."""
+    cells = assign_cells([Column(c.name, as_numpy(c.values), c.labels) for c in columns.values()], n)
     present = np.flatnonzero(cells.samples > 0)
+    labels, digits = cells.levels.labels, cells.levels.digit_table()[present].T
+    grid = {key: GridColumn(*column) for key, column in zip(columns, zip(labels, digits, strict=True), strict=True)}
+    for key, column in grid.items():
+        size = len(np.unique(column.digits))
+        if key[0] == "group" and size > MOST_GROUPS:
+            raise InputError(
+                f"groups[{key[1]!r}] has {size:,} labels, more than {MOST_GROUPS}: it looks like a number or a name. "
+                "Make groups of it, for instance age bands, or leave it out."
+            )
     if len(present) > MOST_CELLS:
         raise InputError(
             f"The attributes have {len(present):,} combinations of labels, more than {MOST_CELLS:,}: pass fewer "
@@ -139,9 +145,7 @@ def cells_of(columns: Mapping[Key, Column], n: int) -> tuple[dict[Key, Column], 
         )
     position = np.zeros(len(cells.samples), dtype=np.int64)
     position[present] = np.arange(len(present))
-    digits = cells.levels.digit_table()[present]
-    kept = {key: Column(c.name, digits[:, j], cells.levels.labels[j]) for j, (key, c) in enumerate(columns.items())}
-    return kept, position[np.asarray(cells.cell)]
+    return grid, position[np.asarray(cells.cell)]
 
 
 def add_up(values: np.ndarray, index: np.ndarray, size: int) -> np.ndarray:

@@ -198,7 +198,7 @@ class Section:
     lead: str
     charts: Sequence[RowChart] = ()
     panels: Sequence[Panel] = ()
-    multiples: Sequence[Panel] = ()  # small panels, many to a line
+    small: bool = False  # whether its panels are small ones, many to a line
     key: Legend = ()  # of all its charts or panels together
     tables: tuple[FigureTable, ...] = ()
     folded: tuple[FigureTable, ...] = ()  # tables that open on demand

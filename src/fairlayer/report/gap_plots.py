@@ -144,7 +144,7 @@ def calibration_section(audit: Audit) -> Section | None:
     )
     title, panels = "Calibration by group", [_calibration(group, axis) for group in shown]
     table = _calibration_table(groups)
-    return Section("calibration", title, lead, multiples=panels, key=key, folded=(table,), aside=omitted)
+    return Section("calibration", title, lead, panels=panels, small=True, key=key, folded=(table,), aside=omitted)
 
 
 def _calibration(group: Group, axis: Scale) -> Panel:

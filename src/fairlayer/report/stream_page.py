@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from fairlayer.audit.result import Verdict
-from fairlayer.audit.summary import Answer
+from fairlayer.audit.summary import Answer, Summary
 from fairlayer.audit.tables import FigureTable
 from fairlayer.audit.words import aligned, count, isolated, number, percent, shortened, stated
 from fairlayer.plural import plural
@@ -40,11 +40,7 @@ def render_stream(
     certificate: Certificate, steps: Sequence[Step], verification: Verification, facts: Mapping[str, str]
 ) -> str:
     """The page as text. steps: of the timeline, condensed. facts: for its last section, such as where the stream is."""
-    sections = (
-        _gaps_section(certificate, steps),
-        _groups_section(certificate, steps),
-        _changes_section(certificate, steps),
-    )
+    sections = [make(certificate, steps) for make in (_gaps_section, _groups_section, _changes_section)]
     return render_html(
         "stream.html.jinja",
         title=f"Stream {isolated(certificate.stream)}",
@@ -57,27 +53,25 @@ def render_stream(
     )
 
 
-def _summary(certificate: Certificate, verification: Verification) -> dict[str, Any]:
+def _summary(certificate: Certificate, verification: Verification) -> Summary:
     """What a person who must sign reads first."""
     decisions = f"{count(certificate.samples)} {plural(certificate.samples, 'decision')}"
     made, together = ("one decision", "") if certificate.samples == 1 else (f"all {decisions}", " together")
     if certificate.broken:
-        verdict, words = Verdict.VIOLATED, "The promise is broken"
-        text = f"Over {made}, some pooled gap exceeds its tolerance."
+        answer = Answer(
+            Verdict.VIOLATED, "The promise is broken", f"Over {made}, some pooled gap exceeds its tolerance."
+        )
     elif certificate.kept:
-        verdict, words = Verdict.SATISFIED, "The promise is kept"
         whole = "" if certificate.satisfied else " and half a decision of each group, as decisions are whole"
         text = f"Over {made}{together}, every pooled gap is within its tolerance{whole}."
+        answer = Answer(Verdict.SATISFIED, "The promise is kept", text)
     else:
-        verdict, words = Verdict.UNDECIDED, "Not known yet"
-        text = f"After {decisions} there is not enough to compare."
-    record = Answer(
-        Verdict.SATISFIED if verification else Verdict.VIOLATED,
-        "Nothing was changed" if verification else "The record was changed",
-        str(verification),
-    )
-    headline = f"{words} over {made}" if verdict is not Verdict.UNDECIDED else "There is not enough to compare yet"
+        answer = Answer(Verdict.UNDECIDED, "Not known yet", f"After {decisions} there is not enough to compare.")
+    known = answer.verdict is not Verdict.UNDECIDED
+    headline = f"{answer.words} over {made}" if known else "There is not enough to compare yet"
+    record = Answer(Verdict.SATISFIED, "Nothing was changed", str(verification))
     if not verification:
+        record = Answer(Verdict.VIOLATED, "The record was changed", str(verification))
         headline = "The record of this stream was changed: nothing below can be relied on"
     half = "" if certificate.threshold is None else " and half a decision of each group (of each cell, if several)"
     promises = tuple(
@@ -85,11 +79,8 @@ def _summary(certificate: Certificate, verification: Verification) -> dict[str, 
         f"{half}."
         for report in certificate.constraints
     )
-    questions = (
-        ("Over all decisions so far", Answer(verdict, words, text)),
-        ("In the record they were kept in", record),
-    )
-    return {"headline": headline, "questions": questions, "promises": promises, "limits": LIMITS}
+    questions = {"Over all decisions so far": answer, "In the record they were kept in": record}
+    return Summary(headline, promises, questions, LIMITS)
 
 
 def _facts(
