@@ -34,8 +34,7 @@ import numpy as np
 if __package__ in (None, "") and __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-from counted import RatePool
-from pooled import ClassPool, Pool
+from pooled import ClassPool, Pool, RatePool
 
 from fairlayer import MeanParity, RateParity, Stream
 from fairlayer.errors import StoreError

@@ -30,7 +30,11 @@ def test_other_settings(location):
     make(location, bounds=(0, 1)).update(*BATCHES[0])
     with pytest.raises(StoreError, match=r"other settings: bounds \[0.0, 1.0\], not \[0.0, 2.0\]. Use"):
         make(location, bounds=(0, 2))
-    for options in ({"bounds": None}, {"bounds": (0, 1), "policy": "primal-dual"}):
+    for options in (
+        {"bounds": None},
+        {"bounds": (0, 1), "policy": "primal-dual"},
+        {"bounds": (0, 1), "each_batch": True},
+    ):
         with pytest.raises(StoreError, match="other settings"):
             make(location, **options)
     with pytest.raises(StoreError, match="another name"):
@@ -138,14 +142,6 @@ def test_messages_show_where_not_who(url, shown):
     assert "S3CRET" not in str(database.explain(RuntimeError("gone")))
 
 
-def test_other_settings_do_not_show_the_password(postgres):
-    url = postgres.replace("postgres@", "postgres:S3CRET@")
-    make(url)
-    with pytest.raises(StoreError, match="other settings") as caught:
-        make(url, bounds=(0, 1))
-    assert "S3CRET" not in str(caught.value)
-
-
 @pytest.mark.parametrize("password", ["S3C/RET", "S3C@RET", "S3C?RET", "S3C/R@ET"])
 def test_a_password_that_is_not_encoded_is_refused_and_not_shown(password):
     with pytest.raises(StoreError, match="%40") as caught:
@@ -155,7 +151,7 @@ def test_a_password_that_is_not_encoded_is_refused_and_not_shown(password):
 
 
 def fill(stream):
-    for number, batch in enumerate(BATCHES * 50):  # the room left in the pages there are lasts for a while
+    for number, batch in enumerate(BATCHES * 20):  # the room left in the pages there are lasts for a while
         stream.update(*batch, batch_id="x" * 500 + str(number))
 
 
@@ -168,7 +164,7 @@ def test_a_full_disk(tmp_path):
     with pytest.raises(StoreError, match="free some space"):
         fill(stream)
     made = stream.certificate().batches
-    assert before.batches <= made < 1 + 50 * len(BATCHES)
+    assert before.batches <= made < 1 + 20 * len(BATCHES)
     stream.update(*BATCHES[1])  # connected anew, there is space again
     assert stream.certificate().batches == made + 1
     assert stream.verify()
