@@ -21,11 +21,10 @@ from typing import Any
 from fairlayer.errors import StoreError, UncertainError
 from fairlayer.stream.database import Database, SqliteDatabase
 from fairlayer.stream.ledger import Pending
-from fairlayer.stream.log import Entry, Stored, leaves_state, origin, readable
+from fairlayer.stream.log import Entry, Head, Stored, leaves_state, origin, readable
 from fairlayer.stream.postgresql import PostgresDatabase
 from fairlayer.stream.settings import differences
 
-Head = tuple[int, str]  # number and hash of an entry
 _PAUSE = 0.1  # seconds between two attempts to reach a database again
 _ENTRIES = "SELECT number, batch_id, payload, emitted, previous, hash FROM fairlayer_log WHERE stream = ?"
 

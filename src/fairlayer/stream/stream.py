@@ -17,10 +17,10 @@ from fairlayer.stream.batch import Batch, read_batch, read_ids, read_past, read_
 from fairlayer.stream.certificate import Certificate, Timeline, certify, trace
 from fairlayer.stream.group_commit import GroupCommit, Work
 from fairlayer.stream.ledger import Ledger
-from fairlayer.stream.log import Entry, Verification, make_entry, readable, replay, verify_log
+from fairlayer.stream.log import Entry, Head, Verification, make_entry, readable, replay, verify_log
 from fairlayer.stream.policies import decide
 from fairlayer.stream.settings import Settings, differences, read_positive, read_text
-from fairlayer.stream.store import Head, MemoryStore, SqlStore, Store, open_database, stored_streams
+from fairlayer.stream.store import MemoryStore, SqlStore, Store, open_database, stored_streams
 
 Policy = Literal["ledger", "primal-dual"]
 
@@ -261,11 +261,8 @@ class Stream:
             if self._owner is None:
                 self._at = None  # what counts is what is stored, not what is in memory
             with self._in_transaction(as_found=True):
-                store = self._store
-                kept = [one for one in (hash, store.seen and store.seen[1]) if one is not None]
-                return verify_log(
-                    self.name, store.entries(), store.load(), self.ledger.recorded(), store.pending(), kept
-                )
+                kept = [one for one in (hash, self._store.seen and self._store.seen[1]) if one is not None]
+                return verify_log(self._store, self.ledger.recorded(), kept)
 
     def close(self) -> None:
         """Let go of files and connections. A closed stream is of no more use: make another to go on."""
@@ -366,9 +363,8 @@ class Stream:
 
     def _commit(self, payload: dict[str, Any], batch_id: str | None = None, emitted: bytes | None = None) -> None:
         """Write what was done to the log, and the state that it left."""
-        number, previous = self._store.head()
         block = self.ledger.to_bytes() if self._store.keeps_state else None
-        entry = make_entry(number + 1, previous, batch_id, payload, emitted, block)
+        entry = make_entry(self._store.head(), batch_id, payload, emitted, block)
         self._store.commit(block, entry, payload.get("waiting", {}), payload.get("observed", {}))
         self._at = entry.number, entry.hash
 
