@@ -59,3 +59,8 @@ def probabilities(rng: np.random.Generator, n: int, d: int, shift: Any = 0.0) ->
     """(n, d) points on the simplex."""
     weights = np.exp(rng.normal(size=(n, d)) + shift)
     return weights / weights.sum(axis=1, keepdims=True)
+
+
+def everything(stream: Any) -> Any:
+    """The ledger of a stream, and its log."""
+    return stream.ledger.to_bytes(), list(stream.entries())

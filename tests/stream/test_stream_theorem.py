@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from arrivals import adversaries, arrivals, some
+from arrivals import adversaries, arrivals, everything, some
 from hypothesis import given
 from hypothesis import strategies as st
 from pooled import Pool
@@ -125,12 +125,12 @@ def test_an_empty_batch_changes_nothing_and_tells_of_the_pool():
     stream, nobody = Stream([ResidualMean(0.1)], bounds=(0, 1)), {"targets": [], "groups": {"s": []}}
     assert stream.update(np.zeros(0), **nobody).status is Status.VACUOUS
     stream.update(np.array([0.5, 0.5]), {"s": ["f", "m"]}, targets=[3.0, 3.0])
-    before = stream.state_dict()
+    before = everything(stream)
     solution = stream.update(np.zeros(0), **nobody)
     assert solution.value.shape == (0,)
     assert (solution.status, solution.satisfied) == (Status.EXCEEDED, False)
     assert solution.gaps.tolist() == list(stream.gaps().values()) == pytest.approx([-2.0, -2.0])
-    assert stream.state_dict() == before
+    assert everything(stream) == before
 
 
 def test_outputs_that_are_all_alike_have_no_gap():

@@ -164,11 +164,3 @@ def test_two_streams_that_were_exchanged_are_found(tmp_path, batches):
         found = Stream([MeanParity(0.05)], store=tmp_path / "a.db", name=name).verify()
         assert not found
         assert "name and settings" in str(found)
-
-
-def test_a_copy_goes_by_the_same_name():
-    stream, other = Stream([MeanParity(0.05)], name="a"), Stream([MeanParity(0.05)], name="b")
-    stream.update(np.array([0.1, 0.9]), np.array([0, 1]))
-    with pytest.raises(ValueError, match="state is of stream 'a', this one is 'b'"):
-        other.load_state_dict(stream.state_dict())
-    assert other.verify()

@@ -95,11 +95,6 @@ class Database(ABC):
         """Run statements one after another. A driver that can send them all at once does that instead."""
         return [self.connection.execute(one.replace("?", self.mark), values) for one, *values in statements]
 
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a connection."""
-        return self.connection is not None
-
     def open(self) -> None:
         """Connect, and make the tables where there are none."""
         self.connection = self._connect()
@@ -140,7 +135,7 @@ class Database(ABC):
         except BaseException:
             self._waiting = []
             with suppress(self.errors):  # it may not have begun, or a full disk or lost connection has ended it already
-                if self.is_open:
+                if self.connection is not None:
                     self.execute("ROLLBACK")
             raise
 
