@@ -84,20 +84,6 @@ def test_the_half_decision_is_used_and_cannot_be_done_without():
     assert pool.beyond
 
 
-def test_many_values_and_groups_that_come_at_any_time():
-    rng = np.random.default_rng(0)
-    stream, pool = Stream([RateParity(0.02)]), RatePool(0.02)
-    for number in range(200):
-        groups = {
-            "city": np.array([f"city {int(rng.integers(0, 2 + number // 5))}"]),
-            "late": np.array([number > 100]),
-        }
-        z = rng.random(1) * 0.8 + 0.2 * (groups["city"][0] == "city 0")
-        pool.add(stream.update(z, groups).value, groups)
-    assert pool.broken == 0
-    assert len(stream.certificate().groups) > 25
-
-
 def test_a_limit_per_constraint_and_intersections():
     """Attribute a closely, b by ratio, and their combinations loosely: each has a range of its own."""
     rng = np.random.default_rng(2)

@@ -88,15 +88,6 @@ def test_long_one_sided_streams(policy, box):
         assert pool.keeps(tolerance)
 
 
-def test_groups_may_appear_at_any_time():
-    stream, pool = Stream([MeanParity(0.02)]), Pool()
-    for number in range(40):
-        groups = {"city": np.array([f"city {number}", "city 0"]), "late": np.array([number > 20, False])}
-        pool.add(stream.update(np.array([float(number), -1.0]), groups).value, groups)
-        assert pool.keeps(0.02)
-    assert len(stream.certificate().groups) == 40 + 2
-
-
 def test_a_tolerance_per_constraint_and_intersections():
     rng = np.random.default_rng(2)
     stream = Stream([MeanParity(0.01, over="a"), MeanParity(0.2, over="b"), MeanParity(0.3, over=("a", "b"))])
