@@ -23,9 +23,7 @@ class OneByOne(PostgresDatabase):
 
     _run = Database._run
     commit = Database.commit
-
-    def _begin(self) -> None:
-        self.later("BEGIN")
+    begin_writing = ("BEGIN",)
 
 
 def throughput(url: str, name: str, writers: int, callers: int, batch: int, grouped: bool, seconds: float) -> float:

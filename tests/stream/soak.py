@@ -19,6 +19,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sqlite3
 import sys
 import tempfile
 import threading
@@ -34,8 +35,7 @@ import numpy as np
 if __package__ in (None, "") and __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-from counted import RatePool
-from pooled import ClassPool, Pool
+from pooled import ClassPool, Pool, RatePool
 
 from fairlayer import MeanParity, RateParity, Stream
 from fairlayer.errors import StoreError
@@ -55,7 +55,6 @@ class Report:
 
     kills: int = 0
     restarts: int = 0  # of the server
-    while_writing: int = 0  # kills whose victim had begun to write
     lost_replies: int = 0  # kills after which a batch had entered that was never reported
     batches: int = 0
     samples: int = 0
@@ -162,7 +161,7 @@ def _patiently(attempt: Callable[[], Any]) -> Any:
             time.sleep(0.02)
 
 
-def soak(location: str, args: argparse.Namespace, server: Server | None = None, progress: int = 50) -> Report:
+def soak(location: str, args: argparse.Namespace, server: Server | None = None) -> Report:
     """Kill writers of the stream at `location`, and the server; then look for anything lost, twice or unfair."""
     began, deadline = time.monotonic(), time.monotonic() + args.seconds
     rng = np.random.default_rng(args.seed)
@@ -183,18 +182,13 @@ def soak(location: str, args: argparse.Namespace, server: Server | None = None, 
                 report.restarts += 1
             else:
                 victim = writers[rng.integers(len(writers))]
-                before = victim.count
                 victim.kill()
                 victim.listen(report.problems)
                 report.kills += 1
-                report.while_writing += victim.count > before
                 report.lost_replies += _entered(location, victim)
                 victim.start(location)
             for writer in writers:
                 writer.listen(report.problems)
-            if (report.kills + report.restarts) % progress == 0:
-                done = sum(writer.count for writer in writers)
-                print(f"   {report.kills} kills, {report.restarts} restarts, {done} batches reported", flush=True)
         while min(writer.count for writer in writers) < args.batches and time.monotonic() < deadline:
             time.sleep(0.01)
             for writer in writers:
@@ -221,18 +215,14 @@ def _entered(location: str, writer: Writer) -> bool:
 def _batch_ids(location: str) -> list[str]:
     """Ids of all batches in the log, in its order, read without fairlayer."""
     query = "SELECT batch_id FROM fairlayer_log ORDER BY number"
-    with contextlib.closing(_connect(location)) as connection:
-        return [row[0] for row in connection.execute(query).fetchall()]
-
-
-def _connect(location: str) -> Any:
     if location.startswith("postgresql://"):
         import psycopg
 
-        return psycopg.connect(location)
-    import sqlite3
-
-    return sqlite3.connect(location, timeout=60.0)
+        connection: Any = psycopg.connect(location)
+    else:
+        connection = sqlite3.connect(location, timeout=60.0)
+    with contextlib.closing(connection):
+        return [row[0] for row in connection.execute(query).fetchall()]
 
 
 def _judge(location: str, writers: list[Writer], report: Report) -> None:
@@ -311,9 +301,8 @@ def main(argv: list[str] | None = None) -> int:
             print(f"   {problem}")
         failed |= bool(report.problems)
         print(
-            f"{kind}: {report.kills} kills, {report.while_writing} of writers at work, {report.lost_replies} between "
-            f"commit and reply; {report.restarts} restarts of the server; {report.batches} batches, {report.samples} "
-            f"samples, {len(report.problems)} problems, "
+            f"{kind}: {report.kills} kills, {report.lost_replies} between commit and reply; {report.restarts} restarts "
+            f"of the server; {report.batches} batches, {report.samples} samples, {len(report.problems)} problems, "
             f"{report.seconds:.0f} s"
         )
     print("soak: " + ("FAILED" if failed else "nothing lost, nothing twice, the promise kept after every batch"))

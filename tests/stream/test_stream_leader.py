@@ -32,22 +32,22 @@ def over_optimum(z, groups, emitted, bounds, part):
     return ((emitted - z)[part] ** 2).mean() / ((best - z)[part] ** 2).mean()
 
 
-@pytest.mark.parametrize("bounds", [None, (-1.0, 1.5)])
-def test_long_streams_come_close_to_the_optimum_in_hindsight(bounds):
+def test_long_streams_come_close_to_the_optimum_in_hindsight():
     """On average over streams; a single one differs by what its halves differ by chance."""
     ratios = []
     for seed in range(6):
         z, groups = draw(20_000, seed)
+        bounds = None if seed % 2 else (-1.0, 1.5)
         emitted = decide(Stream([MeanParity(TOLERANCE)], bounds=bounds), z, groups, 50)
         ratios.append(over_optimum(z, groups, emitted, bounds, slice(10_000, None)))
     assert np.mean(ratios) < 1.05
 
 
 def test_it_costs_less_than_algorithm_1():
-    z, groups = draw(4000, 1)
+    z, groups = draw(2000, 1)
     ledger = decide(Stream([MeanParity(TOLERANCE)]), z, groups, 4)
     algorithm = Stream([MeanParity(TOLERANCE)], policy="primal-dual")
-    soft = np.concatenate([algorithm.update(z[i : i + 4], groups[i : i + 4]).value for i in range(0, 4000, 4)])
+    soft = np.concatenate([algorithm.update(z[i : i + 4], groups[i : i + 4]).value for i in range(0, 2000, 4)])
     assert ((ledger - z) ** 2).mean() < 0.8 * ((soft - z) ** 2).mean()
 
 
@@ -105,17 +105,17 @@ def test_drift_is_found_by_blocks():
     assert abs(max(past["before"]["mean"], past["latest"]["mean"]) - 3.0) < 0.6
 
 
-@pytest.mark.parametrize("size", [1, 16])
+@pytest.mark.parametrize("size", [2, 16])
 def test_the_leader_follows_a_jump(size):
-    """Group means jump from 1 to 3 apart after 6000 samples; 3000 later the shift fits the new stream.
+    """Group means jump from 1 to 3 apart after 3000 samples; 1500 later the shift fits the new stream.
 
     What is cheapest for the rest is the projection of the rest alone. The mean of old and new means is 2 apart.
     """
-    before, after = draw(6000, 11, gap=1.0), draw(6000, 12, gap=3.0)
+    before, after = draw(3000, 11, gap=1.0), draw(3000, 12, gap=3.0)
     z, groups = (np.concatenate(parts) for parts in zip(before, after, strict=True))
     stream = Stream([MeanParity(TOLERANCE)])
     emitted = decide(stream, z, groups, size)
-    tail = slice(9000, None)
+    tail = slice(4500, None)
     best = project(z[tail], groups[tail], [MeanParity(TOLERANCE)]).value
     assert ((emitted - z)[tail] ** 2).mean() < 1.15 * ((best - z[tail]) ** 2).mean()
     learned = np.ptp(stream.ledger.leader.shift())

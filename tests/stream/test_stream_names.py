@@ -20,9 +20,13 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_names_of_streams_batches_attributes_and_groups(location, name):
-    other = Stream([MeanParity(0.1)], store=location, name="other")
+def test_names_of_streams_batches_attributes_and_groups(location):
+    for name in NAMES:
+        check_name(location, name)
+
+
+def check_name(location, name):
+    other = Stream([MeanParity(0.1)], store=location, name=f"other {name}")
     other.update(np.array([0.0, 1.0]), np.array([0, 1]), batch_id=name)
     constraint = MeanParity(0.1, name=name or None)
     groups = {name: np.array([name, "b", name]), "x": np.array(["c", name, name])}
@@ -49,11 +53,11 @@ LABELS = {
 
 
 @pytest.mark.parametrize("kind", LABELS)
-def test_labels_of_any_plain_kind_continue_after_reopening(location, kind):
-    labels = LABELS[kind]
+def test_labels_of_any_plain_kind_continue_after_reopening(tmp_path, kind):
+    labels, location = LABELS[kind], tmp_path / "a.db"
     memory = Stream([MeanParity(0.02)])
     rng = np.random.default_rng(1)
-    for _ in range(15):
+    for _ in range(8):
         stream = Stream([MeanParity(0.02)], store=location)
         n = int(rng.integers(1, 5))
         z, groups = rng.random(n), {"g": np.array([labels[i] for i in rng.integers(0, 3, n)])}
@@ -96,25 +100,24 @@ def test_columns_in_another_order_are_the_same_columns():
 def test_labels_that_cannot_be_kept_are_refused_and_change_nothing(location):
     for options in ({}, {"store": location}):
         stream = Stream([MeanParity(0.1)], **options)
-        stream.update(np.array([0.0, 1.0]), {"g": np.array(["a", "b"], dtype=object)})
+        stream.update(np.array([0.0, 1.0]), {"g": ["a", "b"]})
         before = stream.certificate()
         with pytest.raises(InputError, match="strings, numbers or booleans"):
             stream.update(np.array([0.0]), {"g": np.array([date(2024, 1, 1)], dtype=object)})
         assert stream.certificate() == before
-        stream.update(np.array([0.0, 1.0]), {"g": np.array(["a", "b"], dtype=object)})
+        stream.update(np.array([0.0, 1.0]), {"g": ["a", "b"]})
         assert stream.verify().entries == 2
-        assert stream.verify()
 
 
 @pytest.mark.parametrize("name", [("a", "b"), np.int64(3), 4, True, np.str_("x")])
-def test_names_of_attributes_continue_after_reopening(location, name):
+def test_names_of_attributes_continue_after_reopening(tmp_path, name):
+    location = tmp_path / "a.db"
     memory = Stream([MeanParity(0.02)])
     for z in (np.array([0.0, 1.0]), np.array([2.0, 1.0])):
         stream = Stream([MeanParity(0.02)], store=location)
         assert stream.update(z, {name: [0, 1]}).value.tobytes() == memory.update(z, {name: [0, 1]}).value.tobytes()
         stream.close()
-    copy = Stream([MeanParity(0.02)])
-    copy.load_state_dict(memory.state_dict())
+    copy = pickle.loads(pickle.dumps(memory))
     copy.update(np.array([0.0, 1.0]), {name: [0, 1]})
     assert copy.verify()
 

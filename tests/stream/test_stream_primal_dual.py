@@ -9,7 +9,6 @@ from arrivals import arrivals
 from scipy import sparse
 
 from fairlayer import MeanParity, Stream
-from fairlayer.solution import Status
 
 
 def difference_rows(groups):
@@ -59,8 +58,7 @@ def transcription(batches, tolerance, eta, b_tau, bounds=None):
         yield y, dual
 
 
-@pytest.mark.parametrize("bounds", [None, (0.2, 0.9)])
-@pytest.mark.parametrize("names", [("sex",), ("sex", "age")])
+@pytest.mark.parametrize(("names", "bounds"), [(("sex",), (0.2, 0.9)), (("sex", "age"), None)])
 def test_it_is_the_pseudo_code(names, bounds):
     batches = list(arrivals(120, (1, 13), seed=3, names=names))
     stream = Stream([MeanParity(0.05)], bounds=bounds, policy="primal-dual", eta=0.3, b_tau=10)
@@ -127,14 +125,3 @@ def test_reports_and_the_bound_on_accumulated_excess():
             assert excess <= certificate.accumulated_excess_bound + 1e-9
     assert excess > 0.0
     assert "Algorithm 1" in str(stream.certificate())
-
-
-def test_it_does_not_keep_the_pooled_gap_and_says_so():
-    stream = Stream([MeanParity(0.02)], policy="primal-dual")
-    for z, groups in arrivals(300, 3):
-        solution = stream.update(z, groups)
-    assert solution.status is Status.EXCEEDED
-    assert np.abs(solution.gaps).max() > 0.02
-    certificate = stream.certificate()
-    assert not certificate.satisfied
-    assert "ABOVE" in str(certificate)

@@ -4,7 +4,7 @@ import pytest
 from simulate import main, simulate
 from simulator.bugs import BUGS
 
-SEEDS = 150
+SEEDS = 100
 
 
 def test_no_seed_breaks_an_invariant():
@@ -34,7 +34,7 @@ def test_a_planted_bug_is_found(name):
 
 
 def test_one_seed_is_always_the_same():
-    for seed in range(5):
+    for seed in range(3):
         assert simulate(seed) == simulate(seed)
 
 

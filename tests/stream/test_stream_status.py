@@ -12,7 +12,9 @@ GROUPS = np.array([[0], [0], [1], [1]])
 
 def test_algorithm_1_says_when_the_pooled_gap_is_beyond_its_tolerance():
     """A small batch pays nothing at first."""
-    solution = Stream([MeanParity(0.05)], policy="primal-dual").update(Z, GROUPS)
+    stream = Stream([MeanParity(0.05)], policy="primal-dual")
+    solution = stream.update(Z, GROUPS)
+    assert "ABOVE" in str(stream.certificate())
     assert abs(solution.gaps[0]) == 5.0
     assert solution.status is Status.EXCEEDED
     assert not solution.satisfied

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from arrivals import arrivals
+from arrivals import arrivals, everything
 
 from fairlayer import Affine, FairlayerError, InputError, MeanParity, SoftGroup, Stream
 from fairlayer.errors import StoreError
@@ -30,7 +30,11 @@ def test_other_settings(location):
     make(location, bounds=(0, 1)).update(*BATCHES[0])
     with pytest.raises(StoreError, match=r"other settings: bounds \[0.0, 1.0\], not \[0.0, 2.0\]. Use"):
         make(location, bounds=(0, 2))
-    for options in ({"bounds": None}, {"bounds": (0, 1), "policy": "primal-dual"}):
+    for options in (
+        {"bounds": None},
+        {"bounds": (0, 1), "policy": "primal-dual"},
+        {"bounds": (0, 1), "each_batch": True},
+    ):
         with pytest.raises(StoreError, match="other settings"):
             make(location, **options)
     with pytest.raises(StoreError, match="another name"):
@@ -103,15 +107,13 @@ def test_a_lost_connection_is_told_and_made_anew(postgres):
     import psycopg
 
     stream = make(postgres)
-    stream.update(*BATCHES[0])
     with psycopg.connect(postgres, autocommit=True) as other:
         other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
                       "AND datname = current_database()")  # fmt: skip
     with pytest.raises(StoreError, match="not counted"):
-        stream.update(*BATCHES[1])
-    stream.update(*BATCHES[1])
-    assert stream.certificate().batches == 2
-    assert stream.verify()
+        stream.update(*BATCHES[0])
+    stream.update(*BATCHES[0])
+    assert stream.verify().entries == 1
 
 
 def test_a_server_that_is_not_there_and_a_password_that_is_not_shown():
@@ -138,14 +140,6 @@ def test_messages_show_where_not_who(url, shown):
     assert "S3CRET" not in str(database.explain(RuntimeError("gone")))
 
 
-def test_other_settings_do_not_show_the_password(postgres):
-    url = postgres.replace("postgres@", "postgres:S3CRET@")
-    make(url)
-    with pytest.raises(StoreError, match="other settings") as caught:
-        make(url, bounds=(0, 1))
-    assert "S3CRET" not in str(caught.value)
-
-
 @pytest.mark.parametrize("password", ["S3C/RET", "S3C@RET", "S3C?RET", "S3C/R@ET"])
 def test_a_password_that_is_not_encoded_is_refused_and_not_shown(password):
     with pytest.raises(StoreError, match="%40") as caught:
@@ -155,7 +149,7 @@ def test_a_password_that_is_not_encoded_is_refused_and_not_shown(password):
 
 
 def fill(stream):
-    for number, batch in enumerate(BATCHES * 50):  # the room left in the pages there are lasts for a while
+    for number, batch in enumerate(BATCHES * 20):  # the room left in the pages there are lasts for a while
         stream.update(*batch, batch_id="x" * 500 + str(number))
 
 
@@ -168,15 +162,16 @@ def test_a_full_disk(tmp_path):
     with pytest.raises(StoreError, match="free some space"):
         fill(stream)
     made = stream.certificate().batches
-    assert before.batches <= made < 1 + 50 * len(BATCHES)
+    assert before.batches <= made < 1 + 20 * len(BATCHES)
     stream.update(*BATCHES[1])  # connected anew, there is space again
     assert stream.certificate().batches == made + 1
     assert stream.verify()
 
 
 def _as_nobody(path, replies):
-    os.setgid(65534)
-    os.setuid(65534)
+    if os.geteuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
     try:
         make(path)
     except Exception as error:  # whatever it is, the parent judges it
@@ -189,15 +184,9 @@ def _as_nobody(path, replies):
 def test_a_file_that_cannot_be_written(folder_mode):
     folder = Path(tempfile.mkdtemp())
     try:
-        stream = make(folder / "a.db")
-        stream.update(*BATCHES[0])
-        stream.close()
+        make(folder / "a.db").close()
         (folder / "a.db").chmod(0o444)
         folder.chmod(folder_mode)
-        if os.geteuid() != 0:
-            with pytest.raises(StoreError, match="cannot be written to"):
-                make(folder / "a.db")
-            return
         fork = multiprocessing.get_context("fork")  # permissions do not bind the superuser: be someone else
         replies = fork.Queue()
         child = fork.Process(target=_as_nobody, args=(folder / "a.db", replies))
@@ -266,46 +255,35 @@ def test_wrong_settings_are_refused(options, message):
         Stream(**{"constraints": [MeanParity(0.05)]} | options)
 
 
-def test_a_closed_stream_says_so(location):
-    for store in (None, location):
+def test_a_closed_stream_says_so(tmp_path):
+    for store in (None, tmp_path / "a.db"):
         stream = make(store)
         stream.update(*BATCHES[0])
         with pytest.raises(StoreError, match="after it"), stream.transaction():
             stream.close()
         stream.close()
         stream.close()
-        for attempt in (
-            lambda stream=stream: stream.update(*BATCHES[1]),
-            stream.certificate,
-            stream.verify,
-            stream.gaps,
-        ):
+        for attempt in (lambda stream=stream: stream.update(*BATCHES[1]), stream.certificate, stream.verify):
             with pytest.raises(StoreError, match="'default' is closed"):
                 attempt()
-    again = make(location)
+    again = make(tmp_path / "a.db")
     again.update(*BATCHES[1])
-    assert again.certificate().batches == 2
-    assert again.verify()
+    assert again.verify().entries == 2
 
 
-def test_tolerances_of_any_type_are_one_setting(location):
+def test_tolerances_of_any_type_are_one_setting(tmp_path):
     for tolerance in (1, 1.0, np.float32(1.0), np.int64(1)):
-        stream = Stream([MeanParity(tolerance)], store=location)
-        stream.update(*BATCHES[0])
-        stream.close()
-    assert Stream([MeanParity(1.0)], store=location).verify()
+        Stream([MeanParity(tolerance)], store=tmp_path / "a.db").close()
 
 
 def test_a_refused_batch_leaves_no_labels_behind():
     labels = np.array(["0", date(2020, 1, 1)], dtype=object)
     stream = make(None)
-    for first in (True, False):
-        with pytest.raises(InputError, match="strings, numbers or booleans"):
-            stream.update(np.array([0.0, 1.0]), {"g" if first else "h": labels})
-        if first:
-            stream.update(np.array([0.0, 1.0]), {"h": ["a", "b"]})  # the first columns that were taken count
-    before = stream.state_dict()
+    with pytest.raises(InputError, match="strings, numbers or booleans"):
+        stream.update(np.array([0.0, 1.0]), {"g": labels})
+    stream.update(np.array([0.0, 1.0]), {"h": ["a", "b"]})  # the first columns that were taken count
+    before = everything(stream)
     with pytest.raises(InputError, match="strings, numbers or booleans"):
         stream.update(np.array([0.0, 1.0]), {"h": labels})
-    assert stream.state_dict() == before
+    assert everything(stream) == before
     assert list(stream.gaps()) == ["mean parity, h: a - b"]

@@ -1,6 +1,5 @@
 """Threads that share a stream take turns: what they emit together keeps the promise, and nothing is lost."""
 
-import pickle
 import sys
 import threading
 from contextlib import suppress
@@ -46,14 +45,14 @@ def test_updates_of_several_threads(store):
 
     def decide(seed):
         rng = np.random.default_rng(seed)
-        for _ in range(40):
+        for _ in range(20):
             groups = rng.integers(0, 2, 4)
             emitted.append((stream.update(rng.normal(2.0 * groups, 1.0), {"g": groups}).value, {"g": groups}))
 
     def ask():
-        for _ in range(40):
+        for _ in range(20):
             stream.gaps()
-            assert stream.certificate().batches <= 120
+            assert stream.certificate().batches <= 60
             assert stream.verify()
 
     run(*(lambda seed=seed: decide(seed) for seed in range(3)), ask)
@@ -61,8 +60,8 @@ def test_updates_of_several_threads(store):
     for batch in emitted:
         pool.add(*batch)
     assert pool.keeps(0.01)
-    assert stream.certificate().samples == 3 * 40 * 4
-    assert stream.verify().entries == 3 * 40
+    assert stream.certificate().samples == 3 * 20 * 4
+    assert stream.verify().entries == 3 * 20
     assert stream.verify()
 
 
@@ -92,18 +91,12 @@ def test_targets_of_several_threads(store):
 
     def decide(name):
         rng = np.random.default_rng(len(name))
-        for number in range(20):
+        for number in range(10):
             ids = [f"{name} {number} {i}" for i in range(3)]
             stream.update(rng.random(3), {"g": rng.integers(0, 2, 3)}, ids=ids)
             stream.observe(ids, rng.integers(0, 2, 3))
 
     run(*(lambda name=name: decide(name) for name in ("a", "bb", "ccc")))
     assert stream.certificate().waiting == 0
-    assert stream.verify().entries == 3 * 20 * 2
+    assert stream.verify().entries == 3 * 10 * 2
     assert stream.verify()
-
-
-def test_a_stream_can_be_pickled_all_the_same(store):
-    stream = Stream([MeanParity(0.1)], store=store)
-    stream.update(np.array([0.0, 1.0]), {"g": [0, 1]})
-    assert pickle.loads(pickle.dumps(stream)).certificate() == stream.certificate()

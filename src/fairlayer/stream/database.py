@@ -18,6 +18,7 @@ from urllib.parse import quote
 from fairlayer.errors import StoreError
 
 SCHEMA = 3
+HELD = "another process held it for more than {timeout} s; try again, or raise `timeout`."
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS fairlayer_schema (version INTEGER NOT NULL)",
@@ -36,7 +37,7 @@ _TABLES = (
 
 
 class Database(ABC):
-    """One connection. A subclass connects, begins, locks, and explains errors.
+    """One connection. A subclass connects, and speaks a dialect.
 
     read_only: the database is looked at as it is; nothing is made or locked in it.
     """
@@ -44,6 +45,9 @@ class Database(ABC):
     mark: ClassVar[str] = "?"  # of a parameter
     types: ClassVar[dict[str, str]]
     has_tables: ClassVar[str]  # asks whether streams have been kept here before; NULL if not
+    begin_reading: ClassVar[tuple[str, ...]]  # statements that begin a transaction
+    begin_writing: ClassVar[tuple[str, ...]]
+    advice: ClassVar[dict[str, str]]  # of what the driver may say, what a user can do about it
     errors: Any  # the driver's
 
     def __init__(self, location: str, timeout: float, read_only: bool = False):
@@ -58,13 +62,12 @@ class Database(ABC):
     def _connect(self) -> Any:
         """A new connection."""
 
-    @abstractmethod
-    def _begin(self) -> None:
-        """Begin a transaction, with the next round trip."""
-
-    @abstractmethod
     def explain(self, error: Exception) -> StoreError:
         """What a user is told of an error of the driver before anything was committed."""
+        text = str(error).strip() or type(error).__name__
+        known = (remedy for said, remedy in self.advice.items() if said in text)
+        remedy = next(known, "the batch was not counted, and can be sent again.").format(timeout=self.timeout)
+        return StoreError(f"store {self.place!r}: {text}; {remedy}")
 
     def _keep_makers_out(self) -> None:  # noqa: B027  (SQLite has locked everything already)
         """Let no other process make the tables at the same time."""
@@ -91,11 +94,6 @@ class Database(ABC):
     def _run(self, statements: list[tuple[Any, ...]]) -> list[Any]:
         """Run statements one after another. A driver that can send them all at once does that instead."""
         return [self.connection.execute(one.replace("?", self.mark), values) for one, *values in statements]
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a connection."""
-        return self.connection is not None
 
     def open(self) -> None:
         """Connect, and make the tables where there are none."""
@@ -131,14 +129,13 @@ class Database(ABC):
     def begun(self) -> Iterator[None]:
         """A transaction, to be committed afterwards; rolled back on an exception."""
         self.check()
-        self._waiting = []
-        self._begin()
+        self._waiting = [(one,) for one in (self.begin_reading if self.read_only else self.begin_writing)]
         try:
             yield
         except BaseException:
             self._waiting = []
             with suppress(self.errors):  # it may not have begun, or a full disk or lost connection has ended it already
-                if self.is_open:
+                if self.connection is not None:
                     self.execute("ROLLBACK")
             raise
 
@@ -177,6 +174,16 @@ class SqliteDatabase(Database):
 
     types: ClassVar[dict[str, str]] = {"blob": "BLOB", "real": "REAL"}
     has_tables = "SELECT max(name) FROM sqlite_master WHERE name = 'fairlayer_pending'"
+    begin_reading = ("BEGIN",)
+    begin_writing = ("BEGIN IMMEDIATE",)  # locks the whole database at once, so nothing read can be out of date
+    advice: ClassVar[dict[str, str]] = {
+        "not a database": "it is a file of another kind; choose another path.",
+        "locked": HELD,
+        "full": "free some space; the batch was not counted, and can be sent again.",
+        "readonly": "it cannot be written to; check its permissions.",
+        "unable to open": "its folder does not exist or cannot be written to.",
+        "malformed": "the file was damaged; the batch was not counted. Go back to a copy.",
+    }
     errors = sqlite3.Error
 
     def __init__(self, location: str, timeout: float, read_only: bool = False):
@@ -239,27 +246,11 @@ class SqliteDatabase(Database):
             "create the stream again to continue with what is there now."
         )
 
-    def _begin(self) -> None:
-        # A writer locks the whole database at once, so nothing read can be out of date.
-        self.later("BEGIN" if self.read_only else "BEGIN IMMEDIATE")
-
     def explain(self, error: Exception) -> StoreError:
         """What a user is told of an error of the driver; of what became of the file, where that is the reason."""
-        if self._file is not None:
-            try:
+        try:
+            if self._file is not None:
                 self.check()
-            except StoreError as reason:
-                return reason
-        text = str(error)
-        advice = {
-            "not a database": "it is a file of another kind; choose another path.",
-            "locked": f"another process held it for more than {self.timeout} s; try again, or raise `timeout`.",
-            "full": "free some space; the batch was not counted, and can be sent again.",
-            "readonly": "it cannot be written to; check its permissions.",
-            "unable to open": "its folder does not exist or cannot be written to.",
-            "malformed": "the file was damaged; the batch was not counted. Go back to a copy.",
-        }
-        remedy = next(
-            (advice[key] for key in advice if key in text), "the batch was not counted, and can be sent again."
-        )
-        return StoreError(f"store {self.place!r}: {text}; {remedy}")
+        except StoreError as reason:
+            return reason
+        return super().explain(error)

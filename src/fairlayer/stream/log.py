@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,9 +22,12 @@ from fairlayer.errors import FairlayerError, InputError
 from fairlayer.plural import plural
 from fairlayer.solution import Solution, Status
 from fairlayer.stream.batch import Batch
-from fairlayer.stream.ledger import Pending
 from fairlayer.stream.state import RECORDED
 
+if TYPE_CHECKING:
+    from fairlayer.stream.store import Store
+
+Head = tuple[int, str]  # number and hash of an entry
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _STATE_AT = 80  # characters at the end of a payload, within which it names the state
 _NOTHING = [0.0] * RECORDED  # the sums of a cell before its first sample
@@ -67,14 +70,10 @@ def origin(name: str, configuration: str) -> str:
 
 
 def make_entry(
-    number: int,
-    previous: str,
-    batch_id: str | None,
-    payload: dict[str, Any],
-    emitted: bytes | None,
-    state: bytes | None,
+    head: Head, batch_id: str | None, payload: dict[str, Any], emitted: bytes | None, state: bytes | None
 ) -> Entry:
     """Chain a new entry to the one before it. state: of the stream after it, where it is stored."""
+    number, previous = head[0] + 1, head[1]
     payload["time"] = datetime.now(UTC).isoformat()
     payload["emitted"] = _hash(emitted)
     payload["state"] = _hash(state)
@@ -101,9 +100,8 @@ def _digest(number: int, batch_id: str | None, payload: str, previous: str) -> s
 
 def for_replay(batch: Batch, cell: np.ndarray, value: np.ndarray, solution: Solution) -> dict[str, Any]:
     """What an entry of the log keeps of a batch that may be sent again, besides the outputs."""
-    gaps = np.asarray(solution.gaps).tolist()
-    kept = {"rows": solution.rows, "gaps": gaps, "vacuous": solution.vacuous}
-    return {"input": _fingerprint(batch, cell), "dtype": value.dtype.name, **kept}
+    found = {"rows": solution.rows, "gaps": np.asarray(solution.gaps).tolist(), "vacuous": solution.vacuous}
+    return {"input": _fingerprint(batch, cell), "dtype": value.dtype.name, **found}
 
 
 def replay(entry: Entry, batch: Batch, cell: np.ndarray) -> Solution:
@@ -115,16 +113,10 @@ def replay(entry: Entry, batch: Batch, cell: np.ndarray) -> Solution:
             f"batch_id {entry.batch_id!r} was used for another batch{size}: give every batch an id of its own, and "
             "send a batch again with the same outputs, groups and targets."
         )
-    multipliers = [payload["multipliers"].get(row, 0.0) for row in payload["rows"]]
-    return Solution.recorded(
-        batch.like(np.frombuffer(entry.emitted, dtype=payload["dtype"]).copy()),
-        tuple(payload["rows"]),
-        np.array(payload["gaps"]),
-        np.array(multipliers),
-        Status[payload["status"]],
-        tuple(payload["vacuous"]),
-        payload["excess"],
-    )
+    value = batch.like(np.frombuffer(entry.emitted, dtype=payload["dtype"]).copy())
+    rows, vacuous, status = tuple(payload["rows"]), tuple(payload["vacuous"]), Status[payload["status"]]
+    multipliers = np.array([payload["multipliers"].get(row, 0.0) for row in rows])
+    return Solution.recorded(value, rows, np.array(payload["gaps"]), multipliers, status, vacuous, payload["excess"])
 
 
 def _fingerprint(batch: Batch, cell: np.ndarray) -> str:
@@ -156,25 +148,18 @@ class Verification:
         return f"{entries}, {found} {plural(found, 'problem')}: {'; '.join(self.problems)}"
 
 
-def verify_log(
-    name: str,
-    entries: Iterable[Entry],
-    stored: Stored,
-    ledger: dict[str, list[float]],
-    pending: dict[str, Pending],
-    kept: Iterable[str] = (),
-) -> Verification:
-    """Compute the ledger again from its log, and compare.
+def verify_log(store: Store, ledger: dict[str, list[float]], kept: Iterable[str] = ()) -> Verification:
+    """Compute the ledger again from the log of a store, and compare.
 
-    name: of the stream. stored, pending: as they are in the store. ledger: cell name -> what is recorded of it. kept:
-    hashes that must be in the chain.
+    ledger: cell name -> what is recorded of it. kept: hashes that must be in the chain.
     """
     problems: list[str] = []
     cells: dict[str, list[float]] = {}
     waiting: dict[str, list[float]] = {}
-    previous, number, last = origin(name, stored.configuration), 0, None
+    stored = store.load()
+    previous, number, last = origin(store.name, stored.configuration), 0, None
     missing = set(kept) - {previous}
-    for entry in entries:
+    for entry in store.entries():
         number += 1
         where = f"entry {entry.number}"
         if entry.number != number:
@@ -189,7 +174,7 @@ def verify_log(
         missing.discard(previous)
         try:
             payload = json.loads(entry.payload)
-            changes = {name: (before, after) for name, (before, after) in payload["cells"].items()}
+            changes = [(name, before, after) for name, (before, after) in payload["cells"].items()]
             outputs, last = payload["emitted"], payload["state"]
             waiting |= payload.get("waiting", {})
             observed = dict(payload.get("observed", {}))
@@ -200,7 +185,7 @@ def verify_log(
             problems.append(f"the outputs of {where} were changed")
         changed = [one for one, decision in observed.items() if waiting.pop(one, None) != decision]
         problems += [f"{where} has the target of decision {one!r}, which was changed before" for one in changed]
-        for name, (before, after) in changes.items():
+        for name, before, after in changes:
             if cells.get(name, _NOTHING) != before:
                 problems.append(f"{where} does not continue from the sums of cell {name} before it")
             cells[name] = after
@@ -217,7 +202,7 @@ def verify_log(
         problems.append("the stored state is not the one that the last entry left")
     differing = [name for name in cells | ledger if cells.get(name, _NOTHING) != ledger.get(name, _NOTHING)]
     problems += [f"the ledger's sums of cell {name} do not follow from the log" for name in differing]
-    there = {one: list(decision) for one, decision in pending.items()}
+    there = {one: list(decision) for one, decision in store.pending().items()}
     differing = [one for one in waiting | there if waiting.get(one) != there.get(one)]
     problems += [f"decision {one!r}, which waits for its target, does not follow from the log" for one in differing]
     return Verification(number, stored.hash, tuple(problems[:_MOST_PROBLEMS]))

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from fairlayer.errors import StoreError
 from fairlayer.extras import needs
-from fairlayer.stream.database import Database
+from fairlayer.stream.database import HELD, Database
 
 _GRACE = 1.0  # seconds beyond `timeout`, after which the server itself says that a lock is taken
 _PAUSE = 0.01  # seconds between two looks at what is durable
@@ -31,6 +31,9 @@ class PostgresDatabase(Database):
     mark = "%s"
     types: ClassVar[dict[str, str]] = {"blob": "BYTEA", "real": "DOUBLE PRECISION"}
     has_tables = "SELECT to_regclass('fairlayer_pending')"
+    begin_reading = ("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",)
+    begin_writing = ("BEGIN", "SET LOCAL synchronous_commit TO OFF")
+    advice: ClassVar[dict[str, str]] = {"lock timeout": HELD}
 
     def __init__(self, location: str, timeout: float, read_only: bool = False):
         super().__init__(location, timeout, read_only)
@@ -73,13 +76,6 @@ class PostgresDatabase(Database):
             failed = failed or error
         raise failed
 
-    def _begin(self) -> None:
-        if self.read_only:
-            self.later("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        else:
-            self.later("BEGIN")
-            self.later("SET LOCAL synchronous_commit TO OFF")
-
     def commit(self) -> None:
         """Make the transaction durable, and with it all that it read."""
         if self.read_only:
@@ -109,14 +105,6 @@ class PostgresDatabase(Database):
         """Lock the stream's row."""
         if not self.read_only:
             self.later("SELECT 1 FROM fairlayer_streams WHERE name = ? FOR UPDATE", name)
-
-    def explain(self, error: Exception) -> StoreError:
-        """What a user is told of an error of the driver."""
-        text = str(error).strip() or type(error).__name__
-        remedy = "the batch was not counted, and can be sent again."
-        if "lock timeout" in text:
-            remedy = f"another process held the stream for more than {self.timeout} s; try again, or raise `timeout`."
-        return StoreError(f"store {self.place!r}: {text}; {remedy}")
 
 
 def _driver() -> Any:

@@ -21,11 +21,10 @@ from typing import Any
 from fairlayer.errors import StoreError, UncertainError
 from fairlayer.stream.database import Database, SqliteDatabase
 from fairlayer.stream.ledger import Pending
-from fairlayer.stream.log import Entry, Stored, leaves_state, origin, readable
+from fairlayer.stream.log import Entry, Head, Stored, leaves_state, origin, readable
 from fairlayer.stream.postgresql import PostgresDatabase
 from fairlayer.stream.settings import differences
 
-Head = tuple[int, str]  # number and hash of an entry
 _PAUSE = 0.1  # seconds between two attempts to reach a database again
 _ENTRIES = "SELECT number, batch_id, payload, emitted, previous, hash FROM fairlayer_log WHERE stream = ?"
 
@@ -40,7 +39,9 @@ class MemoryStore:
     def __init__(self, name: str, configuration: str) -> None:
         self.name = name
         self.configuration = configuration
-        self.load_data([], {})
+        self._log: list[Entry] = []
+        self._by_batch: dict[str, Entry] = {}
+        self._pending: dict[str, Pending] = {}
 
     def transaction(
         self, current: str | None = None, batch_ids: Sequence[str] = (), as_found: bool = False
@@ -82,11 +83,13 @@ class MemoryStore:
     def close(self) -> None:
         """Nothing to let go of."""
 
-    def load_data(self, log: Sequence[Sequence[Any]], pending: Mapping[str, Sequence[Any]]) -> None:
-        """Go on from plain data: the entries of a log, and decisions that wait, by id."""
-        entries, waiting = [Entry(*entry) for entry in log], {key: Pending(*one) for key, one in pending.items()}
-        self._log, self._pending = entries, waiting
-        self._by_batch = {entry.batch_id: entry for entry in entries if entry.batch_id is not None}
+    def snapshot(self) -> Any:
+        """Everything, to go back to, or to give to another."""
+        return list(self._log), dict(self._by_batch), dict(self._pending)
+
+    def restore(self, snapshot: Any) -> None:
+        """What `snapshot` gave."""
+        self._log, self._by_batch, self._pending = snapshot
 
 
 class SqlStore:
@@ -139,7 +142,7 @@ class SqlStore:
         """
         database = self.database
         with database.explained():
-            if not database.is_open:
+            if database.connection is None:
                 self._open()
             with database.begun():
                 missing = self._look(current, batch_ids)

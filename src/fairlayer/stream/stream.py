@@ -17,10 +17,10 @@ from fairlayer.stream.batch import Batch, read_batch, read_ids, read_past, read_
 from fairlayer.stream.certificate import Certificate, Timeline, certify, trace
 from fairlayer.stream.group_commit import GroupCommit, Work
 from fairlayer.stream.ledger import Ledger
-from fairlayer.stream.log import Entry, Verification, make_entry, readable, replay, verify_log
+from fairlayer.stream.log import Entry, Head, Verification, make_entry, readable, replay, verify_log
 from fairlayer.stream.policies import decide
-from fairlayer.stream.settings import Settings, differences, read_positive, read_text
-from fairlayer.stream.store import Head, MemoryStore, SqlStore, Store, open_database, stored_streams
+from fairlayer.stream.settings import Settings, read_positive, read_text
+from fairlayer.stream.store import MemoryStore, SqlStore, Store, open_database, stored_streams
 
 Policy = Literal["ledger", "primal-dual"]
 
@@ -220,13 +220,12 @@ class Stream:
     def transaction(self) -> Iterator[None]:
         """Several updates that become durable together: faster, and all or nothing."""
         with self._turn:
-            before = self.state_dict() if self.location is None else None
+            before = self._snapshot()
             try:
                 with self._in_transaction():
                     yield
             except BaseException:
-                if before is not None:
-                    self.load_state_dict(before)
+                self._restore(before)
                 raise
 
     # Asking
@@ -261,11 +260,8 @@ class Stream:
             if self._owner is None:
                 self._at = None  # what counts is what is stored, not what is in memory
             with self._in_transaction(as_found=True):
-                store = self._store
-                kept = [one for one in (hash, store.seen and store.seen[1]) if one is not None]
-                return verify_log(
-                    self.name, store.entries(), store.load(), self.ledger.recorded(), store.pending(), kept
-                )
+                kept = [one for one in (hash, self._store.seen and self._store.seen[1]) if one is not None]
+                return verify_log(self._store, self.ledger.recorded(), kept)
 
     def close(self) -> None:
         """Let go of files and connections. A closed stream is of no more use: make another to go on."""
@@ -280,47 +276,26 @@ class Stream:
 
     # Keeping
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything, as plain data. For a stream in memory; one in a store is there already."""
-        with self._in_transaction():
-            log, pending = list(map(tuple, self._memory().entries())), self._memory().pending()
-            return {
-                "name": self.name,
-                "configuration": self.configuration,
-                "log": log,
-                "pending": {one: tuple(decision) for one, decision in pending.items()},
-                "ledger": self.ledger.to_bytes(),
-            }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where another stream of the same name and settings stood."""
-        with self._in_transaction():
-            store = self._memory()
-            with readable("state", InputError, "pass what `state_dict` of a stream in memory gave."):
-                name, different = state["name"], differences(state["configuration"], self.configuration)
-                ledger = Ledger(self.settings, self.levels, bytes(state["ledger"]))
-                if name == self.name and not different:
-                    store.load_data(state["log"], state["pending"])
-            if name != self.name:
-                raise InputError(f"state is of stream {name!r}, this one is {self.name!r}: use the same name.")
-            if different:
-                raise InputError(f"state is of a stream with other settings: {different}. Use the same.")
-            self.ledger = ledger
-
-    def _memory(self) -> MemoryStore:
+    def _snapshot(self) -> Any:
+        """Everything that a stream in memory holds; None for one in a store, which has it all."""
         if not isinstance(self._store, MemoryStore):
-            raise InputError("a stream with a store continues from the store: open it by its name instead.")
-        return self._store
+            return None
+        with self._in_transaction():
+            return self._store.snapshot(), self.ledger.to_bytes()
+
+    def _restore(self, snapshot: Any) -> None:
+        if isinstance(self._store, MemoryStore):
+            held, block = snapshot
+            self._store.restore(held)
+            self.ledger = Ledger(self.settings, self.levels, block)
 
     def __getstate__(self) -> dict[str, Any]:
         opened = ("settings", "location", "name", "timeout", "levels", "read_only")
-        kept = {key: getattr(self, key) for key in opened}
-        return {"opened": kept, "state": self.state_dict() if self.location is None else None}
+        return {"opened": {key: getattr(self, key) for key in opened}, "snapshot": self._snapshot()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._open(**state["opened"])
-        if state["state"] is not None:
-            self.load_state_dict(state["state"])
+        self._restore(state["snapshot"])
 
     def _refuse_reader(self) -> None:
         if self.read_only:
@@ -366,9 +341,8 @@ class Stream:
 
     def _commit(self, payload: dict[str, Any], batch_id: str | None = None, emitted: bytes | None = None) -> None:
         """Write what was done to the log, and the state that it left."""
-        number, previous = self._store.head()
         block = self.ledger.to_bytes() if self._store.keeps_state else None
-        entry = make_entry(number + 1, previous, batch_id, payload, emitted, block)
+        entry = make_entry(self._store.head(), batch_id, payload, emitted, block)
         self._store.commit(block, entry, payload.get("waiting", {}), payload.get("observed", {}))
         self._at = entry.number, entry.hash
 

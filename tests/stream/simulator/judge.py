@@ -73,7 +73,7 @@ def judge(image: bytes, groups: dict[str, np.ndarray], known: set[str]) -> list[
             ids.add(entry.batch_id)
             outputs = np.frombuffer(entry.emitted or b"", np.float64)
             pool.add(outputs, {"g": groups[entry.batch_id].tolist()})
-            if previous not in known and pool.largest_gap() > Fraction(TOLERANCE):
+            if previous not in known and not pool.keeps(TOLERANCE):
                 raise BrokenError(f"pooled gap {float(pool.largest_gap())} after entry {number}")
         elif previous not in known and _gap(sums) > Fraction(TOLERANCE) + _ROUNDING:
             raise BrokenError(f"pooled gap {float(_gap(sums))} after entry {number}")

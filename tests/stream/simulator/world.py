@@ -60,7 +60,6 @@ class Bad:
     """A database that is not what it should be, until the right one is brought back."""
 
     good: list[bytes]
-    flushed: int
     log: list[Row]
     kind: str
 
@@ -176,7 +175,7 @@ class World:
         if image is None:
             return
         self._befall_all()
-        self.bad = Bad(durable, len(durable) - 1, read(image)[0], kind)
+        self.bad = Bad(durable, read(image)[0], kind)
         self.server.crash(0.0, image)
         self.checked = image
         self.scheduler.note(f"the server dies, and comes back with {kind}")
