@@ -26,7 +26,7 @@ from fairlayer.extras import needs
 from fairlayer.frozen.freeze import freeze as freeze_arrays
 from fairlayer.frozen.frozen import Frozen
 from fairlayer.layer import FairLayer
-from fairlayer.tables.dataset import BlockQuery, DatasetTable, answer, known_rows, opened
+from fairlayer.tables.dataset import BlockQuery, DatasetTable, answer, opened, with_known
 from fairlayer.tables.entries import Attribute, label_of, number, read_cuts
 from fairlayer.tables.passes import Change, Shifts
 from fairlayer.tables.sql_cells import CellCode, ScoredTable
@@ -88,7 +88,7 @@ def project(
     sql, parameters = cells.moved(shifts)
     # Missing scores and codes are looked for, as a bound would take the place of a missing output.
     query = table.rows_query({**cells.values, output: sql}, parameters)
-    moved = table.with_columns(_moved, query=query, output=output)
+    moved = table.with_columns(with_known, query=query, output=output)
     return Projected(shifts, moved, cells.passes.change(shifts), int(cells.passes.n.sum()))
 
 
@@ -213,12 +213,7 @@ def _read_protected(table: DatasetTable, protected: Protected) -> list[Attribute
     return attributes
 
 
-# What workers do with a block
-
-
-def _moved(block: pa.Table, query: BlockQuery, output: str) -> pa.Table:
-    """A block with its moved scores."""
-    return block.append_column(output, known_rows(block, query).column(output))
+# What workers do with a block, besides `with_known`, for which they need no PyTorch
 
 
 def _shifted(

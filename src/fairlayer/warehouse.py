@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -34,37 +33,20 @@ Quote = Literal['"', "`"] | None
 _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
-@dataclass(frozen=True)
-class _Labels:
-    """The combinations of labels that occur."""
-
-    names: Sequence[str]  # SQL of the columns
-    columns: Mapping[str, list[Any]]
-
-    def case(self, values: np.ndarray) -> str:
-        """SQL of a number for each combination."""
-        cases = []
-        for value, *row in zip(values.tolist(), *self.columns.values(), strict=True):
-            met = " AND ".join(_equals(name, label) for name, label in zip(self.names, row, strict=True))
-            cases.append(f"WHEN {met} THEN {literal(value)}")
-        return f"CASE {' '.join(cases)} END"
-
-
 class CellShifts(Shifts):
-    """What a projection does to each combination of labels. As a table, and in SQL."""
+    """What a projection does to each combination of labels. As a table, and in SQL.
 
-    def __init__(self, shifts: Shifts, score: str, labels: _Labels, cell: np.ndarray):
+    sql: the moved score in standard SQL, an expression of the columns of the table.
+    """
+
+    def __init__(self, shifts: Shifts, passes: _QueryPasses):
         self.__dict__.update(vars(shifts))
-        self.shift, self.score, self._labels = shifts.shift[cell], score, labels
-
-    @property
-    def sql(self) -> str:
-        """The moved score in standard SQL: an expression of the columns of the table."""
-        return moved(self.score, self._labels.case(self.shift), self.lo, self.hi)
+        self.shift, self._labels = shifts.shift[passes.cell], passes.labels
+        self.sql = moved(passes.score, passes.case(self.shift), self.lo, self.hi)
 
     def table(self) -> dict[str, list[Any]]:
         """The labels of each cell and its `shift`, column by column, to be written to the engine and joined with."""
-        return {**self._labels.columns, "shift": self.shift.tolist()}
+        return {**self._labels, "shift": self.shift.tolist()}
 
 
 def project(
@@ -103,11 +85,11 @@ def project(
     passes = _QueryPasses(query, table, score, {name: _column(name, quote) for name in names})
     groups = {
         name: np.array([MISSING if label is None else label_of(label) for label in labels], dtype=object)
-        for name, labels in passes.labels.columns.items()
+        for name, labels in passes.labels.items()
     }
     system = bind(rules, len(passes.n), groups=groups, weights=passes.n)
     passes.cell, passes.cells = np.asarray(system.cell), len(system.weight)
-    return CellShifts(project_passes(passes, system, bounds), score, passes.labels, passes.cell)
+    return CellShifts(project_passes(passes, system, bounds), passes)
 
 
 class _QueryPasses(Passes):
@@ -132,14 +114,21 @@ class _QueryPasses(Passes):
         if not rows:
             raise InputError(f"table: {table} has no rows: there is nothing to compare.")
         super().__init__(n, *(_numbers(column, f"score: {score}") for column in counts[2:]))
-        columns = dict(zip(protected, map(list, zip(*labels, strict=True)), strict=True))
-        self.labels = _Labels(self.names, columns)
+        self.labels = dict(zip(protected, map(list, zip(*labels, strict=True)), strict=True))  # of each combination
         self.place = {key: row for row, key in enumerate(labels)}
+
+    def case(self, values: np.ndarray) -> str:
+        """SQL of a number for each combination of labels."""
+        cases = []
+        for value, *row in zip(values.tolist(), *self.labels.values(), strict=True):
+            met = " AND ".join(_equals(name, label) for name, label in zip(self.names, row, strict=True))
+            cases.append(f"WHEN {met} THEN {literal(value)}")
+        return f"CASE {' '.join(cases)} END"
 
     def sums(self, shift: np.ndarray, lo: float, hi: float) -> PassSums:
         """One query."""
         of_row = shift[self.cell]
-        of_label = self.labels.case(of_row)
+        of_label = self.case(of_row)
         moving = (self.score, of_label, lo, hi)
         asked = (f"count({of_label})", f"sum({moved(*moving)})", f"sum({free(*moving)})")
         labels, (n, total, unbound) = self._ask(*asked)
@@ -153,7 +142,8 @@ class _QueryPasses(Passes):
         sums[:, order] = _numbers(total, "The sum of scores"), _numbers(unbound, "Their count")
         most = self.n * self.magnitude(of_row, lo, hi)
         error = (1.01 * self.n + len(self.n)) * UNIT * most  # sums of several combinations are rounded once more each
-        return PassSums(*(np.bincount(self.cell, values, self.cells) for values in (sums[0], error, sums[1], most)))
+        by_cell = [np.bincount(self.cell, values, self.cells) for values in (sums[0], error, sums[1], most)]
+        return PassSums._make([*by_cell, None])
 
     def _ask(self, *totals: str) -> tuple[list[tuple[Any, ...]], list[Any]]:
         """Labels of each combination, and totals of its rows."""

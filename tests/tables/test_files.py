@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fairlayer import InputError
-from fairlayer.tables.entries import number, quote, text
-from fairlayer.tables.table_io import TableFile
+from fairlayer.tables.entries import number, text
+from fairlayer.tables.table_io import TableFile, open_source
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -19,20 +19,22 @@ def write(path: Path, content: str) -> Path:
 
 
 def test_columns_by_any_name(tmp_path: Path) -> None:
-    names = ['a"b', "x; DROP TABLE data", "$low", "SELECT", "data"]
+    names = ['a"b', "x; DROP TABLE data", "$low", "SELECT", "data", "it's"]
     header = ",".join('"' + name.replace('"', '""') + '"' for name in names)
-    path = write(tmp_path / "odd [1]*?.csv", f"{header}\n1,2,3,4,5\n")
+    path = write(tmp_path / "odd's [1]*? $low.csv", f"{header}\n1,2,3,4,5,6\n")
     with TableFile(path) as table:
         assert list(table.columns) == names
-        found = table.query(f"SELECT {', '.join(f'{number(name)} AS c{j}' for j, name in enumerate(names))} FROM data")
-        assert [found[f"c{j}"][0] for j in range(5)] == [1, 2, 3, 4, 5]
+        values = {f"c{j}": number(name) for j, name in enumerate(names)}
+        assert table.frame(values).iloc[0].tolist() == [1, 2, 3, 4, 5, 6]
+        sql = f"SELECT {number('$low')} AS low FROM data WHERE {number('$low')} > $least"
+        assert table.query(sql, {"low": 7, "least": 2.5})["low"].tolist() == [3.0]
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 def test_separators(separator: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "t.csv", f"a{separator}b\n1{separator}x\n")
-    with TableFile(path) as table:
-        assert list(table.columns) == ["a", "b"]
+    other = ";" if separator == "," else ","
+    path = write(tmp_path / "t.csv", f'a{separator}"b{other}b{other}b"\n1{separator}x\n')
+    assert list(open_source(path).columns) == ["a", f"b{other}b{other}b"]
 
 
 def test_missing_entries_and_entries_that_are_no_numbers(tmp_path: Path) -> None:
@@ -50,43 +52,21 @@ def test_a_column_that_is_only_asked_for_numbers(tmp_path: Path) -> None:
         assert (found["a"][0], found["b"][0]) == (0, 2)
 
 
-def test_parameters_by_name(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.csv", "a\n" + "\n".join(map(str, range(100))) + "\n")
-    with TableFile(path) as table:
-        sql = f"SELECT {number('a')} AS a FROM data WHERE {number('a')} >= $least"
-        assert len(table.query(sql, {"least": 4.0, "unused": 1})["a"]) == 96
-
-
 @pytest.mark.parametrize("name", ["data[1]", "da*", "dat??"])
 def test_a_name_is_no_pattern(name: str, tmp_path: Path) -> None:
     write(tmp_path / "data1.csv", "a\n1\n2\n")
     with TableFile(write(tmp_path / f"{name}.csv", "a\n7\n")) as table:
-        assert table.query(f"SELECT {number('a')} AS a FROM data")["a"].tolist() == [7.0]
+        assert table.frame({"a": number("a")})["a"].tolist() == [7.0]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_a_folder_says_nothing_about_columns(suffix: str, tmp_path: Path) -> None:
-    folder = tmp_path / "sex=f"
-    folder.mkdir()
-    path = folder / f"t.{suffix}"
+    path = tmp_path / "sex=f" / f"t.{suffix}"
+    path.parent.mkdir()
     duckdb.execute(f"COPY (SELECT unnest(['f', 'm']) AS sex) TO $path (FORMAT {suffix})", {"path": str(path)})
     with TableFile(path) as table:
         assert list(table.columns) == ["sex"]
-        assert table.query(f"SELECT {text('sex')} AS sex FROM data")["sex"].tolist() == ["f", "m"]
-
-
-def test_separators_in_quotes_do_not_count(tmp_path: Path) -> None:
-    with TableFile(write(tmp_path / "t.csv", '"a;b;c",d\n1,2\n')) as table:
-        assert list(table.columns) == ["a;b;c", "d"]
-
-
-def test_memory_that_is_no_size(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="memory must be a size"):
-        TableFile(write(tmp_path / "t.csv", "a\n1\n"), memory="much")
-
-
-def test_a_name_is_quoted() -> None:
-    assert quote('a"b') == 'data."a""b"'
+        assert table.frame({"sex": text("sex")})["sex"].tolist() == ["f", "m"]
 
 
 @pytest.mark.parametrize(
@@ -94,25 +74,32 @@ def test_a_name_is_quoted() -> None:
     [
         ("none.csv", None, "does not exist"),
         ("empty.csv", "", "needs a header"),
+        ("blank.csv", "\n1\n", "has no header"),
+        ("short.csv", "a,b\n", "has a header but no rows"),
+        ("latin.csv", "größe\n1\n", "not in UTF-8"),
+        ("twice.csv", "a,b,A\n1,2,3\n", "has columns 'a' and 'A': rename one"),
         ("bad.parquet", "hello", "cannot be read"),
+        ("table.json", "{}", "is not named as a CSV or Parquet file"),
     ],
 )
 def test_files_that_cannot_be_read(name: str, content: str | None, message: str, tmp_path: Path) -> None:
-    path = tmp_path / name
     if content is not None:
-        write(path, content)
+        (tmp_path / name).write_text(content, "latin-1")
     with pytest.raises(InputError, match=message):
-        TableFile(path)
+        TableFile(tmp_path / name)
 
 
-def test_a_broken_line_is_an_error(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.csv", "a,b\n1,2\n3,4,5\n")
-    with pytest.raises(InputError, match="cannot be read"), TableFile(path) as table:
-        table.query("SELECT count(*) AS n, max(b) AS b FROM data")
-
-
-def test_a_column_that_is_not_there(tmp_path: Path) -> None:
-    with TableFile(write(tmp_path / "t.csv", "income,sex\n1,f\n")) as table:
+def test_what_is_refused_of_a_table(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "income,sex,a,A\n1,f,1,2\n")
+    with pytest.raises(InputError, match="memory must be a size"):
+        TableFile(open_source(path, may_repeat=str.islower), memory="much")
+    with TableFile(open_source(path, may_repeat=lambda name: name in "aA")) as table:
+        assert list(table.columns) == ["income", "sex", "a (column 3)", "A (column 4)"]
         assert table.require("sex", "groups") == "sex"
-        with pytest.raises(InputError, match=r"groups: 't.csv' has no column 'sexx'. Did you mean 'sex'"):
+        with pytest.raises(InputError, match=r"groups: 't\.csv' has no column 'sexx'\. Did you mean 'sex'"):
             table.require("sexx", "groups")
+        with pytest.raises(InputError, match=r"groups: 't\.csv' has two columns 'a': rename one"):
+            table.require("a", "groups")
+    broken = write(tmp_path / "broken.csv", "a,b\n1,2\n3,4,5\n")
+    with pytest.raises(InputError, match="cannot be read"), TableFile(broken) as table:
+        table.query("SELECT count(*) AS n, max(b) AS b FROM data")

@@ -11,7 +11,7 @@ import pytest
 
 from fairlayer.constraints.plain_data import record_from_plain, record_to_plain
 from fairlayer.errors import InputError
-from fairlayer.tables.entries import Attribute, group_label, number
+from fairlayer.tables.entries import Attribute, group_label, label_of, number
 from fairlayer.tables.schema import Schema, infer, profile
 from fairlayer.tables.table_io import TableFile, open_source
 
@@ -45,23 +45,23 @@ def inferred(table):
     return of
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        (["1", " 2.5 ", "", "?"], True),
-        (["1e3", "-4", "NA"], True),
-        (["1", "two"], False),
-        (["", "NA"], False),
-        ([True, False], False),
-        ([True, None], False),
-        ([1.0, None], True),
-        (["2020-01-01"], False),
-    ],
-)
+NUMBERS = [["1", " 2.5 ", "", "?"], ["1e3", "-4", "NA", "inf"], [1.0, None, None, 2.5]]
+OTHERS = [
+    ["1", "two", "3", ""],
+    ["", "NA", "", ""],
+    [True, False, True, True],
+    [True, None, None, True],
+    ["2020-01-01"] * 4,
+]
+
+
 @pytest.mark.parametrize("name", ["table.csv", "table.parquet"])
-def test_numbers_are_told_from_text(values, expected, name, table):
-    found = table(pd.DataFrame({"x": values, "y": 1}), name)
-    assert found.is_number("x") is profile(found, ["x"])["x"].is_number is expected
+def test_numbers_are_told_from_text(name, table):
+    columns = {f"c{j}": values for j, values in enumerate([*NUMBERS, *OTHERS])}
+    found = table(pd.DataFrame(columns), name)
+    told = [facts.is_number for facts in profile(found, columns).values()]
+    assert told == [True] * len(NUMBERS) + [False] * len(OTHERS)
+    assert [found.is_number(column) for column in columns] == told
 
 
 def test_numbers_are_read(table):
@@ -78,17 +78,22 @@ def test_numbers_are_read(table):
 
 @pytest.mark.parametrize("name", ["table.csv", "table.parquet"])
 def test_labels_are_text_whatever_their_type(name, table):
-    def labels(values):
-        found = table(pd.DataFrame({"x": values}), name)
-        return found.frame({"x": group_label("x", found.columns["x"])})["x"].tolist()
-
-    for values in (["1", "0", "NA"], pd.array([1, 0, None], dtype="Int64")):
-        assert labels(values) == ["1", "0", "missing"]
-    for values in ([True, False], ["True", "False"], ["TRUE", "FALSE"], ["true", "false"]):
-        assert labels(values) == ["true", "false"]
-    assert labels([" a", "a", "NA", "?"]) == [" a", "a", "missing", "missing"]
+    truths = ["true", "false", "missing"]
+    columns = [(["1", "0", "NA"], ["1", "0", "missing"]), ([" a", "a", "?"], [" a", "a", "missing"])]
+    columns += [
+        (values, truths) for values in (["True", "False", "NA"], ["TRUE", "FALSE", ""], ["true", "false", "nan"])
+    ]
+    columns += [([True, False, None], truths), (pd.array([1, 0, None], dtype="Int64"), ["1", "0", "missing"])]
     if name == "table.parquet":
-        assert labels([1.0, 0.0, np.nan]) == ["1", "0", "missing"]
+        columns.append(([1.0, 0.5, np.nan], ["1", "0.5", "missing"]))
+    found = table(pd.DataFrame({f"c{j}": values for j, (values, _) in enumerate(columns)}), name)
+    read = found.frame({column: group_label(column, kind) for column, kind in found.columns.items()})
+    assert [read[column].tolist() for column in read] == [expected for _, expected in columns]
+
+
+def test_labels_in_memory_as_tables_have_them():
+    labels = ["TRUE", "False", True, "true", 1.0, np.float32(2), np.int64(3), 0.5, "1.0"]
+    assert [label_of(one) for one in labels] == ["true", "false", "true", "true", "1", "2", "3", "0.5", "1.0"]
 
 
 def test_cut_points_make_groups(table):
@@ -116,7 +121,7 @@ def test_a_schema_survives_json(inferred):
     ],
 )
 def test_the_task_is_inferred(target, options, task, positive, negative, inferred):
-    frame = people(120).assign(approved=(target * 120)[:120])
+    frame = people(40)[["sex", "age"]].assign(approved=(target * 40)[:40])
     schema = inferred(frame, **options).schema
     assert (schema.task, schema.positive, schema.negative) == (task, positive, negative)
 

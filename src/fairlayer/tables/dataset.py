@@ -152,6 +152,11 @@ def known_rows(block: pa.Table, query: BlockQuery) -> pa.Table:
     return found
 
 
+def with_known(block: pa.Table, query: BlockQuery, output: str) -> pa.Table:
+    """A block with one column more, of an answer in which no value may be missing."""
+    return block.append_column(output, known_rows(block, query).column(output))
+
+
 @contextmanager
 def opened(block: pa.Table) -> Iterator[LocalTable]:
     """A block as a table."""

@@ -129,29 +129,26 @@ class Schema:
             return (column == self.positive).to_numpy(dtype=np.float64)
         found = column.map(self.numbered)
         if found.isna().any():
-            unknown = column[found.isna()].iloc[0]
-            raise InputError(
-                f"Column {self.target!r} has {unknown!r}, which is none of the classes {list(self.classes)}."
-            )
+            new = column[found.isna()].iloc[0]
+            raise InputError(f"Column {self.target!r} has {new!r}, which is none of the classes {list(self.classes)}.")
         return found.to_numpy(dtype=np.float64)
 
     @property
     def added(self) -> tuple[str, ...]:
         """The columns that predictions add: what is predicted, probabilities (for classes), and raw outputs."""
         if self.classes:
-            parts = (f"{what}_{name}" for what in ("probability", "raw") for name in self.classes)
-            return ("prediction", *parts)
+            return ("prediction", *(f"{what}_{name}" for what in ("probability", "raw") for name in self.classes))
         return ("prediction", "raw") if self.task == "regression" else ("prediction", "probability", "raw")
 
     def predicted(self, raw: np.ndarray, fair: np.ndarray, threshold: float | None) -> dict[str, np.ndarray]:
         """The columns that predictions add, by name: see `added`."""
         if self.task == "regression":
-            return {"prediction": fair, "raw": raw}
-        if self.classes:
-            predicted = np.array(self.classes, dtype=object)[fair.argmax(axis=1)]
-            return dict(zip(self.added, [predicted, *fair.T, *raw.T], strict=True))
-        assert self.positive is not None
-        return {"prediction": np.where(fair >= threshold, self.positive, self.other), "probability": fair, "raw": raw}
+            columns = [fair, raw]
+        elif self.classes:
+            columns = [np.array(self.classes, dtype=object)[fair.argmax(axis=1)], *fair.T, *raw.T]
+        else:
+            columns = [np.where(fair >= threshold, str(self.positive), self.other), fair, raw]
+        return dict(zip(self.added, columns, strict=True))
 
 
 def _known(entry: Labels, column: Any) -> np.ndarray:
@@ -364,10 +361,8 @@ def tells(entries: Any, answer: np.ndarray) -> bool:
             no, yes = x[y == 0.0], x[y == 1.0]
             return bool(no.max() < yes.min() or yes.max() < no.min())
         return abs(float(np.corrcoef(x, y)[0, 1])) > 1.0 - 1e-9
-    kinds, code = np.unique(values.astype(str), return_inverse=True)
-    if answer.min() == answer.max() or len(values) < ENOUGH_ROWS or len(kinds) < 2 or len(kinds) > 0.1 * len(values):
+    entry = values.astype(str).tolist()
+    kinds = len(set(entry))
+    if answer.min() == answer.max() or len(entry) < ENOUGH_ROWS or kinds < 2 or kinds > 0.1 * len(entry):
         return False
-    least, most = np.full(len(kinds), np.inf), np.full(len(kinds), -np.inf)
-    np.minimum.at(least, code, answer)
-    np.maximum.at(most, code, answer)
-    return bool((least == most).all())
+    return len(set(zip(entry, answer.tolist(), strict=True))) == kinds

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fairlayer.errors import InputError
@@ -81,6 +82,7 @@ class Table(ABC):
 
     title: str  # what errors call it
     columns: dict[str, str]  # name -> DuckDB's type
+    repeated: Mapping[str, str] = MappingProxyType({})  # what a column is called whose name another has -> its name
 
     @abstractmethod
     def totals(self, asked: Totals, parameters: Parameters | None = None, fetch: str = "fetchnumpy") -> Any:
@@ -112,7 +114,7 @@ class Table(ABC):
 
     def require(self, name: str, argument: str) -> str:
         """The name, where there is such a column."""
-        return find_column(name, argument, self.title, self.columns)
+        return find_column(name, argument, self.title, self.columns, self.repeated)
 
     def check_numbers(self, full: Mapping[str, str], gaps: Mapping[str, str] | None = None) -> None:
         """Refuse columns that hold anything but numbers, in one pass. full, gaps: columns, and the argument that names
@@ -228,13 +230,11 @@ def _entry(name: str) -> str:
     return f"coalesce({number_text(name)}, 'no entry')"
 
 
-def find_column(
-    name: str, argument: str, title: str, columns: Mapping[str, str], repeated: Mapping[str, str] | None = None
-) -> str:
-    """The name, where a table has one such column. repeated: what columns are called that have the same name."""
+def find_column(name: str, argument: str, title: str, columns: Mapping[str, str], repeated: Mapping[str, str]) -> str:
+    """The name, where a table has one such column."""
     if name in columns:
         return name
-    if repeated and name in repeated.values():
+    if name in repeated.values():
         raise InputError(f"{argument}: {title} has two columns {name!r}: rename one.")
     near = nearest(str(name), columns)
     more = f" and {len(columns) - 12} more" if len(columns) > 12 else ""

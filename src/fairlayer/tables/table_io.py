@@ -69,12 +69,9 @@ class TableFile(ExitStack, LocalTable):
     def __init__(self, source: Source | str | Path, memory: str = "1GB", folder: Path | None = None):
         ExitStack.__init__(self)
         self.source = source if isinstance(source, Source) else open_source(Path(source))
+        self.repeated = self.source.repeated
         connection = self.enter_context(connect(memory, folder))
         LocalTable.__init__(self, connection, repr(self.source.path.name), self.source.relation, self.source.columns)
-
-    def require(self, name: str, argument: str) -> str:
-        """The name, where the file has such a column."""
-        return find_column(name, argument, self.title, self.columns, self.source.repeated)
 
 
 def open_source(
