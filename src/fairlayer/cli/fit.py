@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fairlayer.cli import options, raise_interrupt
 from fairlayer.cli.options import option
-from fairlayer.cli.output import digest, in_words, note, read_facts, say, show_table, write_reports
+from fairlayer.cli.output import digest, in_words, note, read_facts, say, write_reports
 from fairlayer.errors import InputError
 from fairlayer.plural import plural
 from fairlayer.tables.table_io import Source, TableFile, check_parent, open_source, replacing_folder
@@ -145,11 +145,8 @@ def fit(
         )
     kind: str = model
     if model == "auto":
-        choice = choose_model(learner, train, note)
-        kind = choice.best
-        tried = [list(row.values()) for row in choice.rows]
-        show_table(list(choice.rows[0]), tried, "On the rows kept to choose a model")
-        remark(choice.text)
+        kind, text = choose_model(learner, train)
+        remark(text)
     way = "training through the layer" if kind == "network" and method != "projection" else "projection after training"
     made = f"{TITLES[kind]}; fairness by {way}"
     note(f"Training: {made} ...")
