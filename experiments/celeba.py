@@ -60,7 +60,7 @@ PROFILES = {
     ),
     "quick": PUBLISHED(
         networks=(
-            FIVE_BLOCKS(size=16, epochs=2, search_epochs=1, wider=()),
+            FIVE_BLOCKS(size=16, epochs=1, search_epochs=1, wider=()),
             HEAD(size=32, head_rate=1e-2, epochs=2, search_epochs=1),
         ),
         batch_size=64,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -27,21 +28,29 @@ def pupils(n, seed):
     return pd.DataFrame({"sex": sex, "x": x.round(4), "y": y.round(4), "grade": grade})
 
 
-@pytest.fixture(scope="module", params=["logistic", "network"])
-def graded(request, tmp_path_factory, run):
-    """A model of three classes, and what fitting it printed."""
-    folder = tmp_path_factory.mktemp("graded")
-    pupils(600, 0).to_csv(folder / "pupils.csv", index=False)
-    extra = ["--epochs", "5"] if request.param == "network" else []
-    result = run(
-        "fit", folder / "pupils.csv", *FIT, "--ignore", "sex", "--model", request.param, *extra, "-o", folder / "model"
-    )
-    return folder / "model", result
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory, run):
+    """Models of three classes by their kind, each with what fitting it printed."""
+
+    @cache
+    def fit(kind):
+        folder = tmp_path_factory.mktemp("graded")
+        pupils(600, 0).to_csv(folder / "pupils.csv", index=False)
+        asked = [*FIT, "--ignore", "sex", "--model", kind, "--epochs", "5"]
+        return folder / "model", run("fit", folder / "pupils.csv", *asked, "-o", folder / "model", code=0)
+
+    return fit
 
 
-def test_fit_reports_by_class(graded):
-    model, result = graded
-    assert result.exit_code == 0, result.stderr + result.stdout
+@pytest.fixture
+def graded(fitted):
+    """The folder of a model of three classes."""
+    return fitted("logistic")[0]
+
+
+@pytest.mark.parametrize("kind", ["logistic", "network"])
+def test_fit_reports_by_class(fitted, kind):
+    model, result = fitted(kind)
     assert "the probabilities of the classes of grade, high, low, middle" in result.stderr
     assert "class middle" in result.stdout
     report = json.loads((model / "report.json").read_text())
@@ -51,9 +60,9 @@ def test_fit_reports_by_class(graded):
     assert json.loads((model / "model.json").read_text())["table"]["schema"]["classes"] == NAMES
 
 
-@pytest.mark.parametrize("mode", ["batch", "frozen", "stream"])
-def test_predict_and_audit(run, graded, tmp_path, mode):
-    model, _ = graded
+@pytest.mark.parametrize(("kind", "mode"), [("network", "batch"), ("logistic", "frozen"), ("logistic", "stream")])
+def test_predict_and_audit(run, fitted, tmp_path, kind, mode):
+    model, _ = fitted(kind)
     data, out = tmp_path / "new.csv", tmp_path / "out.csv"
     pupils(300, 1).to_csv(data, index=False)
     state = ["--state", tmp_path / "s.db", "--batch-size", "50"] if mode == "stream" else []
@@ -83,7 +92,6 @@ def test_predict_and_audit(run, graded, tmp_path, mode):
 
 
 def test_what_is_refused(run, graded, tmp_path):
-    model, _ = graded
     table = pupils(300, 1)
     table.to_csv(tmp_path / "a.csv", index=False)
     many = table.assign(grade=[f"g{i % 60}" for i in range(300)])
@@ -98,8 +106,8 @@ def test_what_is_refused(run, graded, tmp_path):
         assert "grade has 3 classes" in result.stderr
         assert "--positive 'high'" in result.stderr
         assert "Training" not in result.stderr
-    run("predict", model, tmp_path / "a.csv", "-o", tmp_path / "o.csv", "--prefix", "", code=0)
-    again = run("predict", model, tmp_path / "o.csv", "-o", tmp_path / "p.csv", code=2)
+    run("predict", graded, tmp_path / "a.csv", "-o", tmp_path / "o.csv", "--prefix", "", code=0)
+    again = run("predict", graded, tmp_path / "o.csv", "-o", tmp_path / "p.csv", code=2)
     assert "--prefix" in again.stderr
     asked = ["--prediction", ",".join(COLUMNS), "--protected", "sex", "--parity", "0.1", "--format", "ll144"]
     result = run("audit", tmp_path / "o.csv", *asked, code=2)
@@ -107,10 +115,9 @@ def test_what_is_refused(run, graded, tmp_path):
 
 
 def test_streams_name_their_classes(run, graded, tmp_path):
-    model, _ = graded
     pupils(60, 2).to_csv(tmp_path / "new.csv", index=False)
     asked = ["--mode", "stream", "--state", tmp_path / "s.db"]
-    said = [run("predict", model, tmp_path / "new.csv", "-o", tmp_path / "out.csv", *asked).stdout for _ in range(2)]
+    said = [run("predict", graded, tmp_path / "new.csv", "-o", tmp_path / "out.csv", *asked).stdout for _ in range(2)]
     page = tmp_path / "certificate.html"
     said.append(run("stream", "show", tmp_path / "s.db").stdout)
     said.append(run("stream", "certificate", tmp_path / "s.db", "-o", page).stdout)
@@ -122,10 +129,9 @@ def test_streams_name_their_classes(run, graded, tmp_path):
 
 
 def test_a_first_decision_breaks_no_promise(run, graded, tmp_path):
-    model, _ = graded
     pupils(1, 3).to_csv(tmp_path / "one.csv", index=False)
     asked = ["--mode", "stream", "--state", tmp_path / "s.db"]
-    result = run("predict", model, tmp_path / "one.csv", "-o", tmp_path / "out.csv", *asked, code=0)
+    result = run("predict", graded, tmp_path / "one.csv", "-o", tmp_path / "out.csv", *asked, code=0)
     assert "nothing to compare" in result.stdout
 
 

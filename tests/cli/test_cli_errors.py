@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 
 import numpy as np
 import pytest
@@ -24,23 +23,14 @@ CASES = [
     ("fit --parity 0.05 --prity 1", "No such option: --prity (Possible options: --parity"),
     ("fit", "add for instance --parity 0.05"),
     ("fit/ DATA -o OUT --protected sex --parity 1", "Missing option '--target'"),
-    ("fit/ DATA -o OUT --target approved --parity 1", "Missing option '--protected'"),
-    ("fit/ DATA --target approved --protected sex --parity 1", "Missing option '--output'"),
     ("fit --parity 0.05 --task ranking", "'--task': 'ranking' is not one of 'classification'"),
-    ("fit --parity 0.05 --method penalty", "'penalty' is not one of 'layer', 'projection'"),
-    ("fit --parity 0.05 --bounds 2", "--bounds"),
-    ("audit --format pdf", "'pdf' is not one of 'report', 'll144'"),
-    ("predict --mode magic", "'magic'"),
     ("--import no_such_module fit --parity 1", "--import: no_such_module cannot be imported"),
     # tolerances and groups
     ("fit --parity small", "--parity: the tolerance 'small' is not a number"),
     ("fit --parity -1", "--parity: tolerance must be one finite number"),
-    ("fit --parity nan", "--parity: tolerance must be one finite number"),
     ("fit --rate 2", "Write 0.02 for 2 percent"),
-    ("fit --odds x", "--odds: the tolerance 'x'"),
     ("fit --odds 0.1:a,b", "not cut points"),
     ("fit --protected race --parity sxe=0.1", "--parity: 'sxe' is not a protected attribute. Did you mean 'sex'?"),
-    ("fit --parity town=0.1", "'town' is not a protected attribute. Protected are 'sex'."),
     ("fit --parity sex=0.1,0.2", "--parity: '0.2' does not say which groups it is for: write sex=0.2"),
     ("fit --parity sex=0.1,sex=0.2", "two tolerances for 'sex'"),
     ("fit --parity 0.1 --over sex+sex", "--over: 'sex+sex' names 'sex' twice"),
@@ -52,7 +42,6 @@ CASES = [
     ("fit --parity 0.05 --conditional 0.1:job=cook|king", "'king'"),
     ("fit --parity 0.05 --conditional 0.1:job=cook,cook", "more than one"),
     ("audit --conditional 1:income=20", "income"),
-    ("project --conditional 1:income=20", "--conditional: column 'income' has"),
     # constraints written as in Python
     ("project --constraint MeanParity(", "--constraint: 'MeanParity(' cannot be read as a constraint"),
     ("project --constraint MaenParity(0.1)", "there are Affine,"),
@@ -75,10 +64,8 @@ CASES = [
     ("fit --rate 0.05 --given perhaps", "'perhaps' is not a class of the target"),
     ("fit --rate 0.1 --given each --model logistic", "--rate compares rows with the same target"),
     ("fit --odds 0.1", "--odds compares rows with the same target, for each of its values. Targets are unknown"),
-    ("fit-amount --odds 5:100", "no model can keep it: use --parity"),
     ("fit-amount --rate 0.1", "add --threshold P"),
     ("fit --parity 0.1 --model linear", "use one of boosting, network, logistic, or auto"),
-    ("fit-amount --parity 5 --model logistic", "use one of boosting, network, linear, or auto"),
     ("fit --parity 0.1 --model auto --method projection", "--method projection is for --model network"),
     ("fit --parity 0.1 --model boosting --max-minutes 1", "--max-minutes is for networks"),
     ("fit --residuals 0.1 --confidence 0.95", "--residuals looks at their targets"),
@@ -104,11 +91,9 @@ CASES = [
     ("audit --facts FOLDER/facts.json", "--card"),
     ("audit --positive yes", "add --target"),
     ("audit --positive maybe --target approved", "no value 'maybe'; it has 'no', 'yes'"),
-    ("audit --confidence 2", "confidence"),
     ("audit --protected age=30 --conditional 1:age=50", "leave out its cut points"),
     # columns
     ("fit --target aproved --parity 1", "mean 'approved'?"),
-    ("fit --parity 0.05 --protected Sexe", "mean 'sex'?"),
     ("fit --parity 0.05 --protected zzz", "It has 'name', 'income'"),
     ("fit --parity 0.05 --ignore nam", "--ignore"),
     ("fit --parity 0.05 --protected sex", "twice"),
@@ -117,7 +102,6 @@ CASES = [
     ("fit --parity 0.05 --protected name", "--merge-rare"),
     ("fit --parity 0.05 --protected race=1,2", "entries that are not numbers"),
     ("fit --parity 0.05 --protected age=50,30", "increase"),
-    ("audit --prediction amont", "mean 'amount'?"),
     ("audit/ DATA --protected sex --parity 1 --prediction name", "such as 'person 0' in row 1"),
     ("audit/ DATA --protected sex --parity 1 --prediction amount --raw age,amount", "--raw names 2 columns"),
     (
@@ -133,11 +117,9 @@ CASES = [
     ("fit/ FOLDER/peple.csv FIT", "people.csv?"),
     ("fit/ FOLDER/none/people.csv FIT", "There is no folder"),
     ("fit/ FOLDER/some.csv FIT", "is a folder"),
-    ("fit/ FOLDER/people.xlsx FIT", ".csv or .parquet"),
-    ("fit/ FOLDER/empty.csv FIT", "is empty"),
     ("fit/ FOLDER/header.csv FIT", "no rows"),
-    ("fit/ FOLDER/wrong.parquet FIT", "cannot be read"),
     ("fit/ FOLDER/latin.csv FIT", "UTF-8"),
+    ("fit/ FOLDER/wrong.parquet FIT", "cannot be read"),
     ("fit/ FOLDER/ragged.csv FIT", "Line: 52"),
     ("fit/ FOLDER/twice.csv FIT", "two columns 'sex'"),
     ("fit/ FOLDER/alike.csv FIT", "columns 'sex' and 'Sex'"),
@@ -145,8 +127,6 @@ CASES = [
     ("fit/ FOLDER/group.csv FIT", "only one group, 'male'"),
     ("fit/ FOLDER/few.csv FIT", "at least 40"),
     ("fit/ FOLDER/notarget.csv FIT", "has no entries"),
-    ("audit/ FOLDER/x.csv --prediction amount --protected sex --parity 1", "does not exist"),
-    ("audit/ FOLDER/group.csv --prediction amount --protected sex --parity 1", "only one group"),
     ("project/ FOLDER/group.csv -o OUT.csv --score amount --protected sex --parity 1", "only one group"),
     # places to write to
     ("fit --parity 1 -o DATA", "is a file"),
@@ -157,7 +137,6 @@ CASES = [
     ("audit --format ll144 -o OUT.txt", ".csv or .html"),
     ("audit --format ll144 --card OUT.md", "--card goes with --format report"),
     ("project -o DATA", "the input itself"),
-    ("project -o OUT.xlsx", ".parquet"),
     ("predict -o OUT.xlsx", ".csv or .parquet"),
     # predict
     ("predict/ FOLDER DATA -o OUT.csv", "has no model.json"),
@@ -165,7 +144,6 @@ CASES = [
     ("predict STREAM FOLDER", "is a folder"),
     ("predict --mode stream", "--state decisions.db"),
     ("predict --state x.db", "belong to --mode stream"),
-    ("predict --warm-start DATA", "belong to --mode stream"),
     ("predict --mode blind", "fit one with --serving blind"),
     ("predict/ MODEL FOLDER/noage.csv -o OUT.csv", "no column 'age'"),
     ("predict/ MODEL FOLDER/nosex.csv -o OUT.csv", "no column 'sex'"),
@@ -194,13 +172,11 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     frame = people(120)
     write(frame, folder / "people.csv")
-    shutil.copy(folder / "people.csv", folder / "people.xlsx")
     (folder / "some.csv").mkdir()
     (folder / "some.csv" / "thesis.tex").write_text("irreplaceable")
-    (folder / "empty.csv").touch()
     (folder / "header.csv").write_text(",".join(frame.columns) + "\n")
-    (folder / "wrong.parquet").write_bytes(b"PAR1 not really")
     (folder / "latin.csv").write_bytes("name,sex,approved\nJürgen,m,yes\nJörg,m,no\n".encode("latin-1"))
+    (folder / "wrong.parquet").write_bytes(b"PAR1 not really")
     (folder / "ragged.csv").write_text("name,sex,approved\n" + "a,m,yes\n" * 50 + "a,m,yes,and more\n")
     (folder / "twice.csv").write_text("sex,sex,approved\nf,f,yes\nm,m,no\n")
     (folder / "alike.csv").write_text("sex,Sex,approved\nf,f,yes\nm,m,no\n")

@@ -184,7 +184,7 @@ def test_frozen_says_what_it_promises_and_what_gap_it_leaves(run, classifier, tm
     groups = {name: new[name].replace("", "missing").to_numpy() for name in ("sex", "race", "disabled")}
     gaps = measure(p, ConstraintSet([MeanParity(0.05)]), groups)
     assert not gaps.satisfied
-    assert "nothing is promised for a single file" in result.stdout
+    assert "nothing is guaranteed for a single file" in result.stdout
     beyond = int((np.abs(gaps.values) > 0.05).sum())
     assert f"In this file {beyond} of {len(gaps.names)} gaps exceed their tolerances: at worst, " in result.stdout
     assert f"{gaps.largest:.4g} for a tolerance of 0.05" in result.stdout

@@ -13,11 +13,11 @@ from built import ROOT, read
 EXAMPLES = ROOT / "examples"
 RUN_HERE = (
     *("audit_predictions", "boosting_through_the_layer", "conic_layer", "counts", "four_classes", "frozen_onnx"),
-    *("hugging_face_trainer", "mlflow_run"),
+    *("hugging_face_trainer", "mlflow_run", "portfolio", "resource_allocation", "robot_control"),
     *("soft_groups", "stream_sqlite", "table"),
 )
 RUN_ELSEWHERE = (
-    *("lightning_module", "plain_loop", "portfolio", "resource_allocation", "robot_control"),
+    *("lightning_module", "plain_loop"),
     "torchrun_layer",
 )
 NEEDS = {

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 
-from experiments import beyond, claims, runner
+from experiments import beyond, claims
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    home = runner.run("beyond", "quick", jobs=1, folder=tmp_path_factory.mktemp("results"), progress=False)
-    for name in beyond.PROBLEMS:
-        assert (home / f"{name}.svg").stat().st_size > 1000
-    return [json.loads(line) for line in (home / "units.jsonl").read_text().splitlines()]
-
-
-def test_no_limit_is_broken_and_every_network_learns(results):
+def test_no_limit_is_broken_and_every_network_learns(quick, results_of):
+    assert all((quick("beyond") / f"{name}.svg").stat().st_size > 1000 for name in beyond.PROBLEMS)
+    results = results_of("beyond")
     assert {result["application"] for result in results} == set(beyond.PROBLEMS)
     for result in results:
         for method in ("F-Layer", "Projection"):
@@ -37,7 +29,7 @@ def test_the_check_sees_raw_outputs_break_limits(name):
     assert check.broken > 0
 
 
-def test_every_claim_has_a_finding(results):
-    findings = beyond.EXPERIMENT.claims(results, beyond.PROFILES["quick"])
+def test_every_claim_has_a_finding(results_of):
+    findings = beyond.EXPERIMENT.claims(results_of("beyond"), beyond.PROFILES["quick"])
     assert set(findings) == {claim["id"] for claim in claims.published_claims("beyond")}
     assert all(finding.verdict == "holds" for finding in findings.values())

@@ -78,29 +78,6 @@ def test_kept_claims_follow_from_kept_results(tmp_path):
         assert (tmp_path / file).read_text() == (runner.RESULTS / file).read_text()
 
 
-@pytest.mark.skipif(not KEPT, reason="there are no results yet")
-def test_kept_claims_say_what_they_rest_on():
-    rows = tables.read_csv(runner.RESULTS / "claims.csv")
-    found = {(row["experiment"], row["claim"]): (row["measured"], row["verdict"]) for row in rows}
-
-    def finding(name, identity):
-        claim = next(claim["claim"] for claim in claims.published_claims(name) if claim["id"] == identity)
-        return found[name, claim]
-
-    measured, verdict = finding("employee", "penalties")
-    assert "converged: 10 of 10 at 0.01" in measured
-    assert verdict == PARTLY
-    assert "Projection 319, 494, 297, 325, 213, converged 0, 273" in finding("employee", "lowered")[0]
-    assert finding("loan", "strict_collapse")[0].startswith("one class on 23 of 25")
-    assert "among the paper's 5: CustomCNN" in finding("fairface", "highest")[0]
-    assert "projected batch by batch: F-Layer 0 of 6 runs" in finding("fairface", "satisfied")[0]
-    assert "CustomCNN 0.559 at 8" in finding("fairface", "small")[0]
-    assert "among the paper's 5: CustomCNN" in finding("celeba", "highest")[0]
-    assert finding("celeba", "gain")[1] == FAILS
-    assert "although 152 of 152 batches are satisfied" in finding("celeba", "satisfied")[0]
-    assert "batches of 1000" in finding("synthetic", "median_large")[0]
-
-
 @pytest.mark.skipif(runner.stored("synthetic") is None, reason="there are no results yet")
 def test_percentages_over_the_bound_are_those_of_the_table():
     home = runner.RESULTS / "synthetic" / runner.stored("synthetic")[0]

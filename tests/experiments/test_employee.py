@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
-from experiments import claims, employee, runner, tables
+from experiments import claims, employee, tables
 from experiments.datasets import available
 
 wages = employee.wages
@@ -43,14 +41,9 @@ def test_projection_gives_what_was_published():
     assert row["lowered"] == pytest.approx(float(paper["individuals_lowered"]), abs=10)
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    return runner.run("employee", "quick", jobs=1, folder=tmp_path_factory.mktemp("results"), progress=False)
-
-
 @pytest.fixture
-def rows(home):
-    return employee.summary.flatten([json.loads(line) for line in (home / "units.jsonl").read_text().splitlines()])
+def rows(results_of):
+    return employee.summary.flatten(results_of("employee"))
 
 
 def test_anchors(rows):
@@ -89,12 +82,11 @@ def test_flagging_rates_agree_with_the_number_flagged(rows):
             assert entry["rate_members"] * members + entry["rate_others"] * others == pytest.approx(120)
 
 
-def test_table_and_claims(home, rows):
-    table = tables.read_csv(home / "table.csv")
+def test_table_and_claims(quick, results_of):
+    table = tables.read_csv(quick("employee") / "table.csv")
     replica = {row["method"]: row for row in table if row["setting"] == "replica"}
     assert replica["F-Layer"]["published_mse"] == "0.0834"
     assert replica["Projection"]["published_lowered"] == "319.0"
-    results = [json.loads(line) for line in (home / "units.jsonl").read_text().splitlines()]
-    findings = employee.EXPERIMENT.claims(results, employee.PROFILES["quick"])
+    findings = employee.EXPERIMENT.claims(results_of("employee"), employee.PROFILES["quick"])
     assert set(findings) == {claim["id"] for claim in claims.published_claims("employee")}
     assert findings["exact"].verdict == "holds"

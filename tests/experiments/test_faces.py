@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,27 +17,21 @@ from experiments.claims import published_claims
 from experiments.methods import METHODS
 from experiments.pictures import generated
 from experiments.pictures.inference import HARD, LEDGER, SOFT
-from experiments.runner import run
 from experiments.tables import read_csv
 
 STUDIES = {"fairface": fairface, "celeba": celeba}
 
 
-@pytest.fixture(scope="module")
-def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    results = tmp_path_factory.mktemp("results")
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield {name: run(name, "quick", jobs=1, folder=results, progress=False) for name in STUDIES}
-
-
-def results_in(home: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (home / "units.jsonl").read_text().splitlines()]
+        yield
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_both_networks_have_all_methods_and_the_fair_ones_are_exactly_so(homes: dict[str, Path], name: str) -> None:
-    rows = read_csv(homes[name] / "methods.csv")
+def test_both_networks_have_all_methods_and_the_fair_ones_are_exactly_so(quick, results_of, name: str) -> None:
+    rows = read_csv(quick(name) / "methods.csv")
     for network in ("CustomCNN", "EfficientNet-Lite0"):
         assert {row["method"] for row in rows if row["network"] == network} == set(METHODS)
     by_batch = [row for row in rows if row["inference"] == "projected"]
@@ -48,53 +40,55 @@ def test_both_networks_have_all_methods_and_the_fair_ones_are_exactly_so(homes: 
     assert pooled
     assert all(row["batches_exact"] == row["batches"] for row in by_batch)
     assert all(row["runs_pooled_exact"] == row["runs"] and row["moments_exact"] == row["batches"] for row in pooled)
-    findings = STUDIES[name].EXPERIMENT.claims(results_in(homes[name]), STUDIES[name].PROFILES["quick"])
+    findings = STUDIES[name].EXPERIMENT.claims(results_of(name), STUDIES[name].PROFILES["quick"])
     assert set(findings) == {claim["id"] for claim in published_claims(name)}
 
 
-def test_tables_and_figures_of_fairface(homes: dict[str, Path]) -> None:
-    home, quick = homes["fairface"], fairface.PROFILES["quick"]
+def test_tables_and_figures_of_fairface(quick) -> None:
+    home, settings = quick("fairface"), fairface.PROFILES["quick"]
     raw = [row for row in read_csv(home / "methods.csv") if row["method"] == "Unconstrained"]
     assert all(float(row["pooled_gap"]) > 1e-3 and row["runs_pooled_exact"] == "0" for row in raw)
     assert {float(row["tolerance"]) for row in read_csv(home / "tolerances.csv")} == {1e-4, 1e-3}
     rows = read_csv(home / "batch_sizes.csv")
     assert {row["inference"] for row in rows} == {HARD, SOFT, LEDGER}
-    assert {int(row["batch_size"]) for row in rows} == set(quick.served)
+    assert {int(row["batch_size"]) for row in rows} == set(settings.served)
     assert {row["pairs"] for row in rows} == {"91"}
     assert all(row["moments_exact"] == row["batches"] for row in rows if row["inference"] == LEDGER)
     assert all(row["batches_exact"] == row["batches"] for row in rows if row["inference"] == HARD)
     for name in ("methods", "tolerances", "batch_sizes", "training"):
         assert "<svg" in (home / f"{name}.svg").read_text()
     meta = json.loads((home / "meta.json").read_text())
-    assert (meta["units_done"], meta["seed"]) == (len(fairface.EXPERIMENT.units(quick)), 42)
+    assert (meta["units_done"], meta["seed"]) == (len(fairface.EXPERIMENT.units(settings)), 42)
 
 
-def test_what_was_measured_stands_beside_the_stored_results(homes: dict[str, Path]) -> None:
-    rows = read_csv(homes["fairface"] / "ranks.csv")
+def test_what_was_measured_stands_beside_the_stored_results(quick, results_of) -> None:
+    rows = read_csv(quick("fairface") / "ranks.csv")
     stored = {(row["network"], row["method"]): row["rank"] for row in rows if row["source"] != "measured"}
     assert stored["CustomCNN", "F-Layer"] == "1"
     assert stored["ResNet-18", "F-Layer"] == ""  # its gap is beyond the tolerance
     assert sum(row["source"] == "measured" for row in rows) == 2 * len(METHODS)
     assert all((row["rank"] == "") == (row["satisfied"] == "False") for row in rows)
-    findings = fairface.EXPERIMENT.claims(results_in(homes["fairface"]), fairface.PROFILES["quick"])
+    findings = fairface.EXPERIMENT.claims(results_of("fairface"), fairface.PROFILES["quick"])
     assert "F-Layer 1 of 5" in findings["satisfied"].stored
     assert "under the ledger: F-Layer 2 of 2 runs, Projection 2 of 2 runs" in findings["satisfied"].measured
     assert "Swin-T +5.69 %" in findings["gain"].stored
 
 
-def test_a_unit_gives_the_same_result_again(homes: dict[str, Path]) -> None:
-    quick = fairface.PROFILES["quick"]
-    unit = next(unit for unit in fairface.EXPERIMENT.units(quick) if unit.key == "efficientnet_lite0/42/F-Layer 0.0001")
-    before = next(entry for entry in results_in(homes["fairface"]) if entry["key"] == unit.key)
-    assert fairface.EXPERIMENT.run(unit, quick)["rows"] == before["rows"]
+def test_a_unit_gives_the_same_result_again(results_of) -> None:
+    settings = fairface.PROFILES["quick"]
+    unit = next(
+        unit for unit in fairface.EXPERIMENT.units(settings) if unit.key == "efficientnet_lite0/42/F-Layer 0.0001"
+    )
+    before = next(entry for entry in results_of("fairface") if entry["key"] == unit.key)
+    assert fairface.EXPERIMENT.run(unit, settings)["rows"] == before["rows"]
 
 
-def test_celeba_has_the_parts_of_its_partition_and_trains_projection_by_itself(homes: dict[str, Path]) -> None:
-    quick = celeba.PROFILES["quick"]
-    parts = celeba.split(generated.load("celeba", quick.generated, quick.seed), quick.seed)
+def test_celeba_has_the_parts_of_its_partition_and_trains_projection_by_itself(results_of) -> None:
+    settings = celeba.PROFILES["quick"]
+    parts = celeba.split(generated.load("celeba", settings.generated, settings.seed), settings.seed)
     assert [len(part) for part in parts] == [240, 120, 120]
     assert np.array_equal(np.concatenate(parts), np.arange(480))
-    results = results_in(homes["celeba"])
+    results = results_of("celeba")
     assert {result["tolerance"] for result in results if result["method"] == "Projection"} == {1e-3, 1e-2}
     assert {row["pairs"] for result in results for row in result["served"]} == {6}
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from experiments import claims, loan, runner, tables
+from experiments import claims, loan, tables
 from experiments.datasets import available
 
 PRESENT = {entry.name for entry in available() if entry.present}
@@ -64,14 +63,9 @@ def test_projection_gives_what_the_authors_stored():
     assert rows["Unconstrained", "last"]["auc"] == pytest.approx(float(stored["raw_auc_before_projection"]), abs=2e-3)
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    return runner.run("loan", "quick", jobs=1, folder=tmp_path_factory.mktemp("results"), progress=False)
-
-
 @pytest.fixture
-def results(home):
-    return [json.loads(line) for line in (home / "units.jsonl").read_text().splitlines()]
+def results(results_of):
+    return results_of("loan")
 
 
 @needs_data
@@ -107,7 +101,8 @@ def test_strength_is_the_smallest_that_satisfies_or_that_of_the_lowest_loss(tole
 
 
 @needs_data
-def test_tables_follow_from_the_rows(home, results):
+def test_tables_follow_from_the_rows(quick, results):
+    home = quick("loan")
     ours = [
         row["auc"] for row in loan.summary.flatten(results) if row["method"] == "F-Layer" and row["epoch"] == "last"
     ]

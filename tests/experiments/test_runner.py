@@ -179,7 +179,7 @@ def test_only_the_running_unit_is_lost(toy, tmp_path, trouble, error):
     assert [entry["square"] for entry in toy.summaries[0]] == [0, 1, 4, 9, 16]
 
 
-@pytest.mark.parametrize("cut", [1, 5, 40])
+@pytest.mark.parametrize("cut", [1, 40])
 def test_a_torn_line_is_done_again(toy, tmp_path, cut):
     home = go(tmp_path)
     text = (home / "units.jsonl").read_bytes()
@@ -230,7 +230,7 @@ def test_plain_data():
     }
 
 
-def test_processes_and_an_interrupt_do_not_change_results(tmp_path):
+def test_processes_and_an_interrupt_do_not_change_results(tmp_path, quick):
     """A run in two processes, interrupted after its first unit and resumed, gives what one process gives."""
     arguments = [sys.executable, "-m", "experiments", "beyond", "--profile", "quick", "--folder", str(tmp_path / "two")]
     units = tmp_path / "two" / "beyond" / "quick" / "units.jsonl"
@@ -243,9 +243,7 @@ def test_processes_and_an_interrupt_do_not_change_results(tmp_path):
     before = len(lines(units.parent))
     assert before >= 1
     runner.run("beyond", "quick", resume=True, jobs=1, folder=tmp_path / "two", progress=False)
-    runner.run("beyond", "quick", jobs=1, folder=tmp_path / "one", progress=False)
-    two, one = (_without_times(lines(tmp_path / name / "beyond" / "quick")) for name in ("two", "one"))
-    assert two == one
+    assert _without_times(lines(units.parent)) == _without_times(lines(quick("beyond")))
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks at /proc for when to interrupt")

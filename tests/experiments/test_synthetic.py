@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -16,7 +15,6 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
 
 from experiments.claims import Verdict
-from experiments.runner import run
 from experiments.synthetic import EXPERIMENT
 from experiments.synthetic.inference import (
     ALGORITHM_1,
@@ -37,17 +35,14 @@ from experiments.synthetic.training import Part, Task, load_task, model_of, netw
 from experiments.tables import read_csv
 
 
-@pytest.fixture(scope="module")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run("synthetic", "quick", jobs=1, folder=tmp_path_factory.mktemp("results"), progress=False)
+@pytest.fixture
+def home(quick) -> Path:
+    return quick("synthetic")
 
 
-def results_in(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "units.jsonl").read_text().splitlines()]
-
-
-def rows_in(folder: Path) -> list[dict[str, Any]]:
-    return [row for result in results_in(folder) for row in result["rows"]]
+@pytest.fixture
+def measured(results_of) -> list[dict[str, Any]]:
+    return [row for result in results_of("synthetic") for row in result["rows"]]
 
 
 def stream_task(rows: int = 3200) -> tuple[np.ndarray, Task]:
@@ -62,8 +57,8 @@ def stream_task(rows: int = 3200) -> tuple[np.ndarray, Task]:
 # The quick profile
 
 
-def test_quick_runs_every_method_in_every_regime(quick: Path) -> None:
-    rows = [row for row in rows_in(quick) if "regime" in row]
+def test_quick_runs_every_method_in_every_regime(measured: list[dict[str, Any]]) -> None:
+    rows = [row for row in measured if "regime" in row]
     found = {(row["method"], row["regime"]) for row in rows}
     assert found == {(method, regime) for method in (*METHODS, "Unconstrained") for regime in REGIMES}
     small = {row["inference"] for row in rows if row["method"] == "F-Layer" and row["regime"] != "large/large"}
@@ -71,32 +66,30 @@ def test_quick_runs_every_method_in_every_regime(quick: Path) -> None:
     assert {row["order"] for row in rows} == {STRATIFIED, PLAIN}
 
 
-def test_everything_promised_is_kept_in_exact_arithmetic(quick: Path) -> None:
-    promised = [row for row in rows_in(quick) if row["promise_kept"] is not None]
+def test_everything_promised_is_kept_in_exact_arithmetic(home: Path, measured: list[dict[str, Any]]) -> None:
+    promised = [row for row in measured if row["promise_kept"] is not None]
     assert {row["inference"] for row in promised} == {PROJECTED, LEDGER, ALGORITHM_1}
     assert all(row["promise_kept"] for row in promised)
-    table = read_csv(quick / "promises.csv")
+    table = read_csv(home / "promises.csv")
     assert sum(int(row["outputs checked"]) for row in table) == len(promised)
     assert all(row["kept"] == row["outputs checked"] for row in table)
 
 
-def test_tables_stand_next_to_the_published_ones(quick: Path) -> None:
+def test_tables_stand_next_to_the_published_ones(home: Path) -> None:
     for regime in REGIMES:
-        table = read_csv(quick / f"sets_{regime.replace('/', '_')}.csv")
+        table = read_csv(home / f"sets_{regime.replace('/', '_')}.csv")
         assert len(table) == len(QUICK.sets) * (len(METHODS) + 1)
         assert all(float(row["published: MSE"]) > 0 and float(row["measured: MSE"]) > 0 for row in table)
-    first = read_csv(quick / "sets_large_large.csv")[0]
+    first = read_csv(home / "sets_large_large.csv")[0]
     assert (first["set"], first["method"], float(first["published: MSE"])) == ("0", "F-Layer", 0.7021)
-    assert {row["source"] for row in read_csv(quick / "ranks.csv")} == {"published", "measured", "measured, ledger"}
+    assert {row["source"] for row in read_csv(home / "ranks.csv")} == {"published", "measured", "measured, ledger"}
     figures = ("relative_loss", "ranks", "gaps", "streams", "attainable")
-    assert all((quick / f"{name}.svg").stat().st_size > 1000 for name in figures)
-    assert "What it shows" in (quick / "summary.md").read_text()
+    assert all((home / f"{name}.svg").stat().st_size > 1000 for name in figures)
+    assert "What it shows" in (home / "summary.md").read_text()
 
 
-def test_every_claim_has_a_finding(quick: Path) -> None:
-    units = EXPERIMENT.units(QUICK)
-    by_key = {result["key"]: result for result in results_in(quick)}
-    findings = EXPERIMENT.claims([by_key[unit.key] for unit in units], QUICK)
+def test_every_claim_has_a_finding(results_of) -> None:
+    findings = EXPERIMENT.claims(results_of("synthetic"), QUICK)
     claims = read_csv(Path(__file__).parents[2] / "experiments" / "published" / "claims" / "synthetic.csv")
     assert set(findings) == {row["id"] for row in claims}
     assert all(finding.measured and finding.verdict is not Verdict.NOT_RUN for finding in findings.values())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fairlayer.cli import options, raise_interrupt
 from fairlayer.cli.options import option
-from fairlayer.cli.output import digest, in_words, note, read_facts, say, show_table, write_reports
+from fairlayer.cli.output import digest, in_words, note, read_facts, say, write_reports
 from fairlayer.errors import InputError
 from fairlayer.plural import plural
 from fairlayer.tables.table_io import Source, TableFile, check_parent, open_source, replacing_folder
@@ -145,11 +145,8 @@ def fit(
         )
     kind: str = model
     if model == "auto":
-        choice = choose_model(learner, train, note)
-        kind = choice.best
-        tried = [list(row.values()) for row in choice.rows]
-        show_table(list(choice.rows[0]), tried, "On the rows kept to choose a model")
-        remark(choice.text)
+        kind, text = choose_model(learner, train)
+        remark(text)
     way = "training through the layer" if kind == "network" and method != "projection" else "projection after training"
     made = f"{TITLES[kind]}; fairness by {way}"
     note(f"Training: {made} ...")
@@ -161,7 +158,7 @@ def fit(
             "more time the model may get better."
         )
     if serving == "blind":
-        remark(f"Served blind, so that the promise is about the population. {fitted.frozen_.certificate}")
+        remark(f"Served blind, so the guarantee is about the population. {fitted.frozen_.certificate}")
     result = _audit(fitted, learner, held, schema, remarks)
 
     kept = {"schema": record_to_plain(schema), "data": data.name, "seed": seed, "test": test}
@@ -188,7 +185,7 @@ def fit(
         )
     say(str(result))
     note(f"Wrote {output}: {', '.join(name for name in FILES if (output / name).exists())}.")
-    if serving == "blind":  # nothing is promised for these rows alone
+    if serving == "blind":  # nothing is guaranteed for these rows alone
         return 1 if result.verdict.name == "VIOLATED" else 0
     return 0 if result.satisfied else 1
 
@@ -256,7 +253,7 @@ def _check_constraints(constraints: options.Constraints, table: Inferred) -> Non
 
 
 def _check_serving(constraints: options.Constraints, serving: str, confidence: float | None, bounded: bool) -> None:
-    """Refuse what cannot be promised of new rows."""
+    """Refuse what cannot be guaranteed for new rows."""
     by_targets = constraints.option(lambda one: one.needs_targets)
     if serving == "blind" and (option := constraints.about_decisions or by_targets):
         raise InputError(f"--serving blind keeps means of outputs, and {option} is not about them: use --parity.")
@@ -283,7 +280,7 @@ def _check_model(model: str, method: str | None, max_minutes: float | None, clas
 
 
 def _introduce(table: Inferred, constraints: options.Constraints) -> None:
-    """Say what was inferred, and what can be promised."""
+    """Say what was inferred, and what can be guaranteed."""
     schema = table.schema
     what = f"the probability of {schema.target} = {schema.positive}" if schema.positive else schema.target
     if schema.classes:
@@ -304,7 +301,7 @@ def _introduce(table: Inferred, constraints: options.Constraints) -> None:
     for quantity in {one.quantity for one in constraints if one.needs_targets} & UNKNOWN.keys():
         lines.append(
             f"{UNKNOWN[quantity]} that training found for their groups: over many rows like these, gaps are near their "
-            "tolerances, but nothing is promised for a single file."
+            "tolerances, but nothing is guaranteed for a single file."
         )
     for text in lines:
         note(f"  {text}")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
+from fairlayer.cli.output import note, show_table
 from fairlayer.constraints import GroupConstraint
 from fairlayer.estimators import models
 from fairlayer.estimators.estimator import FairEstimator, Outputs
@@ -81,27 +82,22 @@ class Learner:
         return {"accuracy": float((predicted == part.y).mean()), **scores}
 
 
-class Choice(NamedTuple):
-    """Kinds of models compared on rows kept from their training, a row of a table each, and the best of them."""
+def choose_model(learner: Learner, train: Rows) -> tuple[str, str]:
+    """Fit every kind of model on some of the training rows, compare them on the others, and show that as a table.
 
-    best: str
-    rows: list[dict[str, Any]]
-    text: str  # which was chosen, and how
-
-
-def choose_model(learner: Learner, train: Rows, tell: Callable[[str], None]) -> Choice:
-    """Fit every kind of model on some of the training rows, and compare their fair predictions on the others."""
+    Returns the best kind, and a sentence on how it was chosen.
+    """
     used, held = split(train, VALIDATION, learner.seed)
     rows = {}
     for kind in models.FOR_CLASSES if learner.classify else models.FOR_NUMBERS:
-        tell(f"Trying: {models.TITLES[kind]} ...")
+        note(f"Trying: {models.TITLES[kind]} ...")
         began = time.perf_counter()
         model = learner.fit(kind, used)
         seconds = round(time.perf_counter() - began, 1)
         rows[kind] = {"model": models.TITLES[kind], **learner.score(model, held), "seconds": seconds}
     best = min(rows, key=lambda kind: rows[kind]["rmse"])
-    text = (
+    show_table(list(rows[best]), [list(row.values()) for row in rows.values()], "On the rows kept to choose a model")
+    return best, (
         f"Chosen: {models.TITLES[best]}, of {', '.join(row['model'] for row in rows.values())}: the least squared "
         f"error of predictions under the constraints, on {len(held):,} training rows that were kept back for this."
     )
-    return Choice(best, list(rows.values()), text)

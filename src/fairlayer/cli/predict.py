@@ -50,9 +50,9 @@ def predict(
     Mode `batch`: the rows of the file keep the constraints together, exactly. `stream`: they do so together with the
     rows of all earlier calls; an interrupted stream continues where it stopped, and rows sent again under a --batch-id
     get the same answers. `frozen`: each row is moved by the shift that training found for its groups, whatever else is
-    in the file; nothing is promised for a single file, and the gap that remains is printed. It is the only mode for
+    in the file; nothing is guaranteed for a single file, and the gap that remains is printed. It is the only mode for
     constraints on residuals. `blind`: no protected attribute is used; the only mode of models fitted with --serving
-    blind. The exit code is about what the mode promises.
+    blind. The exit code is about what the mode guarantees.
 
     `fairlayer predict model/ new.csv -o out.csv --mode stream --state decisions.db`
     """
@@ -124,7 +124,7 @@ def _read(path: Path, schema: Schema, needs_groups: bool) -> tuple[table_io.Sour
 
 
 def _choose_mode(mode: Mode | None, estimator: Any, rows: Rows, data: Path) -> Mode:
-    """The mode asked for, or the usual one; refused where it could promise nothing."""
+    """The mode asked for, or the usual one; refused where it could guarantee nothing."""
     if estimator.serving == "blind":
         if mode not in (None, "blind"):
             raise InputError(
@@ -201,14 +201,14 @@ def _by_file(estimator: Any, rows: Rows, schema: Schema, mode: Any, write: Write
     if mode == "blind":
         say(
             "Mode: blind. Each row was moved by how likely its groups are given its features; no protected attribute "
-            "was used. The promise is about the population; nothing is promised for a single file. "
+            "was used. The guarantee is about the population; nothing is guaranteed for a single file. "
             f"{estimator.frozen_.certificate}"
         )
     else:
         decided = "decided by the threshold" if rules.about_decisions else "moved by the shift"
         say(
             f"Mode: frozen. Each row was {decided} that training found for its groups, whatever else is in the file. "
-            "Over many rows like the training data, gaps are near their tolerances; nothing is promised for a single "
+            "Over many rows like the training data, gaps are near their tolerances; nothing is guaranteed for a single "
             "file."
         )
     _show_remaining(fair, rules, rows, schema)
@@ -216,7 +216,7 @@ def _by_file(estimator: Any, rows: Rows, schema: Schema, mode: Any, write: Write
 
 
 def _show_remaining(fair: np.ndarray, rules: Any, rows: Rows, schema: Schema) -> None:
-    """Say which gaps remain in a file that was promised none."""
+    """Say which gaps remain in a file without a guarantee."""
     from fairlayer.audit.summary import exceeding
 
     if rows.groups is None:
