@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FEWEST_ROWS = 40
 PAGE, CARD = "report.html", "model-card.md"
-FILES = ("model.safetensors", "model.json", "estimator.skops", "groups.skops", PAGE, "report.json", CARD)
+FILES = ("model.safetensors", "model.json", "estimator.skops", PAGE, "report.json", CARD)
 WAYS = {"layer": "fairness by training through the layer", "projection": "fairness by projection after training"}
 MISSING = "Missing numbers become the median and are marked; categories have a column each, missing ones too."
 MISSING_IN_TREES = "Missing numbers and categories are left to the trees."
@@ -108,7 +108,7 @@ def fit(
     from fairlayer.cli.reporting import digest, read_facts, write_reports
     from fairlayer.constraints.plain_data import record_to_plain
     from fairlayer.estimators.folder import save
-    from fairlayer.estimators.models import TITLES
+    from fairlayer.estimators.tables import TITLES
     from fairlayer.tables.schema import infer
 
     told = read_facts(facts)
@@ -278,7 +278,7 @@ def _check_serving(constraints: asking.Constraints, serving: str, confidence: fl
 
 def _check_model(model: str, method: str | None, max_minutes: float | None, classify: bool) -> None:
     """Refuse a kind of model that cannot do what else was asked for."""
-    from fairlayer.estimators.models import FOR_CLASSES, FOR_NUMBERS
+    from fairlayer.estimators.tables import FOR_CLASSES, FOR_NUMBERS
 
     possible = FOR_CLASSES if classify else FOR_NUMBERS
     if model not in (*possible, "auto"):

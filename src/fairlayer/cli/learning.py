@@ -11,9 +11,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fairlayer.constraints import GroupConstraint
-from fairlayer.estimators import models
-from fairlayer.estimators.estimator import FairEstimator, Outputs
-from fairlayer.estimators.serving import NEW_LABELS
+from fairlayer.estimators import tables as models
+from fairlayer.estimators.estimator import NEW_LABELS, FairEstimator, Outputs
 from fairlayer.gaps import measure
 from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.sklearn import FairClassifier, FairRegressor
@@ -58,7 +57,7 @@ class Learner:
     network: dict[str, Any]  # of the network alone
 
     def fit(self, kind: str, part: Rows) -> FairEstimator:
-        """A fitted model of a kind, one of `estimators.models`."""
+        """A fitted model of a kind, one of `estimators.tables`."""
         settings = {**self.settings, **(self.network if kind == "network" else {}), "random_state": self.seed}
         settings["estimator"] = models.make_estimator(kind, part.X, self.classify, self.seed)
         if self.classify:
