@@ -9,7 +9,7 @@ import lightgbm
 import numpy as np
 import pytest
 import xgboost
-from applicants import people
+from applicants import exact_gap, people
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor, RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
@@ -42,15 +42,6 @@ REGRESSORS = {
 @parametrize_with_checks([FairClassifier(estimator=LogisticRegression()), FairRegressor(estimator=Ridge())])
 def test_scikit_learn_compatible(estimator: Any, check: Any) -> None:
     check(estimator)
-
-
-def exact_gap(values: np.ndarray, labels: np.ndarray) -> Fraction:
-    """The largest difference of group means, in rational arithmetic."""
-    means = []
-    for label in set(labels.tolist()):
-        members = [Fraction(value) for value in values[labels == label].tolist()]
-        means.append(sum(members) / len(members))
-    return max(means) - min(means)
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
