@@ -21,7 +21,7 @@ from fairlayer import MeanParity, RateParity, Stream, audit, project
 from fairlayer.cli.reporting import write_reports
 from fairlayer.cli.terminal import note, say, show_table
 from fairlayer.errors import FairlayerError, InputError
-from fairlayer.estimators.tables import make_estimator
+from fairlayer.estimators.models import make_estimator
 from fairlayer.sklearn import FairClassifier
 from fairlayer.tables.table_io import check_parent
 

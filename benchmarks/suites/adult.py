@@ -21,8 +21,8 @@ from experiments import datasets
 from experiments.baselines import AugmentedLagrangian, Penalty, penalty_of
 from experiments.strength import select_strength
 from fairlayer import FairModel, MeanParity
+from fairlayer.estimators.models import TableNumbers, make_estimator
 from fairlayer.estimators.scores import Probability, network, network_scores
-from fairlayer.estimators.tables import TableNumbers, make_estimator
 from fairlayer.metrics import mean_parity_difference
 from fairlayer.sklearn import FairClassifier
 from fairlayer.training import Batch, StratifiedBatches, batches

@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 from experiments import datasets
 from fairlayer import FairLayer, MeanParity, SoftGroup, audit, freeze
 from fairlayer.estimators.blind import GroupModel
-from fairlayer.estimators.tables import make_estimator
+from fairlayer.estimators.models import make_estimator
 from fairlayer.frozen.blind import OutOfReachError
 from fairlayer.metrics import mean_parity_difference
 from records import Target, figure, markdown_table, write_csv, write_settings

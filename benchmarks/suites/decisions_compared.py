@@ -23,7 +23,7 @@ from deciders.splits import PARTS, People, Split
 from deciders.worker import Request
 from experiments import datasets
 from fairlayer import RateParity, project
-from fairlayer.estimators.tables import TableNumbers, make_estimator
+from fairlayer.estimators.models import TableNumbers, make_estimator
 from peers import process
 from peers.catalogue import SOURCES
 from peers.environments import UnavailableError, packages_of, python_of

@@ -9,7 +9,7 @@ import numpy as np
 from experiments import datasets
 from fairlayer import FairLayer, MeanParity, audit, freeze, project
 from fairlayer.audit import Verdict
-from fairlayer.estimators.tables import make_estimator
+from fairlayer.estimators.models import make_estimator
 from fairlayer.metrics import mean_parity_difference
 from records import Target, figure, markdown_table, write_csv, write_settings
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from experiments import datasets
 from fairlayer import FairLayer, FairModel, MeanParity, project
+from fairlayer.estimators.models import TableNumbers
 from fairlayer.estimators.scores import Probability, network
-from fairlayer.estimators.tables import TableNumbers
 from fairlayer.training import batches, fit
 from records import Target, figure, markdown_table, write_csv, write_settings
 

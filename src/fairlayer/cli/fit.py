@@ -108,7 +108,7 @@ def fit(
     from fairlayer.cli.reporting import digest, read_facts, write_reports
     from fairlayer.constraints.plain_data import record_to_plain
     from fairlayer.estimators.folder import save
-    from fairlayer.estimators.tables import TITLES
+    from fairlayer.estimators.models import TITLES
     from fairlayer.tables.schema import infer
 
     told = read_facts(facts)
@@ -278,7 +278,7 @@ def _check_serving(constraints: asking.Constraints, serving: str, confidence: fl
 
 def _check_model(model: str, method: str | None, max_minutes: float | None, classify: bool) -> None:
     """Refuse a kind of model that cannot do what else was asked for."""
-    from fairlayer.estimators.tables import FOR_CLASSES, FOR_NUMBERS
+    from fairlayer.estimators.models import FOR_CLASSES, FOR_NUMBERS
 
     possible = FOR_CLASSES if classify else FOR_NUMBERS
     if model not in (*possible, "auto"):

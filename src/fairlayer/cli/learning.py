@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fairlayer.constraints import GroupConstraint
-from fairlayer.estimators import tables as models
+from fairlayer.estimators import models
 from fairlayer.estimators.estimator import NEW_LABELS, FairEstimator, Outputs
 from fairlayer.gaps import measure
 from fairlayer.problem.constraint_set import ConstraintSet
@@ -57,7 +57,7 @@ class Learner:
     network: dict[str, Any]  # of the network alone
 
     def fit(self, kind: str, part: Rows) -> FairEstimator:
-        """A fitted model of a kind, one of `estimators.tables`."""
+        """A fitted model of a kind, one of `estimators.models`."""
         settings = {**self.settings, **(self.network if kind == "network" else {}), "random_state": self.seed}
         settings["estimator"] = models.make_estimator(kind, part.X, self.classify, self.seed)
         if self.classify:

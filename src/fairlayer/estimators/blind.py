@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fairlayer.errors import InputError
-from fairlayer.estimators.tables import as_text, columns_of, make_estimator
+from fairlayer.estimators.models import as_text, columns_of, make_estimator
 from fairlayer.extras import needs
 from fairlayer.problem.groups import SoftGroup
 from fairlayer.training.batches import Batch, take

@@ -22,8 +22,8 @@ from fairlayer.constraints import MeanParity
 from fairlayer.core.discrepancies import known_name
 from fairlayer.errors import InputError
 from fairlayer.estimators.blind import STATED, GroupModel, check_blind, part_rows, rows_of
+from fairlayer.estimators.models import columns_of, columns_within
 from fairlayer.estimators.scores import check_kind, estimator_scores, fit_estimator, network_scores, train
-from fairlayer.estimators.tables import columns_of, columns_within
 from fairlayer.extras import needs
 from fairlayer.frames import frame_column, frame_columns, frame_names, is_frame
 from fairlayer.frozen.freeze import freeze

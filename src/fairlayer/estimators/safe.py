@@ -18,8 +18,8 @@ TRUSTED = frozenset(
     {
         "collections.OrderedDict",
         "collections.defaultdict",
-        "fairlayer.estimators.tables.TableCodes",
-        "fairlayer.estimators.tables.TableNumbers",
+        "fairlayer.estimators.models.TableCodes",
+        "fairlayer.estimators.models.TableNumbers",
         "functools.partial",  # of check_array, below, and of nothing else that is trusted
         "lightgbm.basic.Booster",
         "lightgbm.sklearn.LGBMClassifier",

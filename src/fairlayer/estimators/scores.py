@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fairlayer.errors import InputError
-from fairlayer.estimators.tables import TableNumbers
+from fairlayer.estimators.models import TableNumbers
 from fairlayer.extras import needs
 from fairlayer.model import FairModel
 from fairlayer.training import Batch, Fitted, batches, fit

@@ -11,7 +11,7 @@ import pytest
 from sklearn.base import clone
 
 from fairlayer import InputError
-from fairlayer.estimators.tables import MOST_CATEGORIES, TableCodes, TableNumbers, make_estimator
+from fairlayer.estimators.models import MOST_CATEGORIES, TableCodes, TableNumbers, make_estimator
 
 
 def table() -> pd.DataFrame:
