@@ -92,21 +92,15 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         return {"discrepancy": self.discrepancy, "simplex": self._several}
 
     def _find_threshold(self) -> float:
-        """From where on a probability is a yes: one place, or predictions would not be the decisions constrained."""
+        """From where on a probability is a yes: where constraints on decisions say, which all share one threshold."""
         rules = () if self.constraints is None else ConstraintSet(self.constraints).constraints
-        asked = sorted({float(c.threshold) for c in rules if c.quantity == "decision"})  # type: ignore[attr-defined]
-        if self.threshold is None and len(asked) > 1:
+        asked = [float(c.threshold) for c in rules if c.quantity == "decision"]  # type: ignore[attr-defined]
+        if asked and self.threshold not in (None, *asked):
             raise InputError(
-                f"The constraints have several thresholds, {asked}: pass the one to predict by as threshold=."
+                f"threshold={self.threshold} is not that of the constraints on decisions, {asked[0]:g}: the decisions "
+                "of predict would not be those they bound. Leave it out, or change theirs."
             )
-        if self.threshold is None:
-            return asked[0] if asked else 0.5
-        if asked and self.threshold not in asked:
-            raise InputError(
-                f"threshold={self.threshold} is not that of the constraints on decisions, {asked}: the decisions of "
-                "predict would not be those they bound. Leave it out, or change theirs."
-            )
-        return float(self.threshold)
+        return float(self.threshold) if self.threshold is not None else asked[0] if asked else 0.5
 
     def _wrap(self, inner: nn.Module) -> nn.Module:
         return Probability(inner, self.discrepancy == "entropy")
