@@ -21,9 +21,8 @@ from experiments import datasets
 from experiments.baselines import AugmentedLagrangian, Penalty, penalty_of
 from experiments.strength import select_strength
 from fairlayer import FairModel, MeanParity
-from fairlayer.estimators.encoder import Encoder
-from fairlayer.estimators.models import make_estimator
-from fairlayer.estimators.network import NetworkScores, Probability, network
+from fairlayer.estimators.models import TableNumbers, make_estimator
+from fairlayer.estimators.scores import Probability, network, network_scores
 from fairlayer.metrics import mean_parity_difference
 from fairlayer.sklearn import FairClassifier
 from fairlayer.training import Batch, StratifiedBatches, batches
@@ -218,14 +217,14 @@ def fit_ours(
 
 def fit_baseline(train: datasets.Dataset, seed: int, layer: Any) -> Fitted:
     """The network of FairClassifier, trained as it trains it, with a baseline in the place of the layer."""
-    encoder = Encoder.fit(train.features)
+    encoder = TableNumbers().fit(train.features)
     inputs, n = encoder.transform(train.features).astype(np.float32), len(train)
     groups = {name: train.protected[name].to_numpy() for name in train.protected}
     sample = Batch(inputs, train.target.to_numpy(np.float32), groups)
     held, used = np.split(np.random.default_rng(seed).permutation(n), [n // 10])
     size = int(np.clip(n // 20, 32, 512))
     torch.manual_seed(seed)
-    model = FairModel(Probability(network(encoder.width, (64, 64), None)), layer)
+    model = FairModel(Probability(network(inputs.shape[1], (64, 64), None)), layer)
     fit_network(
         model,
         batches(*sample.rows(used), batch_size=size, shuffle=True, stratify=True, seed=seed),
@@ -235,8 +234,8 @@ def fit_baseline(train: datasets.Dataset, seed: int, layer: Any) -> Fitted:
         epochs=200,
         patience=8,
     )
-    scores = NetworkScores(encoder, model)
-    return Fitted(lambda features, protected: scores(features))
+    model.double()
+    return Fitted(lambda features, protected: network_scores(encoder, model, features))
 
 
 def fit_selected(
@@ -276,7 +275,7 @@ def fit_exponentiated_gradient(train: datasets.Dataset, seed: int) -> Fitted:
     from fairlearn.reductions import DemographicParity, ExponentiatedGradient
     from sklearn.neural_network import MLPClassifier
 
-    prepare = Encoder.fit(train.features)
+    prepare = TableNumbers().fit(train.features)
     inputs = prepare.transform(train.features)
     network = MLPClassifier((64, 64), batch_size=512, max_iter=10, random_state=seed)
     model = ExponentiatedGradient(network, DemographicParity(difference_bound=TOLERANCE), max_iter=10)

@@ -23,8 +23,7 @@ from deciders.splits import PARTS, People, Split
 from deciders.worker import Request
 from experiments import datasets
 from fairlayer import RateParity, project
-from fairlayer.estimators.encoder import Encoder
-from fairlayer.estimators.models import make_estimator
+from fairlayer.estimators.models import TableNumbers, make_estimator
 from peers import process
 from peers.catalogue import SOURCES
 from peers.environments import UnavailableError, packages_of, python_of
@@ -92,7 +91,7 @@ def make_split(name: str, data: datasets.Dataset, seed: int, most: int) -> tuple
     began = time.perf_counter()
     base.fit(parts[0].features, parts[0].target)
     seconds = time.perf_counter() - began
-    encoder, labels = Encoder.fit(parts[0].features), np.unique(data.protected[PROTECTED].to_numpy())
+    encoder, labels = TableNumbers().fit(parts[0].features), np.unique(data.protected[PROTECTED].to_numpy())
     people = [
         People(
             base.predict_proba(part.features)[:, 1].astype(np.float64),

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from experiments import datasets
 from fairlayer import FairLayer, FairModel, MeanParity, project
-from fairlayer.estimators.encoder import Encoder
-from fairlayer.estimators.network import Probability, network
+from fairlayer.estimators.models import TableNumbers
+from fairlayer.estimators.scores import Probability, network
 from fairlayer.training import batches, fit
 from records import Target, figure, markdown_table, write_csv, write_settings
 
@@ -61,7 +61,7 @@ def compare(data: Any, seed: int, quick: bool) -> list[dict[str, Any]]:
     rng = np.random.default_rng(seed)
     data = data.rows(rng.permutation(len(data))[: 2_000 if quick else MOST_ROWS])
     held = round(TEST_SHARE * len(data))
-    inputs = Encoder.fit(data.features).transform(data.features).astype(np.float32)
+    inputs = TableNumbers().fit(data.features).transform(data.features).astype(np.float32)
     targets = np.asarray(data.target, dtype=np.float32)
     groups = {name: np.asarray(data.protected[name]) for name in data.protected}
     train, test = slice(held, None), slice(0, held)

@@ -13,6 +13,7 @@ serving="blind" predictions look at X alone, and the statistical promise is abou
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial, update_wrapper
 from typing import Any, ClassVar, Literal
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 from fairlayer.core.classes import KINDS, check_class_rules
 from fairlayer.errors import InputError
 from fairlayer.estimators.estimator import FairEstimator
-from fairlayer.estimators.network import Probability, Rescaled
+from fairlayer.estimators.scores import Probability, Rescaled
 from fairlayer.extras import needs
 from fairlayer.problem.constraint_set import ConstraintSet
 
@@ -73,40 +74,33 @@ class FairClassifier(ClassifierMixin, FairEstimator):
             ("confidence", self.confidence is not None, "leave it out"),
             ("serving='blind'", self.serving == "blind", "use 'frozen'"),
         )
-        for what, asked, remedy in of_two if len(self.classes_) > 2 else ():
+        for what, asked, remedy in of_two if self._several else ():
             if asked:
                 raise InputError(f"{what} is of two classes, and y has {len(self.classes_)}: {remedy}.")
+        self.bounds_ = None if self._several else (0.0, 1.0)
         self.threshold_ = self._find_threshold()
         return codes.astype(np.float64)
 
-    def _limits(self) -> Any:
-        return None if len(self.classes_) > 2 else (0.0, 1.0)
+    @property
+    def _several(self) -> bool:
+        """Whether there are three and more classes, each with an output of its own."""
+        return self._width > 1
 
     def _layer_options(self, rules: ConstraintSet) -> dict[str, Any]:
-        several = len(self.classes_) > 2
-        if several:
+        if self._several:
             check_class_rules(rules, f"{len(self.classes_)} classes")
-        return {"discrepancy": self.discrepancy, "simplex": several}
-
-    def _outputs(self) -> int:
-        return len(self.classes_) if len(self.classes_) > 2 else 1
+        return {"discrepancy": self.discrepancy, "simplex": self._several}
 
     def _find_threshold(self) -> float:
-        """From where on a probability is a yes: one place, or predictions would not be the decisions constrained."""
+        """From where on a probability is a yes: where constraints on decisions say, which all share one threshold."""
         rules = () if self.constraints is None else ConstraintSet(self.constraints).constraints
-        asked = sorted({float(c.threshold) for c in rules if c.quantity == "decision"})  # type: ignore[attr-defined]
-        if self.threshold is None and len(asked) > 1:
+        asked = [float(c.threshold) for c in rules if c.quantity == "decision"]  # type: ignore[attr-defined]
+        if asked and self.threshold not in (None, *asked):
             raise InputError(
-                f"The constraints have several thresholds, {asked}: pass the one to predict by as threshold=."
+                f"threshold={self.threshold} is not that of the constraints on decisions, {asked[0]:g}: the decisions "
+                "of predict would not be those they bound. Leave it out, or change theirs."
             )
-        if self.threshold is None:
-            return asked[0] if asked else 0.5
-        if asked and self.threshold not in asked:
-            raise InputError(
-                f"threshold={self.threshold} is not that of the constraints on decisions, {asked}: the decisions of "
-                "predict would not be those they bound. Leave it out, or change theirs."
-            )
-        return float(self.threshold)
+        return float(self.threshold) if self.threshold is not None else asked[0] if asked else 0.5
 
     def _wrap(self, inner: nn.Module) -> nn.Module:
         return Probability(inner, self.discrepancy == "entropy")
@@ -121,7 +115,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):
         return (output - target) ** 2
 
     def _targets(self, y: Any) -> np.ndarray:
-        if len(self.classes_) > 2:
+        if self._several:
             return np.searchsorted(self.classes_, np.asarray(y)).astype(np.float64)
         return (np.asarray(y) == self.classes_[1]).astype(np.float64)
 
@@ -166,11 +160,8 @@ class FairRegressor(RegressorMixin, FairEstimator):
             raise ValueError("y is empty: 0 sample(s) were found, at least 1 is required.")
         if not np.isfinite(targets).all():
             raise ValueError("Input y contains NaN or infinity: leave these rows out.")
-        self.mean_, self.scale_ = float(targets.mean()), float(targets.std()) or 1.0
+        self.bounds_, self.mean_, self.scale_ = self.bounds, float(targets.mean()), float(targets.std()) or 1.0
         return targets
-
-    def _limits(self) -> Any:
-        return self.bounds
 
     def _wrap(self, inner: nn.Module) -> nn.Module:
         return Rescaled(inner, self.mean_, self.scale_)
@@ -208,8 +199,12 @@ class FairScorer:
 
     def __call__(self, estimator: Any, X: Any, y: Any, *, sensitive_features: Any = None, **options: Any) -> float:
         """The score of a fitted model."""
-        model = estimator if sensitive_features is None else _Informed(estimator, sensitive_features)
-        return self.scorer(model, X, y, **options)
+        informed = copy(estimator)
+        for name in ("predict", "predict_proba", "decision_function") if sensitive_features is not None else ():
+            if hasattr(estimator, name):
+                method = getattr(estimator, name)
+                setattr(informed, name, update_wrapper(partial(method, sensitive_features=sensitive_features), method))
+        return self.scorer(informed, X, y, **options)
 
     def __repr__(self) -> str:
         return f"fair_scorer({self.scoring!r})"
@@ -219,17 +214,3 @@ class FairScorer:
         request = MetadataRequest(owner=self)
         request.score.add_request(param="sensitive_features", alias=True)
         return request
-
-
-class _Informed:
-    """A fitted model that knows the sensitive features of the rows it is asked about."""
-
-    def __init__(self, model: Any, sensitive_features: Any):
-        self._model = model
-        self._sensitive_features = sensitive_features
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._model, name)
-        if name not in ("predict", "predict_proba", "decision_function"):
-            return found
-        return update_wrapper(partial(found, sensitive_features=self._sensitive_features), found)

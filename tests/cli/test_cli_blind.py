@@ -27,7 +27,7 @@ def fitted(run, tmp_path_factory):
 def test_fit_says_what_is_promised(fitted):
     folder, result = fitted
     assert "Served blind, so the guarantee is about the population. With 95 % confidence" in result.stderr
-    assert "groups.skops" in result.stderr
+    assert "estimator.skops" in result.stderr
     told = json.loads((folder / "model.json").read_text())
     assert told["settings"]["serving"] == "blind"
     assert "sex" not in record_from_plain(Schema, told["table"]["schema"]).features

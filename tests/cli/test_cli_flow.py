@@ -12,8 +12,8 @@ import pytest
 from people import people, write
 
 from fairlayer import MeanParity
+from fairlayer.estimators.estimator import FairEstimator
 from fairlayer.estimators.folder import load
-from fairlayer.estimators.network import NetworkScores
 from fairlayer.gaps import measure
 from fairlayer.problem.constraint_set import ConstraintSet
 
@@ -22,7 +22,14 @@ PROTECTED = ["--protected", "sex", "--protected", "race", "--protected", "disabl
 
 def test_fit_writes_model_report_and_card(classifier):
     names = {path.name for path in classifier.iterdir()}
-    assert names == {"model.json", "model.safetensors", "report.html", "report.json", "model-card.md"}
+    assert names == {
+        "model.json",
+        "model.safetensors",
+        "estimator.skops",
+        "report.html",
+        "report.json",
+        "model-card.md",
+    }
     report = json.loads((classifier / "report.json").read_text())
     assert report["satisfied"] is True
     assert report["settings"]["attributes"] == ["sex", "race", "disabled"]
@@ -276,8 +283,8 @@ def test_decimal_commas_are_numbers(run, tmp_path):
     assert "Commas are read as decimal commas" in result.stderr
     content = json.loads((tmp_path / "model" / "model.json").read_text())
     assert content["table"]["schema"]["numbers"] == ["income", "age", "rent"]
-    fill = {entry["column"]: entry["fill"] for entry in content["encoder"]["numbers"]}
-    assert fill["rent"] > 1000
+    encoder = load(tmp_path / "model").preprocessing_
+    assert dict(zip(encoder.numbers_, encoder.of_numbers_[0].statistics_, strict=True))["rent"] > 1000
     frame.to_csv(tmp_path / "new.csv", sep=";", index=False)
     points = people(200).assign(rent=frame["rent"].str.replace(".", ""))
     points.to_csv(tmp_path / "points.csv", index=False)
@@ -339,8 +346,8 @@ def test_columns_of_one_name_do_no_harm_where_they_are_ignored(run, tmp_path):
 def test_the_network_sees_every_row_once(run, table, classifier, tmp_path, monkeypatch):
     """Fitting takes the rows held out through it once, and predicting takes each once."""
     seen = []
-    scores = NetworkScores.__call__
-    monkeypatch.setattr(NetworkScores, "__call__", lambda self, X: seen.append(len(X)) or scores(self, X))
+    scores = FairEstimator._scores
+    monkeypatch.setattr(FairEstimator, "_scores", lambda self, X: seen.append(len(X)) or scores(self, X))
     asked = ["--protected", "sex", "--parity", "0.1", "--epochs", "1"]
     run("fit", table, "--target", "approved", *asked, "-o", tmp_path / "model", code=0)
     assert sorted(seen) == [120, 480]  # the latter to freeze what training found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -19,3 +20,13 @@ def people(n: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndar
     y = (score + random.logistic(0, 0.3, n) > 0).astype(int)
     wage = np.exp(2.5 + 0.2 * score + 0.1 * random.normal(size=n))
     return X, y, wage, {"sex": sex, "region": region}
+
+
+def exact_gap(values: np.ndarray, labels: Any) -> Fraction:
+    """The largest difference of group means, in rational arithmetic."""
+    labels = np.asarray(labels)
+    means = []
+    for label in set(labels.tolist()):
+        members = [Fraction(value) for value in values[labels == label].tolist()]
+        means.append(sum(members, Fraction(0)) / len(members))
+    return max(means) - min(means)

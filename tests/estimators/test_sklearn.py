@@ -10,29 +10,23 @@ import pytest
 import sklearn
 import torch
 from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fairlayer import ConditionalParity, EqualizedOdds, InputError, MeanParity, ResidualMean, project
+from fairlayer import ConditionalParity, EqualizedOdds, InputError, MeanParity, ResidualMean, SoftGroup, project
 from fairlayer.metrics import demographic_parity_difference, equalized_odds_difference, mean_parity_difference
 from fairlayer.sklearn import FairClassifier, FairRegressor
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Any:
-    """Threads that wait for each other slow small networks down on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 # Without sensitive features, as scikit-learn calls them: plain estimators. The one skip is scikit-learn's own: its
 # check of array API input needs SCIPY_ARRAY_API to be set before SciPy is imported.
+QUICK = {"hidden": (16,), "learning_rate": 0.02, "max_epochs": 15}
+
+
 @pytest.mark.filterwarnings("ignore:Fitted without sensitive_features")
-@parametrize_with_checks([FairClassifier(max_epochs=40), FairRegressor(max_epochs=40)])
+@parametrize_with_checks([FairClassifier(**QUICK), FairRegressor(**QUICK)])
 def test_scikit_learn_compatible(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -54,11 +48,22 @@ def people(n: int = 1200, seed: int = 0) -> tuple[Any, Any, Any, Any]:
     return X, y, wage, pd.DataFrame({"sex": sex, "region": region})
 
 
-def test_probabilities_meet_the_constraint_exactly_and_classify() -> None:
+@pytest.fixture(scope="module")
+def fair() -> FairClassifier:
+    """Fitted through the layer, on all people."""
     X, y, _, A = people()
+    return FairClassifier([MeanParity(0.02)], **QUICK, random_state=0).fit(X, y, sensitive_features=A)
+
+
+@pytest.fixture(scope="module")
+def plain() -> FairClassifier:
+    """Fitted without constraints."""
+    X, y, _, _ = people()
+    return FairClassifier([], **QUICK, random_state=0).fit(X, y)
+
+
+def test_probabilities_meet_the_constraint_exactly_and_classify(fair: Any, plain: Any) -> None:
     test_X, test_y, _, test_A = people(seed=1)
-    fair = FairClassifier([MeanParity(0.02)], random_state=0).fit(X, y, sensitive_features=A)
-    plain = FairClassifier([], random_state=0).fit(X, y)
     p = fair.predict_proba(test_X, sensitive_features=test_A)
     assert p.shape == (1200, 2)
     assert (p >= 0).all()
@@ -76,14 +81,14 @@ def test_probabilities_meet_the_constraint_exactly_and_classify() -> None:
 def test_a_regressor_keeps_units_bounds_and_constraints() -> None:
     X, _, wage, A = people()
     test_X, _, test_wage, test_A = people(seed=1)
-    model = FairRegressor([MeanParity(0.5)], bounds=(10.0, 40.0), random_state=0)
+    model = FairRegressor([MeanParity(0.5)], bounds=(10.0, 40.0), **QUICK, random_state=0)
     model.fit(X, wage, sensitive_features=A)
     predicted = model.predict(test_X, sensitive_features=test_A)
     assert predicted.min() >= 10.0
     assert predicted.max() <= 40.0
     assert mean_parity_difference(None, predicted, sensitive_features=test_A) <= 0.5 * (1 + 1e-12)
     assert model.score(test_X, test_wage, sensitive_features=test_A) > 0.5
-    plain = FairRegressor([], random_state=0).fit(X, wage)
+    plain = FairRegressor([], **QUICK, random_state=0).fit(X, wage)
     assert plain.score(test_X, test_wage) > model.score(test_X, test_wage, sensitive_features=test_A)
 
 
@@ -107,16 +112,17 @@ def test_the_same_seed_gives_the_same_model_and_leaves_global_generators_alone()
 
 
 def test_without_sensitive_features_the_frozen_shift_serves_or_says_why_not() -> None:
-    X, y, _, A = people()
-    fair = FairClassifier([MeanParity(0.02)], max_epochs=20, random_state=0).fit(X, y, sensitive_features=A[["sex"]])
+    X, y, _, A = people(400)
+    options: Any = {"hidden": (8,), "max_epochs": 3, "random_state": 0}
+    fair = FairClassifier([MeanParity(0.02)], **options).fit(X, y, sensitive_features=A[["sex"]])
     alone = fair.predict_proba(X.iloc[:1])
     assert alone[0, 1] == pytest.approx(fair.predict_proba(X)[0, 1], abs=1e-12)
     together = fair.predict_proba(X, sensitive_features=A[["sex"]])
     np.testing.assert_allclose(fair.predict_proba(X), together, atol=1e-6)  # the sample it was learned from
-    elsewhere = FairClassifier(max_epochs=2).fit(X.drop(columns="sex"), y, sensitive_features=A)
+    elsewhere = FairClassifier(**options).fit(X.drop(columns="sex"), y, sensitive_features=A)
     with pytest.raises(InputError, match=r"fitted with \['sex', 'region'\], which are not columns of X"):
         elsewhere.predict(X.drop(columns="sex"))
-    frozen = FairClassifier(serving="frozen", max_epochs=5, random_state=0).fit(X, y, sensitive_features=A)
+    frozen = FairClassifier(serving="frozen", **options).fit(X, y, sensitive_features=A)
     one = frozen.predict_proba(X.iloc[:1], sensitive_features=A.iloc[:1])
     assert one[0, 1] == pytest.approx(frozen.predict_proba(X, sensitive_features=A)[0, 1], abs=1e-12)
     with pytest.warns(UserWarning, match="absent from this batch"):
@@ -124,8 +130,8 @@ def test_without_sensitive_features_the_frozen_shift_serves_or_says_why_not() ->
 
 
 def test_calibration_makes_a_statement() -> None:
-    X, y, _, A = people()
-    fair = FairClassifier([MeanParity(0.02, over="sex")], max_epochs=10, random_state=0).fit(X, y, sensitive_features=A)
+    X, y, _, A = people(600)
+    fair = FairClassifier([MeanParity(0.02, over="sex")], max_epochs=5, random_state=0).fit(X, y, sensitive_features=A)
     new_X, _, _, new_A = people(4000, seed=2)
     fair.calibrate(new_X, sensitive_features=new_A, confidence=0.9)
     certificate = fair.frozen_.certificate
@@ -136,10 +142,8 @@ def test_calibration_makes_a_statement() -> None:
     assert mean_parity_difference(None, served, sensitive_features=test_A["sex"]) <= certificate.gap
 
 
-def test_without_constraints_there_is_nothing_to_keep() -> None:
-    X, y, _, _ = people(300)
-    free = FairClassifier([], random_state=0, max_epochs=2).fit(X, y)
-    for nothing in (free.stream, lambda: free.calibrate(X)):
+def test_without_constraints_there_is_nothing_to_keep(plain: Any) -> None:
+    for nothing in (plain.stream, lambda: plain.calibrate(people(20)[0])):
         with pytest.raises(InputError, match="fitted without constraints"):
             nothing()
 
@@ -161,21 +165,16 @@ def test_fit_without_sensitive_features_says_so() -> None:
         FairClassifier([EqualizedOdds(0.1)]).fit(X, y, sensitive_features=A)
 
 
-@pytest.mark.parametrize("form", ["frame", "series", "array", "list", "mapping", "two columns"])
-def test_sensitive_features_in_any_form(form: str) -> None:
+def test_sensitive_features_in_any_form() -> None:
     X, y, _, A = people(400)
-    forms = {
-        "frame": A,
-        "series": A["sex"],
-        "array": A["sex"].to_numpy(),
-        "list": A["sex"].tolist(),
-        "mapping": {"sex": A["sex"].to_numpy()},
-        "two columns": A.to_numpy(),
-    }
-    given = forms[form]
-    fair = FairClassifier([MeanParity(0.01)], max_epochs=3, random_state=0).fit(X, y, sensitive_features=given)
-    p = fair.predict_proba(X, sensitive_features=given)[:, 1]
-    assert mean_parity_difference(None, p, sensitive_features=A["sex"]) <= 0.01 * (1 + 1e-12)
+    X = X[["years"]]
+    forms = (A, A["sex"], A["sex"].to_numpy(), A["sex"].tolist(), {"sex": A["sex"].to_numpy()}, A.to_numpy())
+    for given in (*forms, {"sex": SoftGroup(pd.get_dummies(A["sex"]).to_numpy(float), ["female", "male"])}):
+        fair = FairClassifier([MeanParity(0.01)], estimator=LogisticRegression()).fit(X, y, sensitive_features=given)
+        p = fair.predict_proba(X, sensitive_features=given)[:, 1]
+        assert mean_parity_difference(None, p, sensitive_features=A["sex"]) <= 0.01 * (1 + 1e-12)
+    with pytest.raises(InputError, match="missing labels"):
+        fair.fit(X, y, sensitive_features=A["sex"].where(A["sex"] == "male"))
 
 
 def test_a_network_that_is_projected_after_training_is_trained_without_constraints() -> None:
@@ -206,25 +205,9 @@ def test_modules_and_other_constraints() -> None:
     p = model.predict_proba(X, sensitive_features=A)[:, 1]
     young = (X["years"] < 8).to_numpy()
     assert mean_parity_difference(None, p[young], sensitive_features=A["sex"][young]) <= 0.05 * (1 + 1e-12)
-    residual = FairRegressor([ResidualMean(0.1)], max_epochs=20, random_state=0).fit(X, wage, sensitive_features=A)
+    residual = FairRegressor([ResidualMean(0.1)], max_epochs=5, random_state=0).fit(X, wage, sensitive_features=A)
     error = residual.predict(X, sensitive_features=A) - wage
     assert all(abs(error[A["sex"] == sex].mean()) <= 0.1 + 1e-6 for sex in ("female", "male"))
-
-
-def test_frames_with_new_categories_and_missing_columns() -> None:
-    X, y, _, A = people(400)
-    X["empty"] = np.nan
-    X["kind"] = pd.Categorical(np.where(X["years"] > 8, "a", "b"))
-    X["flag"] = X["years"] > 8
-    X["name"] = [f"person {i}" for i in range(400)]
-    fair = FairClassifier(max_epochs=2).fit(X, y, sensitive_features=A)
-    new = X.copy()
-    new["job"] = "pilot"
-    new["name"] = "somebody else"
-    assert fair.preprocessing_.transform(new).shape[1] < 130
-    assert fair.predict(new, sensitive_features=A).shape == (400,)
-    with pytest.raises(ValueError, match="feature names"):
-        fair.predict(X.drop(columns="years"), sensitive_features=A)
 
 
 @pytest.fixture
@@ -249,10 +232,9 @@ def test_metadata_routing_through_pipeline_search_and_cross_validation() -> None
     assert search.best_estimator_.predict(X, sensitive_features=A).shape == (500,)
 
 
-def test_predictions_go_into_fairlearn() -> None:
+def test_predictions_go_into_fairlearn(fair: Any) -> None:
     fairlearn = pytest.importorskip("fairlearn.metrics", reason="fairlearn is absent")
     X, y, _, A = people()
-    fair = FairClassifier([MeanParity(0.02)], max_epochs=20, random_state=0).fit(X, y, sensitive_features=A)
     p = fair.predict_proba(X, sensitive_features=A)[:, 1]
     means = fairlearn.MetricFrame(
         metrics=lambda y_true, y_pred: np.mean(y_pred),
@@ -282,11 +264,10 @@ def test_metrics_refuse_what_they_cannot_measure() -> None:
         assert mean_parity_difference(None, [0.2, 0.7], sensitive_features=["a", "b"]) == pytest.approx(0.5)
 
 
-def test_labels_that_fit_never_saw_are_told():
+def test_labels_that_fit_never_saw_are_told() -> None:
     X, labels = np.arange(60.0)[:, None], np.array(["f", "m"] * 30)
-    model = FairClassifier([MeanParity(0.1)], max_epochs=2).fit(
-        X, np.arange(60) // 30, sensitive_features={"sex": labels}
-    )
+    model = FairClassifier([MeanParity(0.1)], estimator=LogisticRegression())
+    model.fit(X, np.arange(60) // 30, sensitive_features={"sex": labels})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.predict_proba(X, sensitive_features={"sex": labels})

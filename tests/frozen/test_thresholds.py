@@ -56,7 +56,7 @@ def test_tightened_thresholds_keep_fresh_samples(constraint):
 def test_the_certificate_covers_the_population():
     """With confidence 0.8 the stated bounds are wrong in at most a fifth of all samples."""
     layer, wrong = FairLayer([RateParity(0.05, over="sex")]), 0
-    big, big_groups, _ = people(200_000, seed=77)
+    big, big_groups, _ = people(120_000, seed=77)
     for seed in range(40):
         z, groups, _ = people(600, seed)
         frozen = freeze(layer, z, {"sex": groups["sex"]}, confidence=0.8, seed=seed)
@@ -96,32 +96,25 @@ def test_what_is_refused():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_exports_decide_as_the_module_does(tmp_path, dtype):
-    onnxruntime = pytest.importorskip("onnxruntime")
-    z, groups, _ = people(500)
-    z = z.astype(dtype)
-    frozen = freeze(FairLayer([RateParity(0.05)]), z, groups, confidence=None)
-    codes = frozen.encode(groups)
-    frozen.to_onnx(tmp_path / "decide.onnx", torch.from_numpy(z))
-    session = onnxruntime.InferenceSession(tmp_path / "decide.onnx")
-    (served,) = session.run(None, {"x": z, "groups": codes.numpy()})
-    np.testing.assert_array_equal(served, frozen(torch.from_numpy(z), codes).numpy())
-    assert served.dtype == dtype
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("threshold", [0.1, 0.3, 0.6, 0.7, 0.9])
-def test_rounded_scores_are_decided_alike_by_projection_module_and_onnx(tmp_path, threshold, dtype):
+@pytest.mark.parametrize("threshold", [0.1, 0.3, 0.5, 0.6, 0.7, 0.9])
+def test_scores_are_decided_alike_by_projection_module_and_onnx(tmp_path, threshold, dtype):
     """Of float32, 0.7 is a little less than the float64 of that name, and 0.3 a little more."""
-    onnxruntime = pytest.importorskip("onnxruntime")
     rng = np.random.default_rng(0)
     z, sex = rng.integers(1, 10, 900).astype(dtype) / dtype(10), np.arange(900) % 2
-    frozen = freeze(FairLayer([RateParity(0.5, threshold=threshold)]), z, sex, confidence=None)
-    assert np.array_equal(frozen.predict(z, sex), z)  # nothing had to be turned
+    tolerance = 0.5
+    if threshold == 0.5:  # the others have nothing to turn
+        z, tolerance = np.clip(z + dtype(0.2) * sex.astype(dtype), dtype(0), dtype(1)), 0.05
+    frozen = freeze(FairLayer([RateParity(tolerance, threshold=threshold)]), z, sex, confidence=None)
+    expected = frozen.predict(z, sex)
+    assert expected.dtype == dtype
+    assert np.array_equal(expected, z) == (threshold != 0.5)
+    if (threshold, dtype) not in ((0.3, np.float32), (0.7, np.float32), (0.5, np.float64)):
+        return  # three files are enough
+    onnxruntime = pytest.importorskip("onnxruntime")
     frozen.to_onnx(tmp_path / "decide.onnx", torch.from_numpy(z[:2]))
     session = onnxruntime.InferenceSession(tmp_path / "decide.onnx")
     (served,) = session.run(None, {"x": z, "groups": frozen.encode(sex).numpy()})
-    assert np.array_equal(served >= dtype(threshold), z >= dtype(threshold))
+    np.testing.assert_array_equal(served, expected)
 
 
 class Halved(torch.nn.Module):

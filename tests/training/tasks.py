@@ -1,5 +1,7 @@
 """A small task that tests share: two attributes, one of which the inputs reveal and the targets follow."""
 
+import copy
+
 import torch
 from torch import nn
 
@@ -20,3 +22,8 @@ def make_model(layer=None, seed=0, dropout=0.0):
     """A small network with a layer."""
     torch.manual_seed(seed)
     return FairModel(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(dropout), nn.Linear(8, 1)), layer)
+
+
+def copy_state(model):
+    """The model's state, which training on does not change."""
+    return copy.deepcopy(model.state_dict())

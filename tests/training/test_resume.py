@@ -6,14 +6,13 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from tasks import make_data, make_model
+from tasks import copy_state, make_data, make_model
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau
 from torch.utils.data import DataLoader, TensorDataset
 
 from fairlayer import FairLayer, FairlayerError, InputError, MeanParity
 from fairlayer.training import batches, fit
-from fairlayer.training.checkpoint import copy_state
 
 
 class CrashError(Exception):

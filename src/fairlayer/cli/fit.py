@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FEWEST_ROWS = 40
 PAGE, CARD = "report.html", "model-card.md"
-FILES = ("model.safetensors", "model.json", "estimator.skops", "groups.skops", PAGE, "report.json", CARD)
+FILES = ("model.safetensors", "model.json", "estimator.skops", PAGE, "report.json", CARD)
 UNKNOWN = {  # what constraints that need targets cannot see in new rows, and what is done instead
     "residual": "Residuals are known only once targets are. New predictions are moved by the shift",
     "decision": "Who is compared is known only once targets are. New rows are decided by the thresholds",

@@ -13,8 +13,7 @@ import numpy as np
 from fairlayer.cli.output import note, show_table
 from fairlayer.constraints import GroupConstraint
 from fairlayer.estimators import models
-from fairlayer.estimators.estimator import FairEstimator, Outputs
-from fairlayer.estimators.serving import NEW_LABELS
+from fairlayer.estimators.estimator import NEW_LABELS, FairEstimator, Outputs
 from fairlayer.gaps import measure
 from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.sklearn import FairClassifier, FairRegressor

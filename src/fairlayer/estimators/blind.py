@@ -8,13 +8,13 @@ groups within the tolerances (frozen/blind.py), and support a statement on the p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from fairlayer.errors import InputError
-from fairlayer.estimators.inputs import are_columns
-from fairlayer.estimators.models import make_estimator
+from fairlayer.estimators.models import as_text, columns_of, make_estimator
 from fairlayer.extras import needs
 from fairlayer.problem.groups import SoftGroup
 from fairlayer.training.batches import Batch, take
@@ -46,10 +46,14 @@ def check_blind(estimator: Any, X: Any, groups: Any, rules: Any, options: Mappin
     why, bounds = None, estimator.bounds_
     if groups is None or rules is None:
         why = "needs sensitive_features in fit"
+    elif any(isinstance(labels, SoftGroup) for labels in groups.values()):
+        why = "needs the labels of groups in fit: pass no SoftGroup"
     elif rules.about_decisions or rules.needs_targets:
         why = "is for constraints on the means of outputs: use MeanParity, RatioParity or ConditionalParity"
-    elif estimator.sensitive_columns is not None or are_columns(groups, X):
+    elif estimator.sensitive_columns is not None:
         why = "must not see the sensitive features: leave them out of X, and pass them to fit as sensitive_features"
+    elif (told := _told_by(X, groups)) is not None:
+        why = f"must not see the sensitive features: column {told[0]!r} of X is {told[1]!r}, by whatever names: drop it"
     elif bounds is None or any(side is None or not np.isfinite(side) for side in bounds):
         why = "states what is known of the population, for which outputs must be bounded: pass bounds=(lo, hi)"
     elif options:
@@ -59,6 +63,25 @@ def check_blind(estimator: Any, X: Any, groups: Any, rules: Any, options: Mappin
         )
     if why is not None:
         raise InputError(f"serving='blind' {why}.")
+
+
+def _told_by(X: Any, groups: Mapping[Any, Any]) -> tuple[Any, Any] | None:
+    """A column of X, and the attribute that it is, whatever it calls the groups."""
+    try:
+        columns = columns_of(X)
+    except InputError:  # texts, or a sparse matrix
+        return None
+    for (name, labels), (column, values) in product(groups.items(), columns.items()):
+        known, found = np.asarray(labels), np.asarray(values)
+        for rows in (FEWEST, len(known)):  # most columns part ways early
+            pairs = set(zip(as_text(found[:rows]), as_text(known[:rows]), strict=True))
+            met, groups_met = ({pair[side] for pair in pairs} for side in (0, 1))
+            same = len(met) == len(groups_met) == len(pairs)
+            if not same:
+                break
+        if same and len(pairs) > 1:
+            return column, name
+    return None
 
 
 class GroupModel:

@@ -1,7 +1,7 @@
 """What `FairClassifier` and `FairRegressor` have in common.
 
-Two questions, kept apart: where raw outputs come from (a network of our own in network.py, any other estimator in
-wrapped.py), and how they are made fair when predicting (together in serving.py, or each by itself, as frozen).
+Two questions, kept apart: where raw outputs come from (scores.py), and how they are made fair when predicting
+(together, by projection, or each by itself, as frozen).
 """
 
 from __future__ import annotations
@@ -9,28 +9,29 @@ from __future__ import annotations
 import inspect
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
-from fairlayer.arrays import as_floats
+from fairlayer.arrays import as_floats, as_numpy
 from fairlayer.constraints import MeanParity
 from fairlayer.core.discrepancies import known_name
 from fairlayer.errors import InputError
 from fairlayer.estimators.blind import STATED, GroupModel, check_blind, part_rows, rows_of
-from fairlayer.estimators.inputs import are_columns, columns_of, groups_within, named_groups
-from fairlayer.estimators.network import NetworkScores, train
-from fairlayer.estimators.serving import serve_batch
-from fairlayer.estimators.wrapped import EstimatorScores, check_kind, fit_estimator
+from fairlayer.estimators.models import columns_of, columns_within
+from fairlayer.estimators.scores import check_kind, estimator_scores, fit_estimator, network_scores, train
 from fairlayer.extras import needs
-from fairlayer.frames import is_frame
+from fairlayer.frames import frame_column, frame_columns, frame_names, is_frame
 from fairlayer.frozen.freeze import freeze
 from fairlayer.layer import FairLayer
 from fairlayer.plural import plural
 from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.groups import SoftGroup, code_groups
+from fairlayer.solution import Status
 from fairlayer.stream import Stream
 from fairlayer.training import Batch
 
@@ -39,12 +40,12 @@ with needs("fairlayer.sklearn", "scikit-learn"):
     from sklearn.utils import check_random_state, column_or_1d, get_tags  # type: ignore[import-untyped]
     from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data  # type: ignore[import-untyped]
 
-METHODS = ("layer", "projection")
-SERVINGS = ("batch", "frozen", "blind")
+CHOICES = {"method": ("layer", "projection"), "serving": ("batch", "frozen", "blind")}
 OF_THE_NETWORK = (
     *("hidden", "module", "learning_rate", "batch_size", "max_epochs", "patience", "max_minutes"),
     "validation_fraction",
 )
+NEW_LABELS = "The model was not fitted with "
 
 
 class Outputs(NamedTuple):
@@ -118,24 +119,23 @@ class FairEstimator(BaseEstimator, ABC):
     def _loss(self, output: Tensor, target: Tensor) -> Tensor:
         """What training the network minimises, one number per sample."""
 
-    def _outputs(self) -> int:
-        """How many outputs the network has for a sample."""
-        return 1
-
     @abstractmethod
     def _learn_targets(self, y: Any) -> np.ndarray:
-        """The targets of `fit` as float64, once they are checked, and what must be known of them."""
+        """The targets of `fit` as float64, once they are checked, and what must be known of them: `bounds_` and such"""
 
-    @abstractmethod
-    def _limits(self) -> Any:
-        """(lo, hi) that outputs are kept within; None for none."""
+    def _targets(self, y: Any) -> np.ndarray:
+        """Targets as float64."""
+        return np.asarray(y, dtype=np.float64)
 
     def _layer_options(self, rules: ConstraintSet) -> dict[str, Any]:
         """Arguments of `FairLayer` that depend on the targets; refuses constraints that do not go with these."""
         return {}
 
-    def _targets(self, y: Any) -> np.ndarray:
-        return np.asarray(y, dtype=np.float64)
+    @property
+    def _width(self) -> int:
+        """How many outputs a row has."""
+        classes = len(getattr(self, "classes_", ()))
+        return classes if classes > 2 else 1
 
     # Learning
 
@@ -145,29 +145,6 @@ class FairEstimator(BaseEstimator, ABC):
         options: `sample_weight`, which the training and the frozen shifts look at; anything else goes to `fit` of the
         estimator.
         """
-        X, y, groups = self._start(X, y, sensitive_features)
-        targets = self._learn_targets(y)
-        weights = _read_weights(options.pop("sample_weight", None), len(targets))
-        self.bounds_ = self._limits()
-        self.groups_ = None if groups is None else list(groups)
-        self.groups_in_X_ = groups is not None and are_columns(groups, X)
-        self.layer_ = None if groups is None else self._make_layer()
-        sample = calibration = Batch(X, targets, groups, self._features(X), weights)
-        if self.serving == "blind":
-            told = options if weights is None else {**options, "sample_weight": weights}
-            check_blind(self, X, groups, None if self.layer_ is None else self.layer_.rules, told)
-            learn, kept = part_rows(len(targets), self._seed())
-            sample, calibration, y = rows_of(sample, learn), rows_of(sample, kept), np.asarray(y)[learn]
-        self._learn(sample, y, options)
-        self.group_model_: Any = None
-        if self.serving == "blind" and self.layer_ is not None:
-            _, compared = self.layer_.rules.groupings(tuple(sample.groups))
-            self.group_model_ = GroupModel.fit(sample.x, sample.groups, compared, self._seed())
-        self._freeze(calibration)
-        return self
-
-    def _start(self, X: Any, y: Any, sensitive_features: Any) -> tuple[Any, Any, Any]:
-        """What `fit` got, checked: X, y and the protected attributes."""
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         self._check_settings()
@@ -178,27 +155,31 @@ class FairEstimator(BaseEstimator, ABC):
             groups = self._groups_in(X)
         y = column_or_1d(y, warn=True)
         check_consistent_length(X, y)
-        if groups is None and self.constraints is None:
-            warnings.warn(
-                "Fitted without sensitive_features: no constraint is applied, predictions may differ between groups.",
-                UserWarning,
-                stacklevel=3,
-            )
-        elif groups is None and not self._unconstrained():
-            raise InputError(
-                "sensitive_features is missing: the constraints compare groups. Pass it to fit (with metadata routing "
-                "switched on, inside a Pipeline or a search), name columns of X with sensitive_columns, or leave "
-                "constraints out."
-            )
-        return X, y, groups
-
-    def _unconstrained(self) -> bool:
-        return isinstance(self.constraints, list | tuple) and not self.constraints
+        self._check_groups(groups)
+        targets = self._learn_targets(y)
+        weights = _read_weights(options.pop("sample_weight", None), len(targets))
+        self.groups_ = None if groups is None else list(groups)
+        self.groups_in_X_ = groups is not None and _are_columns(groups, X)
+        self.layer_ = None if groups is None else self._make_layer()
+        sample = calibration = Batch(X, targets, groups, self._features(X), weights)
+        if self.serving == "blind":
+            told = options if weights is None else {**options, "sample_weight": weights}
+            check_blind(self, X, groups, None if self.layer_ is None else self.layer_.rules, told)
+            learn, kept = part_rows(len(targets), self._seed())
+            sample, calibration, y = rows_of(sample, learn), rows_of(sample, kept), np.asarray(y)[learn]
+        self._learn(sample, y, options)
+        self.group_model_: GroupModel | None = None
+        if self.serving == "blind" and self.layer_ is not None:
+            _, compared = self.layer_.rules.groupings(tuple(sample.groups))
+            self.group_model_ = GroupModel.fit(sample.x, sample.groups, compared, self._seed())
+        self._freeze(calibration)
+        return self
 
     def _check_settings(self) -> None:
         """Refuse settings that are not known, or are not for an estimator, rather than ignore them."""
-        _check_known("serving", self.serving, SERVINGS)
-        _check_known("method", self.method, METHODS)
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise InputError(f"{name} must be one of {list(known)}; got {getattr(self, name)!r}.")
         if self.estimator is None:
             return
         check_kind(self.estimator, hasattr(self, "predict_proba"))
@@ -209,6 +190,26 @@ class FairEstimator(BaseEstimator, ABC):
                 f"{', '.join(told)} {plural(len(told), 'describes', 'describe')} a network, and estimator takes its "
                 f"place: leave {plural(len(told), 'it', 'them')} out."
             )
+
+    def _check_groups(self, groups: Any) -> None:
+        """Refuse constraints without groups, and groups with missing labels."""
+        if groups is not None:
+            code_groups(groups)
+        elif self.constraints is None:
+            warnings.warn(
+                "Fitted without sensitive_features: no constraint is applied, predictions may differ between groups.",
+                UserWarning,
+                stacklevel=3,
+            )
+        elif not self._unconstrained():
+            raise InputError(
+                "sensitive_features is missing: the constraints compare groups. Pass it to fit (with metadata routing "
+                "switched on, inside a Pipeline or a search), name columns of X with sensitive_columns, or leave "
+                "constraints out."
+            )
+
+    def _unconstrained(self) -> bool:
+        return isinstance(self.constraints, list | tuple) and not self.constraints
 
     def _make_layer(self) -> FairLayer | None:
         """The projection onto the constraints; None where there are none."""
@@ -223,34 +224,31 @@ class FairEstimator(BaseEstimator, ABC):
                 "later."
             )
         confidence = None if self.serving == "blind" else self.confidence
-        return FairLayer(rules.constraints, self._limits(), confidence=confidence, **self._layer_options(rules))
+        return FairLayer(rules.constraints, self.bounds_, confidence=confidence, **self._layer_options(rules))
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _learn(self, sample: Batch, y: Any, options: dict[str, Any]) -> None:
         """Raw outputs: from the network, or from an estimator. y: as given; options: for the estimator."""
-        if self.estimator is not None:
-            classes = getattr(self, "classes_", None)
-            self._know_estimator(fit_estimator(self.estimator, sample.x, y, classes, sample.weights, options))
-            return
-        if options:
-            raise InputError(f"fit got {list(options)}, which are for an estimator: the network takes none.")
-        scores, fitted = train(self, sample, self._seed())
-        self._know_network(scores)
-        self.history_, self.n_iter_ = fitted.history, fitted.epochs
-        self.stopped_: str | None = fitted.stopped
-
-    def _know_network(self, scores: NetworkScores) -> None:
-        self._scores: NetworkScores | EstimatorScores = scores
-        self.preprocessing_, self.model_ = scores.encoder, scores.model
-
-    def _know_estimator(self, scores: EstimatorScores) -> None:
-        self._scores, self.estimator_ = scores, scores.estimator
         self.history_, self.stopped_ = {}, None
+        if self.estimator is None:
+            if options:
+                raise InputError(f"fit got {list(options)}, which are for an estimator: the network takes none.")
+            self.preprocessing_, self.model_, fitted = train(self, sample, self._seed())
+            self.history_, self.n_iter_, self.stopped_ = fitted.history, fitted.epochs, fitted.stopped
+            return
+        classes = getattr(self, "classes_", None)
+        self.estimator_, self.column_ = fit_estimator(self.estimator, sample.x, y, classes, sample.weights, options)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
+
+    def _scores(self, X: Any) -> np.ndarray:
+        """Raw outputs of rows that were read."""
+        if self.estimator is None:
+            return network_scores(self.preprocessing_, self.model_, X)
+        return estimator_scores(self.estimator_, self.column_, X)
 
     def _freeze(self, sample: Batch) -> None:
         """Shifts per group from the sample; where there can be none, why."""
@@ -271,7 +269,7 @@ class FairEstimator(BaseEstimator, ABC):
         """The shifts that fit a sample; options: those of `freeze`."""
         X, targets, groups, features, weights = sample
         data = {"targets": targets, "features": features, "weights": weights}
-        proxies = self.group_model_(X) if self.serving == "blind" else None
+        proxies = None if self.group_model_ is None else self.group_model_(X)
         return freeze(self.layer_, self._scores(X), groups, proxies=proxies, **data, **options)
 
     def calibrate(
@@ -282,10 +280,10 @@ class FairEstimator(BaseEstimator, ABC):
         The statement is `frozen_.certificate`; options (tighten, certify, seed, ...) are those of `fairlayer.freeze`.
         """
         self._check_constrained("calibrate")
+        self._is_blind()  # or refused
         X, groups = self._read(X, sensitive_features)
         if groups is None:
             groups = self._groups_in(X)
-        self._is_blind()  # or refused
         targets = None if y is None else self._targets(y)
         sample = Batch(X, targets, groups, self._features(X), options.pop("weights", None))
         self.frozen_ = self._frozen(sample, {"confidence": confidence, **options})
@@ -309,14 +307,38 @@ class FairEstimator(BaseEstimator, ABC):
         # Columns that are named count as passed; columns found by chance are no batch that anything is promised for.
         how = "frozen" if groups is None and self.sensitive_columns is None else serving or self.serving
         if groups is None:
-            groups = self.group_model_(X) if blind else self._groups_in(X)
+            groups = self.group_model_(X) if self.group_model_ is not None else self._groups_in(X)
         raw, features = self._scores(X), self._features(X)
         # Constraints that look at targets, which are not known yet, are kept by shifts, too.
         if how == "batch" and not self.layer_.rules.needs_targets:
-            return Outputs(raw, serve_batch(self.layer_, self.frozen_, raw, groups, features))
+            return Outputs(raw, self._projected(raw, groups, features))
         if self.frozen_ is None:
             raise InputError(self.unfrozen_)
         return Outputs(raw, self.frozen_.predict(raw, groups, features))
+
+    def _projected(self, raw: np.ndarray, groups: Any, features: Any) -> np.ndarray:
+        """All rows together, projected, with warnings about their groups."""
+        assert self.layer_ is not None
+        layer, told = self.layer_.eval(), []
+        value = layer(torch.from_numpy(raw), groups, features=features).numpy()
+        if layer.solution is not None and layer.solution.status is Status.VACUOUS:
+            told.append(
+                f"Some groups are absent from this batch and were not compared: "
+                f"{'; '.join(layer.solution.vacuous[:3])}. Predict larger batches, or set serving='frozen' for "
+                "predictions that do not depend on the batch."
+            )
+        # A label that `fit` never saw may be a misspelt one, whose group would then be compared without it.
+        for name, known in ({} if self.frozen_ is None else self.frozen_.labels).items():
+            met = () if isinstance(groups[name], SoftGroup) else dict.fromkeys(as_numpy(groups[name]).tolist())
+            new = [label for label in met if label not in known]
+            if new:
+                told.append(
+                    f"{NEW_LABELS}{name} {', '.join(map(repr, new[:5]))}; it knows {', '.join(map(repr, known[:20]))}. "
+                    "New labels were compared like the other groups: correct the spelling, or fit again with such rows."
+                )
+        for text in told:
+            warnings.warn(text, UserWarning, stacklevel=4)
+        return value
 
     def raw_outputs(self, X: Any) -> np.ndarray:
         """The model's own outputs, before anything makes them fair: probabilities for a classifier."""
@@ -348,14 +370,16 @@ class FairEstimator(BaseEstimator, ABC):
 
     def _is_blind(self) -> bool:
         """Whether predictions look at X alone. `fit` decides that: the shifts for one are not those for the other."""
-        _check_known("serving", self.serving, SERVINGS)
+        self._check_settings()
         blind = self.serving == "blind"
-        if blind != (getattr(self, "group_model_", None) is not None):
+        if blind != (self.group_model_ is not None):
             raise InputError(
                 f"serving={self.serving!r} was set after fit: shifts for blind serving are chosen in fit, and serve "
                 "nothing else. Fit again."
             )
         return blind
+
+    # Tables and groups
 
     def _features(self, X: Any) -> dict[Any, Any] | None:
         """The columns of X by name, where a constraint looks at regions of features."""
@@ -365,14 +389,14 @@ class FairEstimator(BaseEstimator, ABC):
         """The protected attributes, where they are columns of X."""
         if self.sensitive_columns is not None:
             named = [self.sensitive_columns] if isinstance(self.sensitive_columns, str) else self.sensitive_columns
-            return groups_within(X, list(named), "sensitive_columns")
+            return columns_within(X, list(named), "sensitive_columns")
         if not self.groups_in_X_:
             raise InputError(
                 f"sensitive_features is missing: the model was fitted with {self.groups_}, which are not columns "
                 "of X, so the group of a sample is unknown. Pass sensitive_features (to a scorer by "
                 "scoring=fairlayer.sklearn.fair_scorer('roc_auc')), or name columns of X with sensitive_columns."
             )
-        return groups_within(X, self.groups_ or [], "sensitive_features")
+        return columns_within(X, self.groups_ or [], "sensitive_features")
 
     def _read(self, X: Any, sensitive_features: Any, reset: bool = False) -> tuple[Any, Any]:
         """X as the model takes it, and the protected attributes by name, None where there are none."""
@@ -385,7 +409,7 @@ class FairEstimator(BaseEstimator, ABC):
             raise InputError("X is empty: 0 sample(s) were found, at least 1 is required.")
         if sensitive_features is None:
             return X, None
-        groups = named_groups(sensitive_features)
+        groups = _named(sensitive_features)
         check_consistent_length(X, *groups.values())
         if not reset and (self.groups_ is None or not set(self.groups_) <= set(groups)):
             raise InputError(
@@ -394,9 +418,28 @@ class FairEstimator(BaseEstimator, ABC):
         return X, groups
 
 
-def _check_known(name: str, value: Any, known: Sequence[str]) -> None:
-    if value not in known:
-        raise InputError(f"{name} must be one of {list(known)}; got {value!r}.")
+def _named(sensitive_features: Any) -> dict[Any, Any]:
+    """Protected attributes by name: of a frame, a mapping, a series, a list, or an array of one or more columns."""
+    if isinstance(sensitive_features, Mapping) or is_frame(sensitive_features):
+        return frame_columns(sensitive_features)
+    name = getattr(sensitive_features, "name", None)
+    if name is not None and name != "":
+        return {name: sensitive_features}
+    table = as_numpy(sensitive_features, "sensitive_features")
+    if table.ndim == 1:
+        return {"sensitive_feature": table}
+    if table.ndim == 2 and table.shape[1] > 0:
+        return {f"sensitive_feature_{j}": table[:, j] for j in range(table.shape[1])}
+    raise InputError(f"sensitive_features has shape {table.shape}: pass one label, or one row of labels, per sample.")
+
+
+def _are_columns(groups: Mapping[Any, Any], X: Any) -> bool:
+    """Whether the frame X holds the attributes under the same names."""
+    known = frame_names(X) if is_frame(X) else []
+    return all(
+        name in known and bool((np.asarray(frame_column(X, name)) == np.asarray(labels)).all())
+        for name, labels in groups.items()
+    )
 
 
 def _read_weights(weights: Any, n: int) -> np.ndarray | None:

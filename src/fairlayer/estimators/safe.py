@@ -5,7 +5,6 @@ What cannot be written that way is refused when it is saved, not when it is load
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -46,17 +45,16 @@ TRUSTED = frozenset(
 )
 
 
-def pack(estimator: Any) -> bytes:
-    """A fitted estimator as data; refused where it holds anything whose type is not trusted."""
+def pack(learned: Any) -> bytes:
+    """Fitted estimators as data; refused where they hold anything whose type is not trusted."""
     io = _skops()
-    name = type(estimator).__name__
     try:
-        packed: bytes = io.dumps(estimator)
+        packed: bytes = io.dumps(learned)
     except Exception as error:  # skops raises whatever its parts do
-        raise InputError(f"{name} cannot be written without pickle ({error}): {REMEDY}") from error
+        raise InputError(f"The model cannot be written without pickle ({error}): {REMEDY}") from error
     strange = sorted(set(io.get_untrusted_types(data=packed)) - TRUSTED)
     if strange:
-        raise InputError(f"{name} holds {', '.join(strange[:5])}, which no model folder may hold: {REMEDY}")
+        raise InputError(f"The model holds {', '.join(strange[:5])}, which no model folder may hold: {REMEDY}")
     return packed
 
 
@@ -69,54 +67,55 @@ REMEDY = (
 def unpack(packed: bytes) -> Any:
     """What `pack` was given. Nothing is made whose type is not trusted, and trees lead nowhere outside themselves."""
     io = _skops()
-    estimator = io.loads(packed, trusted=sorted(TRUSTED & set(io.get_untrusted_types(data=packed))))
-    for tree in _trees(estimator):
-        _check_tree(tree)
-    return estimator
+    learned = io.loads(packed, trusted=sorted(TRUSTED & set(io.get_untrusted_types(data=packed))))
+    _check_trees(learned, set())
+    return learned
 
 
-def _trees(value: Any, seen: set[int] | None = None) -> Iterator[Any]:
-    """All trees of scikit-learn within an estimator."""
-    seen = set() if seen is None else seen
+def _check_trees(value: Any, seen: set[int]) -> None:
+    """Check all trees of scikit-learn within a value."""
     if id(value) in seen or isinstance(value, str | bytes | int | float | type(None)):
         return
     seen.add(id(value))
-    if hasattr(value, "children_left") or type(value).__name__ == "TreePredictor":
-        yield value
-        return
-    parts: Any = ()
-    if isinstance(value, dict):
-        parts = value.values()
-    elif isinstance(value, list | tuple | set) or (isinstance(value, np.ndarray) and value.dtype == object):
-        parts = value.reshape(-1).tolist() if isinstance(value, np.ndarray) else value
-    elif hasattr(value, "__dict__"):
-        parts = vars(value).values()
-    for part in parts:
-        yield from _trees(part, seen)
-
-
-def _check_tree(tree: Any) -> None:
-    """Refuse a tree whose branches lead back, or beyond its end: scikit-learn follows them unchecked."""
-    if hasattr(tree, "children_left"):
-        left, right, inner = tree.children_left, tree.children_right, tree.children_left != -1
-        features, width = tree.feature, tree.n_features
-        bitsets: Any = np.zeros(len(left), dtype=np.int64)
-        most = 1
+    if hasattr(value, "children_left"):
+        inner = value.children_left != -1
+        _check_tree(
+            value.children_left[inner], value.children_right[inner], inner, value.feature[inner], value.n_features
+        )
+    elif type(value).__name__ == "TreePredictor":
+        inner = value.nodes["is_leaf"] == 0
+        nodes, bitsets = value.nodes[inner], max(1, len(value.raw_left_cat_bitsets))
+        _check_tree(nodes["left"], nodes["right"], inner, nodes["feature_idx"], np.iinfo(np.int32).max)
+        if not (nodes["bitset_idx"][nodes["is_categorical"] != 0].astype(np.int64) < bitsets).all():
+            raise ValueError("a tree asks for categories that it does not have")
     else:
-        nodes = tree.nodes
-        left, right, inner = nodes["left"].astype(np.int64), nodes["right"].astype(np.int64), nodes["is_leaf"] == 0
-        features, width = nodes["feature_idx"].astype(np.int64), np.iinfo(np.int32).max
-        bitsets = np.where(nodes["is_categorical"] == 1, nodes["bitset_idx"].astype(np.int64), 0)
-        most = max(1, len(tree.raw_left_cat_bitsets))
-    here = np.arange(len(left))
-    for child in (left, right):
-        if not ((child[inner] > here[inner]) & (child[inner] < len(left))).all():
+        parts: Any = ()
+        if isinstance(value, dict):
+            parts = value.values()
+        elif isinstance(value, list | tuple | set):
+            parts = value
+        elif isinstance(value, np.ndarray):
+            parts = value.reshape(-1).tolist() if value.dtype == object else ()
+        elif hasattr(value, "__dict__"):
+            parts = vars(value).values()
+        for part in parts:
+            _check_trees(part, seen)
+
+
+def _check_tree(left: np.ndarray, right: np.ndarray, inner: np.ndarray, features: np.ndarray, width: int) -> None:
+    """Refuse a tree whose branches lead back, or beyond its end: scikit-learn follows them unchecked.
+
+    inner: (nodes,) those that branch; left, right, features: (of these,)
+    """
+    here = np.flatnonzero(inner)
+    for child in (left.astype(np.int64), right.astype(np.int64)):
+        if not ((child > here) & (child < len(inner))).all():
             raise ValueError("a tree has branches that lead nowhere")
-    if not ((features[inner] >= 0) & (features[inner] < width) & (bitsets[inner] >= 0) & (bitsets[inner] < most)).all():
-        raise ValueError("a tree asks for features or categories that it does not have")
+    if not ((features.astype(np.int64) >= 0) & (features < width)).all():
+        raise ValueError("a tree asks for features that it does not have")
 
 
 def _skops() -> Any:
-    with needs("A model folder of an estimator", "skops"):
+    with needs("A model folder", "skops"):
         import skops.io  # type: ignore[import-untyped]
     return skops.io

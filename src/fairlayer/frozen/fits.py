@@ -157,19 +157,9 @@ class ShiftFit(Fit):
         """(shifts, d) from the multipliers of the statistics. total: (shifts,) weights of the groups."""
         layer = self.layer
         rules = ConstraintSet([c.allowing(share * c.allowed) for c in layer.rules.constraints])
-        found: Any = project(
-            some.x,
-            some.groups,
-            rules,
-            layer.bounds,
-            some.targets,
-            some.features,
-            some.weights,
-            layer.discrepancy,
-            infeasible=layer.infeasible,
-            simplex=layer.simplex,
-            levels=self.levels,
-        )
+        data = (some.targets, some.features, some.weights)
+        options: dict[str, Any] = {"infeasible": layer.infeasible, "simplex": layer.simplex, "levels": self.levels}
+        found: Any = project(some.x, some.groups, rules, layer.bounds, *data, layer.discrepancy, **options)
         parts = found.parts if layer.simplex else [found]
         shifts = np.zeros((len(total), len(parts)))
         shifts[self.frozen.places(parts[0].view.plan)] = np.stack([part.nu for part in parts], axis=1)

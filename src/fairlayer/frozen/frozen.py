@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import metadata
@@ -34,6 +35,8 @@ from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.problem.families import read_feature
 from fairlayer.problem.groups import CodedGroups, SoftGroup, group_columns, read_column
 from fairlayer.problem.row_plan import RowPlan
+
+MOST_SHIFTS = 100_000
 
 
 class Family(NamedTuple):
@@ -64,6 +67,12 @@ class Frozen(nn.Module):
         self.certificate: Certificate | None = None
         self.conditions: list[tuple[Condition, Region]] = []  # a feature, and one of its regions
         self.families = self._lay_out(layer.rules)
+        count = sum(math.prod(len(self.labels[name]) for name in family.attributes) for family in self.families)
+        if count > MOST_SHIFTS:
+            raise InputError(
+                f"The constraints compare {count:,} combinations of labels; a frozen layer keeps shifts of at most "
+                f"{MOST_SHIFTS:,}: merge rare groups, or compare fewer attributes together."
+            )
         self.place: dict[tuple[int, tuple[Label, ...]], int] = {}  # of the shift of each combination of a family
         for f, family in enumerate(self.families):
             for combination in product(*(self.labels[name] for name in family.attributes)):

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from fairlayer.errors import FairlayerError, InputError
 
@@ -32,21 +31,11 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a checkpoint, to the CPU; its parts are moved to a device by those that take them."""
     try:
         contents = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise
     except Exception as error:
         raise FairlayerError(f"{path} is not a readable checkpoint: {error}") from error
     if not isinstance(contents, dict) or contents.get("format") != FORMAT:
         raise InputError(f"{path} is not a checkpoint of this version of fairlayer: delete it, or start with another.")
     return contents
-
-
-def copy_state(model: nn.Module) -> dict[str, Any]:
-    """The model's state, sharing no memory with it: training on does not change the copy."""
-    return {
-        name: value.detach().clone() if isinstance(value, torch.Tensor) else value
-        for name, value in model.state_dict().items()
-    }
 
 
 def random_state(loader: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -178,7 +179,7 @@ class _Run:
             self.fitted.history.setdefault(name, []).append(number)
         if value < self.best_value - min_delta or (self.fitted.best_epoch is None and not math.isnan(value)):
             self.best_value, self.fitted.best_epoch = value, self.fitted.epochs - 1
-            self.best_weights = checkpoints.copy_state(self.model) if weights else None
+            self.best_weights = deepcopy(self.model.state_dict()) if weights else None
 
     @property
     def waited(self) -> int:

@@ -51,7 +51,7 @@ def test_agrees_with_interior_point(bounds, contradictory):
     rng = np.random.default_rng(3)
     constraints = [MeanParity(0.1), ResidualMean(0.02)] if contradictory else [MeanParity(0.05)]
     compared = 0
-    for _ in range(25):
+    for _ in range(14):
         n = int(rng.integers(2, 65))
         groups = rng.integers(0, rng.integers(2, 5), size=(n, int(rng.integers(1, 4))))
         z = rng.normal(size=n) * rng.choice([0.1, 1.0, 10.0]) + groups[:, 0]
@@ -74,7 +74,7 @@ def test_agrees_with_interior_point(bounds, contradictory):
         if bounds is None:  # else multipliers need not be unique
             assert np.abs(system.view.multipliers(found.nu)).sum() <= price * (1 + 1e-9)
         compared += 1
-    assert compared > 15
+    assert compared > 7
 
 
 def batch(n=12, seed=0, labels=2):
@@ -117,10 +117,9 @@ def test_a_batch_of_one_group_is_left_alone():
 
 
 @pytest.mark.parametrize("price", [0.05, 0.5, 5.0, 1000.0])
-@pytest.mark.parametrize("bounds", [None, (-1.0, 1.0)])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("bounds", "weighted"), [(None, False), ((-1.0, 1.0), False), ((-1.0, 1.0), True)])
 def test_derivative(price, bounds, weighted):
-    for seed in range(4):
+    for seed in range(3):
         z, groups = batch(9, seed, labels=3)
         weights = np.random.default_rng(seed).uniform(0.5, 2.0, len(z)) if weighted else None
         system = bind_batch(ConstraintSet([MeanParity(0.05)]), len(z), groups, weights=weights)
