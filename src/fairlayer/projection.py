@@ -223,9 +223,8 @@ def _project_each(z: Tensor, request: Request, data: Data) -> JointSolution:
         return JointSolution(value, solutions)
     batch = AffineBatch(z, rules.matrices, box, weights)
     value, closer = batch.value, {}
-    sure = batch.holds & batch.tight
-    if not sure.all():  # a contradiction, or a tolerance finer than the dtype: those get a closer look
-        doubtful = np.flatnonzero(~sure)
+    if not batch.sure.all():  # a contradiction, or a tolerance finer than the dtype: those get a closer look
+        doubtful = np.flatnonzero(~batch.sure)
         solutions = [alone(b) for b in doubtful.tolist()]
         value = value.index_copy(0, torch.from_numpy(doubtful), torch.stack([each.value for each in solutions]))
         closer = dict(zip(doubtful.tolist(), solutions, strict=True))

@@ -13,7 +13,6 @@ from fairlayer.arrays import as_numpy
 from fairlayer.constraints.affine import Affine
 from fairlayer.core import _native
 from fairlayer.core.gradient import PullBack
-from fairlayer.core.optimality import TIGHT
 from fairlayer.core.solver import DTYPES, as_bits, from_bits
 from fairlayer.problem.bounds import Box
 
@@ -28,23 +27,14 @@ class AffineBatch:
         lower, upper = _together([c.lower for c in constraints], 1), _together([c.upper for c in constraints], 1)
         self.problems = _native.Problems(A, lower, upper, self.weights, box.lo, box.hi)
         host = z.detach().contiguous()
-        value, holds, statistics, self.nu, missed, self.side = _native.project_affine(
+        value, sure, statistics, self.nu, missed, self.side = _native.project_affine(
             DTYPES[z.dtype], as_bits(host), self.problems, torch.get_num_threads()
         )
         rows = (z.shape[0], A.shape[1])
-        self.holds = holds.astype(bool)  # (B,)
+        self.sure = sure.astype(bool)  # (B,) whether rows certainly hold, and aiming inside them cost next to nothing
         self.statistics, self.missed = statistics.reshape(rows), missed.reshape(rows)
         value = from_bits(value, z.dtype).reshape(z.shape)
         self.value = _attach(z, value, self) if z.requires_grad and torch.is_grad_enabled() else value
-
-        width = upper - lower
-        one_sided = np.where(np.isfinite(upper), np.abs(upper), np.abs(lower))
-        slack = -self.missed > TIGHT * np.where(np.isfinite(width), width, one_sided)
-        coarse = (
-            z.dtype is not torch.float64 and weights is None
-        )  # rounding is then most of what rows are aimed inside by
-        # Whether aiming inside the rows cost next to nothing.
-        self.tight = coarse | ~(slack & (self.multipliers != 0.0)).any(axis=1) & (weights is None)
 
     @property
     def multipliers(self) -> np.ndarray:

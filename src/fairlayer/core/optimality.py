@@ -22,16 +22,6 @@ from fairlayer.problem.rows import EACH
 from fairlayer.problem.system import System
 
 NEARLY = 5e-7  # of the distance from z: what aiming inside the rows may add to it
-TIGHT = 2e-8  # of what lies between two bounds: aiming no further inside than this makes no difference
-
-
-def is_tight(system: System, nu: np.ndarray, missed: np.ndarray) -> bool:
-    """Whether rows that bind are as good as on their bounds. missed: (F,) at most 0."""
-    rows = system.rows
-    width = rows.upper - rows.lower
-    one_sided = np.where(np.isfinite(rows.upper), np.abs(rows.upper), np.abs(rows.lower))
-    slack = -missed > TIGHT * np.where(np.isfinite(width), width, one_sided)
-    return not (slack & (np.maximum.reduceat(np.abs(nu), rows.first[:-1]) > 0.0)).any() if len(slack) else True
 
 
 def optimality_gap(z: np.ndarray, y: np.ndarray, system: System, box: Box, nu: np.ndarray, dtype: torch.dtype) -> float:

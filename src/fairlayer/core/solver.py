@@ -17,7 +17,7 @@ from fairlayer.core import _native
 from fairlayer.core.discrepancies import Discrepancy, check_domain, inner_limits, native_number
 from fairlayer.core.feasibility import cell_extremes, least_excess, statistic_scale, widened
 from fairlayer.core.grid import search_grid
-from fairlayer.core.optimality import is_tight, optimality_gap
+from fairlayer.core.optimality import optimality_gap
 from fairlayer.core.own_discrepancy import OwnProjection
 from fairlayer.core.rational import exact_shortfalls
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
@@ -214,8 +214,7 @@ def _measure_optimality(projected: Projected, rounded: bool = False) -> None:
     z, system, box, discrepancy = projected.batch
     if discrepancy.name != "squared":
         return
-    coarse = z.dtype is not torch.float64  # rounding is then most of what rows are aimed inside by
-    if not rounded and not len(system.weights) and (coarse or is_tight(system, projected.nu, projected.missed)):
+    if not rounded and projected.found.tight:
         return
     y = projected.value.double().numpy()
     projected.optimality_gap = optimality_gap(z.double().numpy(), y, system, box, projected.nu, z.dtype)

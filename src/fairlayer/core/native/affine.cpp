@@ -87,10 +87,10 @@ void by_threads(std::size_t problems, std::size_t threads, const Work& work) {
 }
 
 struct Ends {
-    nb::object value;                 // (B n,) in z's dtype
-    std::vector<std::uint8_t> holds;  // (B,) whether the output was found, and certainly satisfies its rows
-    Numbers statistics, nu, missed;   // (B m,)
-    std::vector<std::int8_t> side;    // (B n,)
+    nb::object value;                // (B n,) in z's dtype
+    std::vector<std::uint8_t> sure;  // (B,) whether the output certainly satisfies its rows, and none is nearer
+    Numbers statistics, nu, missed;  // (B m,)
+    std::vector<std::int8_t> side;   // (B n,)
 };
 
 template <class T>
@@ -118,7 +118,7 @@ Ends project_affine(const AnyArray& z, const Problems& problems, std::size_t thr
             describe<T, Squared>(batch, weight.empty() ? std::span<const double>(ones) : weight, facts);
             SamplePasses<T, Squared> passes(batch, ones, {out + b * n, n}, std::span(ends.side).subspan(b * n, n));
             const Solved solved = solve(rows, facts, passes, {Float<T>::rounding, {}});
-            ends.holds[b] = solved.outcome == Outcome::solved && all_hold(solved.missed);
+            ends.sure[b] = solved.outcome == Outcome::solved && all_hold(solved.missed) && solved.tight;
             std::copy(solved.statistics.begin(), solved.statistics.end(), &ends.statistics[b * m]);
             std::copy(solved.nu.begin(), solved.nu.end(), &ends.nu[b * m]);
             std::copy(solved.missed.begin(), solved.missed.end(), &ends.missed[b * m]);
@@ -170,7 +170,7 @@ void bind_affine(nb::module_& m) {
         "project_affine",
         [](int dtype, const AnyArray& z, const Problems& problems, std::size_t threads) {
             Ends ends = with_dtype(Dtype(dtype), [&]<class T>() { return project_affine<T>(z, problems, threads); });
-            return nb::make_tuple(ends.value, to_numpy(std::move(ends.holds)), to_numpy(std::move(ends.statistics)),
+            return nb::make_tuple(ends.value, to_numpy(std::move(ends.sure)), to_numpy(std::move(ends.statistics)),
                                   to_numpy(std::move(ends.nu)), to_numpy(std::move(ends.missed)),
                                   to_numpy(std::move(ends.side)));
         },

@@ -122,6 +122,7 @@ void bind_project(nb::module_& m) {
         .def_ro("value", &Projection::value)
         .def_prop_ro("end", [](const Projection& p) { return int(p.end); })
         .def_prop_ro("holds", &Projection::holds)
+        .def_prop_ro("tight", [](const Projection& p) { return p.solved.tight; })
         .def_prop_ro("nu", [](const Projection& p) { return seen(p.solved.nu); })
         .def_prop_ro("shift", [](const Projection& p) { return seen(p.solved.shift); })
         .def_prop_ro("slopes", [](const Projection& p) { return seen(p.solved.slopes); })

@@ -51,7 +51,9 @@ class Gram {
     int size() const { return K_; }
     double operator()(int i, int j) const { return entry_[std::size_t(std::max(i, j)) * K_ + std::min(i, j)]; }
 
-    void clear() { std::fill(entry_.begin(), entry_.end(), 0.0); }
+    void clear() {
+        for (int i = 0; i < K_; ++i) std::fill_n(&entry_[std::size_t(i) * K_], i + 1, 0.0);
+    }
     double& at(std::int64_t i, std::int64_t j) { return entry_[std::max(i, j) * K_ + std::min(i, j)]; }
 
     // To be called when all has been added up.
@@ -80,15 +82,21 @@ class Gram {
         }
     }
 
+    // Call work(j, H_ij) for all entries of a row that are not zero.
+    template <class Work>
+    void each(int i, const Work& work) const {
+        for (std::size_t e = start_[i]; e < start_[i + 1]; ++e) work(column_[e], value_[e]);
+    }
+
     // q -= H nu; size: += |H| |nu|, unless it is empty.
     void subtract(std::span<const double> nu, std::span<double> q, std::span<double> size = {}) const {
         for (int i = 0; i < K_; ++i) {
             if (nu[i] == 0.0) continue;
-            for (std::size_t e = start_[i]; e < start_[i + 1]; ++e) {
-                const double part = value_[e] * nu[i];
-                q[column_[e]] -= part;
-                if (!size.empty()) size[column_[e]] += std::abs(part);
-            }
+            each(i, [&](int j, double value) {
+                const double part = value * nu[i];
+                q[j] -= part;
+                if (!size.empty()) size[j] += std::abs(part);
+            });
         }
     }
 

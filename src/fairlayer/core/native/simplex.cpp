@@ -11,6 +11,9 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/unique_ptr.h>
 
+#include <array>
+#include <numeric>
+
 #include "bindings.hpp"
 #include "exact_sums.hpp"
 #include "projection.hpp"
@@ -28,9 +31,20 @@ struct Points {
 
     std::size_t size() const { return cell.size(); }
     double weight_of(std::size_t i) const { return weight.empty() ? 1.0 : weight[i]; }
-    void read(std::size_t i, std::span<double> row) const {
-        for (int j = 0; j < d; ++j) row[j] = double(z[i * d + j]);
-    }
+};
+
+constexpr int block_size = 32;
+
+// Some samples at a time, class by class, so that loops over samples vectorise; [j][b] is class j of sample b.
+using Lanes = std::array<double, block_size>;
+
+struct Block {
+    explicit Block(int classes) : d(classes), z(d), factor(d), y(d), x(d) {}
+
+    int d;
+    std::vector<Lanes> z, factor, y;
+    std::vector<Lanes> x;  // to be multiplied by the slopes
+    Lanes per;             // of the squared discrepancy: 1 over the size of the support
 };
 
 // Relative entropy. A cell's factors are exp(-s), up to one that is common to its classes.
@@ -40,30 +54,18 @@ struct EntropyOnSimplex {
         const double least = *std::min_element(shift.begin(), shift.end());
         for (std::size_t j = 0; j < shift.size(); ++j) factor[j] = std::exp(-std::min(shift[j] - least, 600.0));
     }
-    static void respond(std::span<const double> z, std::span<const double> factor, std::span<double> y) {
-        double total = 0.0;
-        for (std::size_t j = 0; j < y.size(); ++j) total += y[j] = z[j] * factor[j];
-        for (double& one : y) one /= total;
-    }
-    static double slope(double y, int) { return y * (1.0 - y); }
-    static int support(std::span<const double> y) { return int(y.size()); }
-    // x <- (diag(y) - y y') x
-    static void times_slope(std::span<const double> y, std::span<double> x) {
-        double mean = 0.0;
-        for (std::size_t j = 0; j < y.size(); ++j) mean += y[j] * x[j];
-        for (std::size_t j = 0; j < y.size(); ++j) x[j] = y[j] * (x[j] - mean);
-    }
-    static void add_block(std::span<const double> y, double weight, int, std::span<double> block) {
-        const std::size_t d = y.size();
-        for (std::size_t j = 0; j < d; ++j) {
-            const double own = weight * y[j];
-            block[j * d + j] += own;
-            for (std::size_t l = 0; l <= j; ++l) block[j * d + l] -= own * y[l];
+    static void respond(Block& block) {
+        Lanes total{};
+        for (int j = 0; j < block.d; ++j) {
+            for (int b = 0; b < block_size; ++b) total[b] += block.y[j][b] = block.z[j][b] * block.factor[j][b];
+        }
+        for (Lanes& y : block.y) {
+            for (int b = 0; b < block_size; ++b) y[b] /= total[b];
         }
     }
-    static void to_input(std::span<const double> z, std::span<double> gradient) {
-        for (std::size_t j = 0; j < z.size(); ++j) gradient[j] /= z[j];  // the sensitivity to z is the slope over z
-    }
+    static double own(double y) { return y; }
+    static double cross(double y, double other, double) { return y * other; }
+    static double to_input(double x, double z) { return x / z; }  // the sensitivity to z is the slope over z
 };
 
 struct SquaredOnSimplex {
@@ -71,83 +73,92 @@ struct SquaredOnSimplex {
     static void prepare(std::span<const double> shift, std::span<double> factor) {
         std::copy(shift.begin(), shift.end(), factor.begin());
     }
-    static void respond(std::span<const double> z, std::span<const double> shift, std::span<double> y) {
-        const int d = int(z.size());
-        double top = -infinity, above = 0.0;
-        for (int j = 0; j < d; ++j) top = std::max(top, y[j] = z[j] - shift[j]);
-        for (double& one : y) above += one -= top;  // from the largest on, so that far out nothing is lost to rounding
-        double theta = (above - 1.0) / d;
-        for (int size = d;;) {  // leave out what the threshold makes negative, until nothing is
-            int left = 0;
-            above = 0.0;
-            for (const double one : y) {
-                above += one > theta ? one : 0.0;
-                left += one > theta;
+    static void respond(Block& block) {
+        Lanes top, above{}, theta, left;
+        top.fill(-infinity);
+        for (int j = 0; j < block.d; ++j) {
+            for (int b = 0; b < block_size; ++b) {
+                block.y[j][b] = block.z[j][b] - block.factor[j][b];
+                top[b] = std::max(top[b], block.y[j][b]);
             }
-            if (left >= size || left == 0) break;
-            size = left;
-            theta = (above - 1.0) / left;
         }
-        for (double& one : y) one = std::max(one - theta, 0.0);
-    }
-    static double slope(double y, int support) { return y > 0.0 ? 1.0 - 1.0 / support : 0.0; }
-    static int support(std::span<const double> y) {
-        return int(std::count_if(y.begin(), y.end(), [](double one) { return one > 0.0; }));
-    }
-    static void times_slope(std::span<const double> y, std::span<double> x) {
-        double mean = 0.0;
-        for (std::size_t j = 0; j < y.size(); ++j) mean += y[j] > 0.0 ? x[j] : 0.0;
-        mean /= support(y);
-        for (std::size_t j = 0; j < y.size(); ++j) x[j] = y[j] > 0.0 ? x[j] - mean : 0.0;
-    }
-    static void add_block(std::span<const double> y, double weight, int support, std::span<double> block) {
-        const std::size_t d = y.size();
-        for (std::size_t j = 0; j < d; ++j) {
-            if (y[j] == 0.0) continue;
-            block[j * d + j] += weight;
-            for (std::size_t l = 0; l <= j; ++l) block[j * d + l] -= y[l] > 0.0 ? weight / support : 0.0;
+        for (Lanes& y : block.y) {  // from the largest on, so that far out nothing is lost to rounding
+            for (int b = 0; b < block_size; ++b) above[b] += y[b] -= top[b];
+        }
+        for (int b = 0; b < block_size; ++b) theta[b] = (above[b] - 1.0) / block.d;
+        for (double size = block.d * block_size;;) {  // leave out what the threshold makes negative, until nothing is
+            above.fill(0.0);
+            left.fill(0.0);
+            for (const Lanes& y : block.y) {
+                for (int b = 0; b < block_size; ++b) {
+                    above[b] += y[b] > theta[b] ? y[b] : 0.0;
+                    left[b] += y[b] > theta[b] ? 1.0 : 0.0;
+                }
+            }
+            for (int b = 0; b < block_size; ++b) theta[b] = (above[b] - 1.0) / left[b];
+            const double remaining = std::accumulate(left.begin(), left.end(), 0.0);
+            if (!(remaining < size)) break;
+            size = remaining;
+        }
+        for (int b = 0; b < block_size; ++b) block.per[b] = 1.0 / left[b];
+        for (Lanes& y : block.y) {
+            for (int b = 0; b < block_size; ++b) y[b] = std::max(y[b] - theta[b], 0.0);
         }
     }
-    static void to_input(std::span<const double>, std::span<double>) {}
+    static double own(double y) { return y > 0.0 ? 1.0 : 0.0; }
+    static double cross(double y, double other, double per) { return y > 0.0 && other > 0.0 ? per : 0.0; }
+    static double to_input(double x, double) { return x; }
 };
+
+// x <- (diag(own) - cross) x
+template <class R>
+void times_slope(Block& block) {
+    Lanes mean{};
+    for (int j = 0; j < block.d; ++j) {
+        for (int b = 0; b < block_size; ++b) mean[b] += R::own(block.y[j][b]) * block.x[j][b];
+    }
+    if constexpr (std::is_same_v<R, SquaredOnSimplex>) {
+        for (int b = 0; b < block_size; ++b) mean[b] *= block.per[b];
+    }
+    for (int j = 0; j < block.d; ++j) {
+        for (int b = 0; b < block_size; ++b) block.x[j][b] = R::own(block.y[j][b]) * (block.x[j][b] - mean[b]);
+    }
+}
 
 template <class T, class R>
 class SimplexPasses final : public Passes {
   public:
     SimplexPasses(const Points<T>& points, int cells, std::span<T> out)
-        : points_(points), out_(out), factor_(std::size_t(cells) * points.d), y_(points.d), row_(points.d) {}
+        : points_(points), out_(out), factor_(std::size_t(cells) * points.d), block_(points.d) {}
 
     void measure(Sums& sums) override {
-        const Numbers none(factor_.size(), 0.0);
-        take(none, sums);
+        take(Numbers(factor_.size(), 0.0), sums);
         sums.absolute = sums.S;
     }
 
     void take(std::span<const double> shift, Sums& sums) override {
         check_interrupt(points_.z.size());
-        prepare(shift, sums);
-        each([&](std::size_t, std::size_t first, double w) {
-            const int support = R::support(y_);
+        begin(shift, sums);
+        each([&](std::size_t, int b, std::size_t first, double w) {
             for (int j = 0; j < points_.d; ++j) {
-                sums.S[first + j] += w * y_[j];
-                sums.D[first + j] += w * R::slope(y_[j], support);
+                sums.S[first + j] += w * block_.y[j][b];
+                sums.D[first + j] += w * block_.x[j][b];
             }
         });
     }
 
     void write(std::span<const double> shift, Sums& sums) override {
-        prepare(shift, sums);
+        begin(shift, sums);
         Numbers lost(sums.S.size(), 0.0), count(sums.S.size(), 0.0);
-        each([&](std::size_t i, std::size_t first, double w) {
-            const int support = R::support(y_);
+        each([&](std::size_t i, int b, std::size_t first, double w) {
             for (int j = 0; j < points_.d; ++j) {
-                const double near = std::max(y_[j], R::least_response * Float<T>::least);
+                const double near = std::max(block_.y[j][b], R::least_response * Float<T>::least);
                 const T y = Float<T>::nearest(near);
                 out_[i * points_.d + j] = y;
                 double rest;
                 two_sum(sums.S[first + j], w * double(y), sums.S[first + j], rest);
                 lost[first + j] += rest;
-                sums.D[first + j] += w * R::slope(y_[j], support);
+                sums.D[first + j] += w * block_.x[j][b];
                 count[first + j] += 1.0;
             }
         });
@@ -173,27 +184,27 @@ class SimplexPasses final : public Passes {
     // M' B M, B the blocks of slopes, their diagonals at least `floor`.
     void gram(const Rows& rows, const Sums&, std::span<const double> floor, Gram& H) override {
         const int d = points_.d, G = int(factor_.size()) / d;
-        blocks_.assign(std::size_t(G) * d * d, 0.0);
-        each([&](std::size_t, std::size_t first, double w) {
-            R::add_block(y_, w, R::support(y_), std::span(blocks_).subspan(first * d, std::size_t(d) * d));
+        slopes_.assign(std::size_t(G) * d * d, 0.0);
+        each([&](std::size_t, int b, std::size_t first, double w) {
+            for (int j = 0; j < d; ++j) {
+                const double y = block_.y[j][b];
+                double* line = &slopes_[(first + j) * d];
+                for (int l = 0; l < j; ++l) line[l] -= w * R::cross(y, block_.y[l][b], block_.per[b]);
+                line[j] += w * block_.x[j][b];
+            }
         });
         H.clear();
-        for (int c = 0; c < G; ++c) {
-            double* block = &blocks_[std::size_t(c) * d * d];
-            for (int j = 0; j < d; ++j) {
-                block[j * d + j] = std::max(block[j * d + j], floor[c * d + j]);
-                for (int l = 0; l < j; ++l) block[l * d + j] = block[j * d + l];
-            }
-            for (int j = 0; j < d; ++j) {
-                for (int l = 0; l < d; ++l) {
-                    const double both = block[j * d + l];
-                    if (both == 0.0) continue;
-                    for (auto a = rows.start[c * d + j]; a < rows.start[c * d + j + 1]; ++a) {
-                        const double weighted = rows.value[a] * both;
-                        for (auto b = rows.start[c * d + l]; b < rows.start[c * d + l + 1]; ++b) {
-                            if (rows.statistic[b] > rows.statistic[a]) continue;  // as for l and j
-                            H.at(rows.statistic[a], rows.statistic[b]) += weighted * rows.value[b];
-                        }
+        for (int c = 0; c < G * d; ++c) {
+            slopes_[std::size_t(c) * d + c % d] = std::max(slopes_[std::size_t(c) * d + c % d], floor[c]);
+            for (int l = 0; l < d; ++l) {
+                const int other = c - c % d + l;
+                const double both = slopes_[std::size_t(std::max(c, other)) * d + std::min(c, other) % d];
+                if (both == 0.0) continue;
+                for (auto a = rows.start[c]; a < rows.start[c + 1]; ++a) {
+                    const double weighted = rows.value[a] * both;
+                    for (auto b = rows.start[other]; b < rows.start[other + 1]; ++b) {
+                        if (rows.statistic[b] > rows.statistic[a]) continue;  // that comes with c and other exchanged
+                        H.at(rows.statistic[a], rows.statistic[b]) += weighted * rows.value[b];
                     }
                 }
             }
@@ -201,15 +212,35 @@ class SimplexPasses final : public Passes {
         H.pack();
     }
 
-    // Call `work` for every sample, its response to the shifts prepared last in y().
-    template <class Work>
-    void each(const Work& work) {
+    // Call work(sample, its place in the block, its first cell, its weight) for every sample, once its block holds the
+    // responses to the shifts prepared last and, in x, the diagonals of their slopes; or else what `fill` makes of x.
+    template <class Work, class Fill = std::nullptr_t>
+    void each(const Work& work, const Fill& fill = {}) {
         const std::size_t d = points_.d;
-        for (std::size_t i = 0; i < points_.size(); ++i) {
-            const std::size_t first = points_.cell[i] * d;
-            points_.read(i, row_);
-            R::respond(row_, std::span(factor_).subspan(first, d), y_);
-            work(i, first, points_.weight_of(i));
+        for (std::size_t begun = 0; begun < points_.size(); begun += block_size) {
+            const int size = int(std::min<std::size_t>(block_size, points_.size() - begun));
+            for (int b = 0; b < block_size; ++b) {
+                const std::size_t i = begun + std::min(b, size - 1), first = points_.cell[i] * d;
+                for (std::size_t j = 0; j < d; ++j) {
+                    block_.z[j][b] = double(points_.z[i * d + j]);
+                    block_.factor[j][b] = factor_[first + j];
+                }
+            }
+            R::respond(block_);
+            if constexpr (std::is_null_pointer_v<Fill>) {
+                for (std::size_t j = 0; j < d; ++j) {
+                    for (int b = 0; b < block_size; ++b) {
+                        const double y = block_.y[j][b];
+                        block_.x[j][b] = R::own(y) - R::cross(y, y, block_.per[b]);
+                    }
+                }
+            } else {
+                for (int b = 0; b < size; ++b) fill(begun + b, b, points_.cell[begun + b] * d);
+                times_slope<R>(block_);
+            }
+            for (int b = 0; b < size; ++b) {
+                work(begun + b, b, points_.cell[begun + b] * d, points_.weight_of(begun + b));
+            }
         }
     }
 
@@ -220,11 +251,10 @@ class SimplexPasses final : public Passes {
         }
     }
 
-    std::span<const double> y() const { return y_; }
-    std::span<const double> row() const { return row_; }
+    Block& block() { return block_; }
 
   private:
-    void prepare(std::span<const double> shift, Sums& sums) {
+    void begin(std::span<const double> shift, Sums& sums) {
         prepare(shift);
         std::fill(sums.S.begin(), sums.S.end(), 0.0);
         std::fill(sums.D.begin(), sums.D.end(), 0.0);
@@ -232,7 +262,8 @@ class SimplexPasses final : public Passes {
 
     const Points<T>& points_;
     std::span<T> out_;
-    Numbers factor_, y_, row_, blocks_;
+    Numbers factor_, slopes_;
+    Block block_;
 };
 
 template <class T, class R>
@@ -277,24 +308,30 @@ class SimplexProjection final : public Projection {
         Back back{new_array<T>(g.size(), out), {}, nb::none()};
         const LongWork work(g.size());
         SimplexPasses<T, R> passes(points, cells / d, {});
-        Numbers sums(cells, 0.0), none(cells, 0.0), q(K), x(d);
+        Numbers sums(cells, 0.0), none(cells, 0.0), q(K);
         Gram H(K);
+        Block& block = passes.block();
         passes.prepare(solved.shift);
-        passes.each([&](std::size_t i, std::size_t first, double) {
-            for (int j = 0; j < d; ++j) x[j] = double(g[i * d + j]);
-            R::times_slope(passes.y(), x);
-            for (int j = 0; j < d; ++j) sums[first + j] += x[j];
-        });
+        const auto given = [&](std::size_t i, int b, std::size_t) {
+            for (int j = 0; j < d; ++j) block.x[j][b] = double(g[i * d + j]);
+        };
+        const auto add = [&](std::size_t, int b, std::size_t first, double) {
+            for (int j = 0; j < d; ++j) sums[first + j] += block.x[j][b];
+        };
+        passes.each(add, given);
         rows.add_up(sums, q);
         passes.gram(rows, Sums(0), none, H);
         back.v = solve_active(rows, solved.nu, H, q);
         rows.spread(back.v, sums);
-        passes.each([&](std::size_t i, std::size_t first, double w) {
-            for (int j = 0; j < d; ++j) x[j] = double(g[i * d + j]) - w * sums[first + j];
-            R::times_slope(passes.y(), x);
-            R::to_input(passes.row(), x);
-            for (int j = 0; j < d; ++j) out[i * d + j] = Float<T>::nearest(x[j]);
-        });
+        const auto corrected = [&](std::size_t i, int b, std::size_t first) {
+            for (int j = 0; j < d; ++j) block.x[j][b] = double(g[i * d + j]) - points.weight_of(i) * sums[first + j];
+        };
+        const auto put = [&](std::size_t i, int b, std::size_t, double) {
+            for (int j = 0; j < d; ++j) {
+                out[i * d + j] = Float<T>::nearest(R::to_input(block.x[j][b], block.z[j][b]));
+            }
+        };
+        passes.each(put, corrected);
         return back;
     }
 

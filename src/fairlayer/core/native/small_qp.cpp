@@ -35,7 +35,19 @@ Hold::Hold(int statistic, int of_family, const Family& own, double on) : k(stati
 }
 
 ActiveSet::ActiveSet(const Gram& H, std::span<const Family> families)
-    : side(H.size(), 0), active(families.size(), 0), middle(families.size(), 0.0), H_(H), families_(families) {}
+    : side(H.size(), 0),
+      active(families.size(), 0),
+      middle(families.size(), 0.0),
+      H_(H),
+      families_(families),
+      place_(H.size(), -1) {}
+
+// What the factor's rows have in common with statistic k.
+void ActiveSet::add_column(int k, double amount, std::span<double> to) const {
+    H_.each(k, [&](int other, double value) {
+        if (place_[other] >= 0) to[place_[other]] += amount * value;
+    });
+}
 
 double ActiveSet::between(const Outer& i, const Hold& held) const {
     return i.hold ? H_(i.hold->k, held.k) : i.family == held.family ? held.share : 0.0;
@@ -59,8 +71,8 @@ void ActiveSet::add(const Entering& entering) {
 }
 
 void ActiveSet::hold(const Hold& one) {
-    Numbers column(inner_.size());
-    for (std::size_t a = 0; a < inner_.size(); ++a) column[a] = H_(inner_[a].k, one.k);
+    Numbers column(inner_.size(), 0.0);
+    add_column(one.k, 1.0, column);
     forward(column);
     const double own = H_(one.k, one.k), pivot = own - dot(column.data(), column.data(), column.size());
     if (pivot > independent * own) {
@@ -81,6 +93,7 @@ void ActiveSet::append(const Hold& one, std::span<const double> column, double p
         outer.entry.push_back(left / line.entry.back());
     }
     lines_.push_back(std::move(line));
+    place_[one.k] = int(inner_.size());
     inner_.push_back(one);
 }
 
@@ -88,11 +101,9 @@ int ActiveSet::drop(int k, const Hold* kept) {
     stale_ = true;
     side[k] = 0;
     int family;
-    const auto held_here = [k](const Hold& one) { return one.k == k; };
-    const auto found = std::find_if(inner_.begin(), inner_.end(), held_here);
-    if (found != inner_.end()) {
-        family = found->family;
-        remove_line(std::size_t(found - inner_.begin()));
+    if (place_[k] >= 0) {
+        family = inner_[place_[k]].family;
+        remove_line(std::size_t(place_[k]));
         for (std::size_t j = 0; j < outer_.size(); ++j) {  // what depended on it may stand alone now
             if (!outer_[j].hold) continue;
             const Numbers& entry = outer_[j].entry;
@@ -104,8 +115,8 @@ int ActiveSet::drop(int k, const Hold* kept) {
             append(*moved.hold, moved.entry, pivot);
         }
     } else {
-        const auto outer = std::find_if(outer_.begin(), outer_.end(),
-                                        [&](const Outer& one) { return one.hold && held_here(*one.hold); });
+        const auto outer =
+            std::find_if(outer_.begin(), outer_.end(), [&](const Outer& one) { return one.hold && one.hold->k == k; });
         family = outer->family;
         outer_.erase(outer);
     }
@@ -135,7 +146,9 @@ void ActiveSet::remove_line(std::size_t gone) {
             right = cosine * right - sine * x;
         }
     };
+    place_[inner_[gone].k] = -1;
     inner_.erase(inner_.begin() + std::ptrdiff_t(gone));
+    for (std::size_t a = gone; a < inner_.size(); ++a) place_[inner_[a].k] = int(a);
     lines_.erase(lines_.begin() + std::ptrdiff_t(gone));
     const int from = int(gone), n = int(lines_.size());
     std::vector<Rotation> rotations;
@@ -245,8 +258,8 @@ void ActiveSet::solve_border(std::span<double> x) const {
 bool ActiveSet::is_independent(const Entering& entering) {
     if (entering.holds.size() == 1) {
         const int k = entering.holds[0].k;
-        Numbers column(inner_.size());
-        for (std::size_t a = 0; a < inner_.size(); ++a) column[a] = H_(inner_[a].k, k);
+        Numbers column(inner_.size(), 0.0);
+        add_column(k, 1.0, column);
         forward(column);
         if (H_(k, k) - dot(column.data(), column.data(), column.size()) > independent * H_(k, k)) return true;
     }
@@ -269,7 +282,7 @@ double ActiveSet::direction(const Entering& entering) {
     for (std::size_t i = 0; i < entering.holds.size(); ++i) {
         const Hold& one = entering.holds[i];
         const double amount = entering.amount[i];
-        for (std::size_t a = 0; a < n; ++a) x_[a] -= amount * H_(inner_[a].k, one.k);
+        add_column(one.k, -amount, x_);
         for (std::size_t j = 0; j < outer_.size(); ++j) x_[n + j] -= amount * between(outer_[j], one);
     }
     const Numbers right = x_;
@@ -364,7 +377,8 @@ class SmallQp {
           ignored_(families.size(), 0.0) {}
 
     QpOutcome run() {
-        start();
+        hold_all(set_, families_, present_, nu_, false);
+        settle();
         bool settled = true;
         for (std::size_t round = 0; round < 20 * (b_.size() + 10); ++round) {
             measure();
@@ -381,9 +395,9 @@ class SmallQp {
     }
 
   private:
-    void start() {
-        hold_all(set_, families_, present_, nu_, false);
-        for (std::vector<int> wrong{0}; !wrong.empty();) {  // multipliers that would have the wrong sign now go
+    // The multipliers of what is held, exactly rather than as a sum of steps. Those that have the wrong sign go.
+    void settle() {
+        for (std::vector<int> wrong{0}; !wrong.empty();) {
             set_.settle(b_, nu_, true);
             wrong.clear();
             set_.each([&](const Hold& held, double) {
@@ -393,14 +407,6 @@ class SmallQp {
                 if (set_.side[k] != 0) drop(k, nullptr);
             }
         }
-    }
-
-    // Exact multipliers instead of a sum of steps; they differ by rounding.
-    void settle() {
-        set_.settle(b_, nu_, true);
-        set_.each([&](const Hold& held, double) {
-            if (!held.equality && held.side * nu_[held.k] < 0.0) nu_[held.k] = 0.0;
-        });
     }
 
     void drop(int k, const Hold* kept) {

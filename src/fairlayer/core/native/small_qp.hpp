@@ -85,6 +85,7 @@ class ActiveSet {
     };
 
     void hold(const Hold& one);
+    void add_column(int k, double amount, std::span<double> to) const;
     void append(const Hold& one, std::span<const double> column, double pivot);
     void remove_line(std::size_t gone);
     void forward(std::span<double> x) const;
@@ -97,6 +98,7 @@ class ActiveSet {
     const Gram& H_;
     std::span<const Family> families_;
     std::vector<Hold> inner_;
+    std::vector<int> place_;  // of each statistic among them, or -1
     std::vector<Line> lines_;
     std::vector<Outer> outer_;
     Numbers x_, q_, border_, scale_;

@@ -84,6 +84,34 @@ bool in_doubt(const Rows& rows, std::span<const double> S, std::span<const doubl
     return true;
 }
 
+// Whether no output that satisfies the rows is nearer than this one, but for `nearly` of the distance and the rounding
+// of outputs. By weak duality half the squared distance is at most so much more than the least as multipliers cost on
+// their bounds and do not cost where the statistics are. Distance and size of the output are estimated from below.
+bool is_tight(const Rows& rows, const CellFacts& cells, const Solved& found, std::span<const double> finest,
+              double rounding) {
+    constexpr double nearly = 5e-7;  // as NEARLY in core/optimality.py
+    double lost = 0.0, square = 0.0, moved = 0.0, size = 0.0;
+    for (int f = 0; f < int(rows.families.size()); ++f) {
+        const Family& family = rows.families[f];
+        const Extremes at(family, rows.present, found.statistics);
+        for (int k = family.begin; k < family.end; ++k) {
+            if (found.nu[k] == 0.0) continue;
+            const Hold held(k, f, family, found.nu[k] > 0.0 ? 1.0 : -1.0);
+            const double middle = held.share == 0.0 ? 0.0 : found.statistics[at.least] + 0.5 * family.upper;
+            lost += found.nu[k] * (held.share * middle + held.at - found.statistics[k]);
+            lost += std::abs(found.nu[k]) * finest[k];
+        }
+    }
+    for (int c = 0; c < rows.cells(); ++c) {
+        const double shift = found.shift[c] * found.shift[c];
+        square += found.slopes[c] * shift;
+        moved += cells.weight[c] * shift;
+        if (cells.weight[c] > 0.0) size += found.absolute[c] * found.absolute[c] / cells.weight[c];
+    }
+    const double distance = std::sqrt(square), least_size = std::max(std::sqrt(size) - std::sqrt(moved), 0.0);
+    return lost == 0.0 || 1.1 * lost <= distance * (nearly * distance + rounding * least_size);
+}
+
 }  // namespace
 
 void shortfalls(const Rows& rows, std::span<const double> S, std::span<const double> error, std::span<double> missed) {
@@ -149,6 +177,7 @@ Solved solve(const Rows& rows, const CellFacts& cells, Passes& passes, const Set
         found.absolute = sums.absolute;
         found.statistics.resize(rows.statistics());
         rows.measure(sums.S, found.statistics);
+        found.tight = is_tight(rows, cells, found, newton.finest, settings.rounding);
         return found;
     };
     auto write = [&] {  // and certify

@@ -64,6 +64,7 @@ struct Solved {
     Numbers missed;      // (F,) by how much each family may be missed; 0 or less where it certainly holds
     Numbers statistics;  // (K,) of the output
     Numbers absolute;    // (G,) sums of |y| before any shift
+    bool tight = false;  // of the squared discrepancy: whether aiming inside the rows cost next to nothing
 };
 
 struct Settings {
