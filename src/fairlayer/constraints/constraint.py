@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
@@ -86,7 +86,10 @@ class GroupConstraint(Constraint):
     needs_groups: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tolerance", read_tolerance(self.tolerance))
+        is_tensor = isinstance(self.tolerance, torch.Tensor)
+        value = self.tolerance.detach() if is_tensor else self.tolerance
+        number = read_number(value, "tolerance", "finite number, at least 0", lambda tolerance: tolerance >= 0.0)
+        object.__setattr__(self, "tolerance", self.tolerance if is_tensor else number)
 
     @property
     def always_feasible(self) -> bool:
@@ -146,16 +149,20 @@ class GroupConstraint(Constraint):
 del _KINDS["GroupConstraint"]  # which is none by itself
 
 
-def read_tolerance(value: Any) -> Any:
-    """A float, or the tensor it is; refuse what is not a single non-negative number."""
-    number = value.detach() if isinstance(value, torch.Tensor) else value
+def read_number(value: Any, what: str, needed: str, fits: Callable[[float], bool]) -> float:
+    """A finite number that fits, as a float; refuse anything else."""
     try:
-        ok = math.isfinite(number) and float(number) >= 0
+        number = float(value) if math.isfinite(value) else math.nan
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        ok = False
-    if not ok:
-        raise InputError(f"tolerance must be one finite number, at least 0; got {value!r}.")
-    return value if isinstance(value, torch.Tensor) else float(value)
+        number = math.nan
+    if not fits(number):
+        raise InputError(f"{what} must be one {needed}; got {value!r}.")
+    return number
+
+
+def read_ratio(value: Any) -> float:
+    """A number above 0 and at most 1."""
+    return read_number(value, "ratio", "number above 0 and at most 1, such as 0.8", lambda ratio: 0.0 < ratio <= 1.0)
 
 
 def as_written(number: float) -> Fraction:

@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from fairlayer.constraints.constraint import Comparison, GroupConstraint, Quantity, read_tolerance
-from fairlayer.constraints.ratios import read_ratio
+from fairlayer.constraints.constraint import Comparison, GroupConstraint, Quantity, read_number, read_ratio
 from fairlayer.constraints.regions import Condition
 from fairlayer.errors import InputError
 
@@ -36,14 +35,11 @@ class RateParity(GroupConstraint):
                 "RateParity takes a tolerance or a ratio: RateParity(0.02) or RateParity(ratio=0.8); got "
                 f"tolerance={self.tolerance!r} and ratio={self.ratio!r}."
             )
-        object.__setattr__(self, "tolerance", None if self.tolerance is None else read_tolerance(self.tolerance))
-        object.__setattr__(self, "ratio", None if self.ratio is None else read_ratio(self.ratio))
-        try:
-            threshold = float(self.threshold)
-        except (TypeError, ValueError, OverflowError):
-            threshold = math.nan
-        if not math.isfinite(threshold):
-            raise InputError(f"threshold must be one finite number, such as 0.5; got {self.threshold!r}.")
+        if self.ratio is None:
+            super().__post_init__()
+        else:
+            object.__setattr__(self, "ratio", read_ratio(self.ratio))
+        threshold = read_number(self.threshold, "threshold", "finite number, such as 0.5", math.isfinite)
         object.__setattr__(self, "threshold", threshold)
 
     @property

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from fairlayer.constraints.constraint import Comparison, GroupConstraint, Over
-from fairlayer.errors import InputError
+from fairlayer.constraints.constraint import Comparison, GroupConstraint, Over, read_ratio
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -38,14 +36,3 @@ class RatioParity(GroupConstraint):
     def settings(self) -> dict[str, Any]:
         """Ratio, groups and name."""
         return {"ratio": self.ratio, "over": self.over, "name": self.name}
-
-
-def read_ratio(value: Any) -> float:
-    """A number above 0 and at most 1."""
-    try:
-        ratio = float(value)
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        ratio = math.nan
-    if not 0.0 < ratio <= 1.0:
-        raise InputError(f"ratio must be one number above 0 and at most 1, such as 0.8; got {value!r}.")
-    return ratio

@@ -76,16 +76,18 @@ def read_bounds(bounds: Any, n: int, dtype: np.dtype[Any] | type | torch.dtype) 
 
     dtype: that of the outputs; as torch has it where numpy has none, such as bfloat16.
     """
-    if bounds is None:
-        return _scalar_box(-np.inf, np.inf, dtype)
     try:
-        low, high = bounds
+        low, high = (None, None) if bounds is None else bounds
     except (TypeError, ValueError) as error:
         raise InputError(
             f"bounds must be a pair (lo, hi), either of them None for an open side; got {bounds!r}."
         ) from error
     if type(low) in _NUMBERS and type(high) in _NUMBERS:
-        return _scalar_box(low, high, dtype)
+        return _kept_box(low, high, 1, dtype)
+    return _box(low, high, n, dtype)
+
+
+def _box(low: Any, high: Any, n: int, dtype: Any) -> Box:
     lo, lo_tensor = _side(low, -np.inf, n, "bounds[0]")
     hi, hi_tensor = _side(high, np.inf, n, "bounds[1]")
     lo, hi = _inwards(lo, dtype, np.inf), _inwards(hi, dtype, -np.inf)
@@ -93,15 +95,7 @@ def read_bounds(bounds: Any, n: int, dtype: np.dtype[Any] | type | torch.dtype) 
     return Box(lo, hi, lo_tensor, hi_tensor)
 
 
-@lru_cache(maxsize=64)
-def _scalar_box(low: float | None, high: float | None, dtype: Any) -> Box:
-    for side in (low, high):
-        if isinstance(side, int) and abs(side) > 1e308:
-            raise InputError(f"bounds has a number beyond the range of floats: {str(side)[:20]}... Use None instead.")
-    ends = -np.inf if low is None else float(low), np.inf if high is None else float(high)
-    lo, hi = (_inwards(np.array([side]), dtype, to) for side, to in zip(ends, (np.inf, -np.inf), strict=True))
-    _check(lo, hi)
-    return Box(lo, hi)
+_kept_box = lru_cache(maxsize=64)(_box)
 
 
 def _side(side: Any, default: float, n: int, what: str) -> tuple[np.ndarray, torch.Tensor | None]:
