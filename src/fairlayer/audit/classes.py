@@ -15,7 +15,7 @@ import numpy as np
 
 from fairlayer.arrays import as_numpy
 from fairlayer.audit.result import Audit, Group
-from fairlayer.audit.samples import Samples, read_samples
+from fairlayer.audit.samples import Samples, read_numbers, read_samples
 from fairlayer.audit.selection import rates
 from fairlayer.errors import InputError
 from fairlayer.intervals import effective_count
@@ -51,18 +51,19 @@ def class_samples(
     before = None if raw is None else as_numpy(raw)
     if before is not None and before.shape != outputs.shape:
         raise InputError(f"raw has shape {before.shape}, predictions {outputs.shape}: they must be alike.")
+    chosen = outputs.argmax(axis=1)
+    shared = read_samples(outputs[:, 0], groups, features=features, weights=weights)
     found = {}
     for j, name in enumerate(names):
-        own = None if before is None else before[:, j]
-        samples = read_samples(outputs[:, j], groups, None, features, weights, own)
+        own: dict[str, Any] = {"y": read_numbers(outputs[:, j], "predictions"), "decisions": chosen == j}
+        if before is not None:
+            own |= {"raw": read_numbers(before[:, j], "raw"), "raw_decisions": before.argmax(axis=1) == j}
         if true is not None and rules.needs_targets:  # a constraint on targets means the true class, by its name
-            samples = replace(samples, targets=np.array(names)[true], kind="classes")
+            own |= {"targets": np.array(names)[true], "kind": "classes"}
         elif true is not None:
-            samples = replace(samples, targets=(true == j).astype(np.float64), kind="binary")
-        chosen = {"decisions": outputs.argmax(axis=1) == j}
-        chosen |= {} if before is None else {"raw_decisions": before.argmax(axis=1) == j}
-        found[name] = replace(samples, **chosen)
-    return found, None if true is None else outputs.argmax(axis=1) == true
+            own |= {"targets": (true == j).astype(np.float64), "kind": "binary"}
+        found[name] = replace(shared, **own)
+    return found, None if true is None else chosen == true
 
 
 def join_classes(found: Mapping[str, Audit], right: np.ndarray | None, weights: Any, confidence: float) -> Audit:

@@ -87,8 +87,9 @@ class AuditedTable:
             kind = "classes" if int(found["n_t"]) < n else "numeric" if int(found["beyond"]) else "binary"
         if kind == "classes":
             ranged = {letter: sql for letter, sql in ranged.items() if letter not in "tr"}
-        for letter in ranged.keys() & self.numbers.keys():
-            refuse_missing(f"column {self.numbers[letter]!r}", n - int(found[f"n_{letter}"]), n)
+        for letter, name in self.numbers.items():
+            if letter in ranged:
+                refuse_missing(f"column {name!r}", n - int(found[f"n_{letter}"]), n)
         ranges = {letter: Range(float(found[f"low_{letter}"]), float(found[f"high_{letter}"])) for letter in ranged}
         if "w" in ranges and (ranges["w"].low < 0 or ranges["w"].high <= 0):
             raise InputError(f"column {self.numbers['w']!r} must hold weights of at least 0, and not all of them 0.")

@@ -205,7 +205,7 @@ class Section:
     aside: str = ""  # a last sentence
 
 
-def sign(shape: str, style: str) -> Point:
+def marker(shape: str, style: str) -> Point:
     """A marker in the middle of its box, for a legend."""
     return Point(50, 50, shape, style)
 

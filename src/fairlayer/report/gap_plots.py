@@ -34,8 +34,8 @@ from fairlayer.report.drawing import (
     Section,
     largest,
     line_panel,
+    marker,
     scale,
-    sign,
     upright,
     whisker,
 )
@@ -44,8 +44,8 @@ MOST_ROWS = 12  # drawn in one chart; the table has more
 MOST_LINES = 1000  # in a table; the JSON has all
 GAP_KEY = (
     ("promised", [Band(0, 100, "tolerance"), *(Line(x, 0, x, 100, "tolerance-edge") for x in (0, 100))]),
-    ("gap within tolerance in these data", [sign("circle", "mark five")]),
-    ("gap exceeds its tolerance in these data", [sign("diamond", "mark five")]),
+    ("gap within tolerance in these data", [marker("circle", "mark five")]),
+    ("gap exceeds its tolerance in these data", [marker("diamond", "mark five")]),
     (
         "interval for the population",
         [Line(0, 50, 100, 50, "whisker five"), *(Line(x, 15, x, 85, "whisker five") for x in (0, 100))],
@@ -58,9 +58,9 @@ COSTS = {  # what a point of the trade-off has, its title, and what it is
     "mean_change": ("Change of predictions", "mean absolute change from the start"),
 }
 COST_KEY = (
-    ("without constraints", [sign("square", "mark five")]),
-    ("projected, at other tolerances", [sign("circle", "mark")]),
-    ("the audited predictions", [sign("diamond", "hollow two")]),
+    ("without constraints", [marker("square", "mark five")]),
+    ("projected, at other tolerances", [marker("circle", "mark")]),
+    ("the audited predictions", [marker("diamond", "hollow two")]),
     ("promised", [Line(50, 0, 50, 100, "dashed")]),
 )
 STARTS = {
@@ -138,7 +138,7 @@ def calibration_section(audit: Audit) -> Section | None:
         "higher than predicted, below it lower. Making means equal moves groups whose targets differ off this line."
     )
     key = (
-        ("mean target by mean prediction", [sign("circle", "mark")]),
+        ("mean target by mean prediction", [marker("circle", "mark")]),
         (f"{confidence(audit.settings.confidence)} interval", [Line(50, 0, 50, 100, "whisker")]),
         ("calibrated", [Line(0, 100, 100, 0, "dashed")]),
     )

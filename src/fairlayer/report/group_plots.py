@@ -20,8 +20,8 @@ from fairlayer.report.drawing import (
     Scale,
     Section,
     largest,
+    marker,
     scale,
-    sign,
     steps,
     upright,
     whisker,
@@ -38,7 +38,7 @@ RATES = {  # how each is drawn
 CHANGE_KEY = (
     ("smallest to largest change", [Line(0, 50, 100, 50, "thin")]),
     ("middle 90 %, lowered or raised", [Band(0, 50, "bar down", 30, 70), Band(50, 100, "bar up", 30, 70)]),
-    ("mean", [sign("diamond", "hollow five")]),
+    ("mean", [marker("diamond", "hollow five")]),
 )
 
 
@@ -212,11 +212,11 @@ def _means(place: str, groups: Sequence[Group], overall: Group) -> RowChart:
         marks.append(Point(axis(group.mean), 50, "circle", "mark"))
         rows.append(_row(group, marks, words, mean))
     key: list[tuple[str, Sequence[Mark]]] = [
-        ("mean prediction", [Line(0, 50, 100, 50, "whisker"), sign("circle", "mark")]),
+        ("mean prediction", [Line(0, 50, 100, 50, "whisker"), marker("circle", "mark")]),
         ("everybody", [Line(50, 0, 50, 100, "dashed")]),
     ]
     if targets:
-        key.append(("mean target", [sign("diamond", "hollow two")]))
+        key.append(("mean target", [marker("diamond", "hollow two")]))
     return RowChart(f"{place}: mean prediction", rows, axis, "mean", "mean prediction", key, lead)
 
 
@@ -238,7 +238,7 @@ def _rates(place: str, groups: Sequence[Group]) -> RowChart:
             marks.append(Point(axis(rate.value), y, shape, f"mark {style}", words[-1]))
         rows.append(_row(group, marks, "; ".join(words), share_of(group.decision_rate)))
     key = [
-        (FIGURES[field], [Line(0, 50, 100, 50, f"whisker {style}"), sign(shape, f"mark {style}")])
+        (FIGURES[field], [Line(0, 50, 100, 50, f"whisker {style}"), marker(shape, f"mark {style}")])
         for field, (shape, style) in drawn.items()
     ]
     title = f"{place}: decisions and errors"

@@ -22,8 +22,8 @@ from fairlayer.report.drawing import (
     Section,
     largest,
     line_panel,
+    marker,
     scale,
-    sign,
 )
 from fairlayer.report.page import render_html
 from fairlayer.stream import Certificate, Verification
@@ -159,7 +159,7 @@ def _groups_section(certificate: Certificate, steps: Sequence[Step]) -> Section 
         )
         words = f"{of_decisions} {mean}, of raw outputs {raw}"
         rows.append(Row(isolated(group.group), marks, words, mean, f"n = {count(group.count)}"))
-    key = (of_decisions, [sign("circle", "mark")]), (of_outputs, [sign("diamond", "hollow two")])
+    key = (of_decisions, [marker("circle", "mark")]), (of_outputs, [marker("diamond", "hollow two")])
     chart = RowChart(f"{measure.capitalize()}s of groups", rows, axis, measure, of_decisions, key, lead)
     table = FigureTable(
         "Every group.",
