@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 Arrival = tuple[np.ndarray, dict[str, np.ndarray]]
 
 EFFECT = {"sex": 0.3, "age": -0.15, "region": 0.1}
-some = settings(deadline=None, suppress_health_check=list(HealthCheck))
+some = settings(max_examples=70, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def arrivals(

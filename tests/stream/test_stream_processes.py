@@ -12,9 +12,8 @@ SOAK = Path(__file__).with_name("soak.py")
 @pytest.mark.parametrize(
     ("place", "options"),
     [
-        ("sqlite", "--kills 10"),
-        ("sqlite", "--kills 5 --of classes"),
-        ("postgresql", "--kills 0 --writers 4 --batches 10"),
+        ("sqlite", "--kills 8 --of classes"),
+        ("postgresql", "--kills 0 --writers 3 --batches 8"),
         ("a server of its own", "--kills 4 --restarts 2 --of decisions"),
     ],
 )

@@ -4,7 +4,7 @@ import pytest
 from simulate import main, simulate
 from simulator.bugs import BUGS
 
-SEEDS = 100
+SEEDS = 60
 
 
 def test_no_seed_breaks_an_invariant():
