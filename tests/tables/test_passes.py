@@ -48,11 +48,12 @@ def response(z, cell, shifts):
     return np.clip(z - shifts.shift[cell], shifts.lo, shifts.hi)
 
 
-@pytest.mark.parametrize("kind", ["uniform", "decisions", "far out"])
-@pytest.mark.parametrize("tolerance", [1e-6, 0.02, 5.0])
-@pytest.mark.parametrize("bounds", [(0.0, 1.0), None, (None, 0.8)])
-def test_agrees_with_project(kind, tolerance, bounds, passes):
-    z, groups = sample(20_000, 0, kind)
+@pytest.mark.parametrize("i", range(3))
+@pytest.mark.parametrize("j", range(3))
+def test_agrees_with_project(i, j, passes):
+    kind, tolerance = ["uniform", "decisions", "far out"][i], [1e-6, 0.02, 5.0][j]
+    bounds = [(0.0, 1.0), None, (None, 0.8)][(i + j) % 3]  # every pair of two of the three occurs
+    z, groups = sample(5_000, 0, kind)
     rules = ConstraintSet([MeanParity(tolerance)])
     system = bind(rules, len(z), groups=groups)
     over = passes(z, system.cell)
@@ -69,8 +70,7 @@ def test_agrees_with_project(kind, tolerance, bounds, passes):
         means = [exact_dot(y[labels == label]) / int((labels == label).sum()) for label in np.unique(labels)]
         assert max(means) - min(means) <= Fraction(tolerance)
     if bounds == (0.0, 1.0):
-        assert y.min() >= 0
-        assert y.max() <= 1
+        assert 0 <= y.min() <= y.max() <= 1
     assert certify_passes(passes(y, system.cell), system).status is Status.OPTIMAL
 
 

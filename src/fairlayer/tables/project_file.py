@@ -37,17 +37,6 @@ class ProjectedFile(NamedTuple):
     system: System
 
 
-class Moves(NamedTuple):
-    """How the scores of a table are moved: SQL of the moved score, from the table and what may stand beside it."""
-
-    solution: Solution
-    change: Change
-    sql: str
-    parameters: dict[str, Any]
-    beside: str  # what stands after `FROM data`
-    certify: Callable[[LocalTable], Solution]  # measures the scores and codes of a table
-
-
 def project_file(
     source: Source,
     score: str,
@@ -71,38 +60,43 @@ def project_file(
         cells = ScoredTable(table, score, attributes, constraints, target, bounds, options)
         cells.bind()
         progress("Solving")
-        moves = _by_decisions(cells) if cells.rules.about_decisions else _by_shifts(cells)
+        rows, sql, parameters = "data POSITIONAL JOIN moved", "moved.y", dict[str, Any]()
+        if cells.rules.about_decisions:
+            solution, change = _decide(cells)
+        else:
+            solution = shifts = cells.project()
+            change, (sql, parameters), rows = cells.passes.change(shifts), cells.moved(shifts), "data"
         progress("Writing")
         with replacing(output) as temporary:
             raw = "" if keep_raw is None else f", {quote(score)} AS {named(keep_raw)}"
-            select = f"SELECT data.* REPLACE ({moves.sql} AS {named(score)}){raw} FROM data{moves.beside}"
-            known = {**moves.parameters, "target": str(temporary)}
-            table.execute(f"COPY ({table.reading(select)}) TO $target ({copy_options(output)})", known)
+            select = table.reading(f"SELECT data.* REPLACE ({sql} AS {named(score)}){raw} FROM {rows}")
+            known = {**parameters, "target": str(temporary)}
+            table.execute(f"COPY ({select}) TO $target ({copy_options(output)})", known)
             progress("Checking what was written")
             # Floats stay what they are, as labels of groups have them in one way; anything else is text again.
             columns = {name: kind if kind in FLOATS else "VARCHAR" for name, kind in table.columns.items()}
             columns |= {} if keep_raw is None else {keep_raw: "VARCHAR"}
             with TableFile(known_source(temporary, columns), folder=folder) as written:
                 again = {name: sql for name, sql in cells.values.items() if name != "t"}
-                found = moves.certify(written.keep(again, cells.code.parameters))
-            if found.missed.max(initial=0.0) > 0.0 >= moves.solution.missed.max(initial=0.0):
+                found = _certify(cells, written.keep(again, cells.code.parameters), solution)
+            if found.missed.max(initial=0.0) > 0.0 >= solution.missed.max(initial=0.0):
                 raise FairlayerError(f"{output} does not hold what was computed; nothing was kept. Please report it.")
-    return ProjectedFile(found, moves.change, cells.system)
+    return ProjectedFile(found, change, cells.system)
 
 
-def _by_shifts(cells: ScoredTable) -> Moves:
-    """Means: a shift for each cell, as SQL of a row."""
-    shifts = cells.project()
-
-    def certify(written: LocalTable) -> Solution:
+def _certify(cells: ScoredTable, written: LocalTable, solution: Solution) -> Solution:
+    """What is true of scores and codes that were written: means in one pass, rates of decisions by counts."""
+    if not cells.rules.about_decisions:
         found = TablePasses(written)
         return certify_passes(found.grouped(cells.cell_of_code[found.code], len(cells.system.weight)), cells.system)
+    y, system = _rows(cells, written)
+    rates, missed = measure_rates(y >= read_threshold(cells.rules), system)
+    multipliers, known = np.zeros(len(rates)), (solution.excess, solution.optimality_gap, solution.ties)
+    return Solution(None, system.view, rates, multipliers, missed, *known)
 
-    return Moves(shifts, cells.passes.change(shifts), *cells.moved(shifts), "", certify)
 
-
-def _by_decisions(cells: ScoredTable) -> Moves:
-    """Rates of decisions: each score by itself, as a column beside the table."""
+def _decide(cells: ScoredTable) -> tuple[Solution, Change]:
+    """Project rates of decisions: each score by itself, as a column beside the table, which is called `moved`."""
     rows = int(cells.system.weight.sum())
     if rows > MOST_DECISIONS:
         raise InputError(
@@ -110,21 +104,12 @@ def _by_decisions(cells: ScoredTable) -> Moves:
             f"{MOST_DECISIONS:,} rows: project parts of the table one by one, which keeps the tolerance within "
             "each of them, or decide by `fairlayer predict --mode stream`."
         )
-    threshold = read_threshold(cells.rules)
     z, system = _rows(cells, cells.kept)
     solution = project_decisions(torch.from_numpy(z), system, cells.rules, read_bounds(cells.bounds, rows, z.dtype))
     value = solution.value.numpy()
-    by = np.abs(value - z)
-    change = Change(int(np.count_nonzero(by)), float(by.max(initial=0.0)), float(by.sum()))
     cells.kept.connection.register("moved", {"y": value})
-
-    def certify(written: LocalTable) -> Solution:
-        y, system = _rows(cells, written)
-        rates, missed = measure_rates(y >= threshold, system)
-        multipliers, known = np.zeros(len(rates)), (solution.excess, solution.optimality_gap, solution.ties)
-        return Solution(None, system.view, rates, multipliers, missed, *known)
-
-    return Moves(solution, change, "moved.y", {}, " POSITIONAL JOIN moved", certify)
+    by = np.abs(value - z)
+    return solution, Change(int(np.count_nonzero(by)), float(by.max(initial=0.0)), float(by.sum()))
 
 
 def _rows(cells: ScoredTable, kept: LocalTable) -> tuple[np.ndarray, System]:
