@@ -98,6 +98,8 @@ def fit(
     from fairlayer.tables.schema import infer
 
     told = read_facts(facts)
+
+    # Read the table
     with TableFile(source, memory="8GB") as file:
         table = infer(
             file,
@@ -117,12 +119,16 @@ def fit(
             )
         classify = schema.task == "classification"
         constraints = asked.read(file, attributes, schema.numbered if classify else None)
+
+    # Refuse what cannot be done with it
     asked.check_threshold(numbers=None if classify else target)
     _check_constraints(constraints, table)
     _check_model(model, method, max_minutes, classify)
     if classify and box not in (None, (0.0, 1.0)):
         raise InputError("--bounds: probabilities lie between 0 and 1: leave the option out for classes.")
     _check_serving(constraints, serving, confidence, bounded=classify or box is not None)
+
+    # Train
     settings = {"serving": serving, "confidence": confidence}
     network = {"method": method or "layer", "max_epochs": epochs, "max_minutes": max_minutes}
     network["verbose"] = sys.stderr.isatty()
@@ -159,8 +165,9 @@ def fit(
         )
     if serving == "blind":
         remark(f"Served blind, so the guarantee is about the population. {fitted.frozen_.certificate}")
-    result = _audit(fitted, learner, held, schema, remarks)
 
+    # Judge and write
+    result = _audit(fitted, learner, held, schema, remarks)
     kept = {"schema": record_to_plain(schema), "data": data.name, "seed": seed, "test": test}
     left = "Missing numbers become the median and are marked; categories have a column each, missing ones too."
     if kind == "boosting":
