@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fairlayer import InputError, MeanParity, project
+from fairlayer import InputError, MeanParity, RateParity, project
 from fairlayer.metrics import mean_parity_difference
 from fairlayer.sklearn import FairClassifier, FairRegressor
 
@@ -153,6 +153,12 @@ def test_class_weights_and_thresholds_mean_what_they_say() -> None:
         said = model.predict(X, sensitive_features=A)
         assert (said == np.where(p >= threshold, "yes", "no")).all()
         assert ((model.decision_function(X, sensitive_features=A) > 0) == (said == "yes")).all()
+    for rules, message in (
+        ([RateParity(0.1, threshold=0.4)], "threshold=0.3 is not that of the constraints on decisions, 0.4"),
+        ([RateParity(0.1, threshold=0.4), RateParity(0.1, threshold=0.3)], "different thresholds"),
+    ):
+        with pytest.raises(InputError, match=message):
+            FairClassifier(rules, estimator=LogisticRegression(), threshold=0.3).fit(X, y, sensitive_features=A)
     # right at the threshold is a yes, as in constraints on decisions
     level = FairClassifier([MeanParity(0.0)], estimator=FrozenEstimator(_Half().fit(X, y))).fit(
         X, y, sensitive_features=A

@@ -183,7 +183,7 @@ def test_what_fit_refuses() -> None:
     frame = pd.DataFrame(X).assign(sex=(groups["sex"] == "f").astype(int)).rename(columns=str)
     words = frame.assign(sex=frame["sex"].map("{}!".format))
     missing = {"sex": np.where(np.arange(200) < 5, None, groups["sex"].astype(object))}
-    renamed = r"must not see .* column ('boss'|3|'sex') of X is 'sex', by whatever names"
+    renamed = r"must not see .* leave out column ('boss'|3|'sex'), which is 'sex', by whatever name"
     for rules, table, given, message in (
         ([], X, sex, "needs sensitive_features in fit"),
         ([RateParity(0.1)], X, sex, "constraints on the means of outputs"),

@@ -53,7 +53,9 @@ def check_blind(estimator: Any, X: Any, groups: Any, rules: Any, options: Mappin
     elif estimator.sensitive_columns is not None:
         why = "must not see the sensitive features: leave them out of X, and pass them to fit as sensitive_features"
     elif (told := _told_by(X, groups)) is not None:
-        why = f"must not see the sensitive features: column {told[0]!r} of X is {told[1]!r}, by whatever names: drop it"
+        why = (
+            f"must not see the sensitive features: leave out column {told[0]!r}, which is {told[1]!r}, by whatever name"
+        )
     elif bounds is None or any(side is None or not np.isfinite(side) for side in bounds):
         why = "states what is known of the population, for which outputs must be bounded: pass bounds=(lo, hi)"
     elif options:
