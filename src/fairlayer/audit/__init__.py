@@ -7,31 +7,6 @@ both give the same result, and a file may be larger than memory.
 """
 
 from fairlayer.audit.audit import audit
-from fairlayer.audit.result import (
-    Audit,
-    CalibrationBin,
-    Change,
-    Finding,
-    Group,
-    Histogram,
-    Rate,
-    Selection,
-    Settings,
-    TradeoffPoint,
-    Verdict,
-)
+from fairlayer.audit.result import Audit, Finding, Group, Verdict
 
-__all__ = [
-    "Audit",
-    "CalibrationBin",
-    "Change",
-    "Finding",
-    "Group",
-    "Histogram",
-    "Rate",
-    "Selection",
-    "Settings",
-    "TradeoffPoint",
-    "Verdict",
-    "audit",
-]
+__all__ = ["Audit", "Finding", "Group", "Verdict", "audit"]
