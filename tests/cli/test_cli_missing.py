@@ -79,28 +79,24 @@ def test_commands_agree_to_the_row(column, option, entries, nasty, run, tmp_path
     assert written[column].tolist() == pd.read_csv(nasty, dtype=str, keep_default_na=False)[column].tolist()
 
 
-@pytest.mark.parametrize("entry", ["old", "1_000", "+-1", "NAN", "0x10", "5%", "\xa05"])
+WRONG = ["old", "1_000", "+-1", "NAN", "0x10", "5%", "\xa05"]
+NUMBERS = {  # command, column -> its options; infinite ages count as missing, infinite scores do not
+    ("project", "age"): ["--protected", "age=30", "--score", "score", "-o", "fair.csv"],
+    ("audit", "age"): ["--protected", "age=30", "--prediction", "score"],
+    ("fit", "age"): ["--protected", "age=30", "--target", "answer", "-o", "model"],
+    ("project", "score"): ["--protected", "answer", "--score", "score", "-o", "fair.csv"],
+    ("audit", "score"): ["--protected", "answer", "--prediction", "score"],
+}
+
+
 @pytest.mark.parametrize(
-    ("command", "options"),
-    [
-        ("project", ["--score", "score", "-o", "fair.csv"]),
-        ("audit", ["--prediction", "score"]),
-        ("fit", ["--target", "answer", "-o", "model"]),
-    ],
+    ("command", "column", "entry"),
+    [(*place, entry) for place in NUMBERS for entry in (WRONG if place[1] == "age" else [*WRONG, "inf"])],
 )
-def test_cut_points_refuse_what_is_neither_a_number_nor_missing(command, options, entry, run, tmp_path, monkeypatch):
+def test_what_is_no_number_is_refused(command, column, entry, run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    rows = "".join(f"{20 + k},0.{k},{'yn'[k % 2]}\n" for k in range(60))
-    Path("ages.csv").write_text(f"age,score,answer\n{rows}{entry},0.5,y\n")
-    result = run(command, "ages.csv", "--protected", "age=30", "--parity", "0.1", *options, code=2)
-    assert repr(entry) in result.stderr
-
-
-@pytest.mark.parametrize("entry", ["1_000", "NAN", "0x10", "inf"])
-@pytest.mark.parametrize(("command", "option"), [("project", "--score"), ("audit", "--prediction")])
-def test_scores_refuse_what_is_no_number(command, option, entry, run, tmp_path):
-    path = tmp_path / "scores.csv"
-    path.write_text(f"sex,score\nf,0.5\nm,0.25\nf,{entry}\n")
-    more = ["-o", tmp_path / "fair.csv"] if command == "project" else []
-    result = run(command, path, option, "score", "--protected", "sex", "--parity", "0.1", *more, code=2)
+    rows = [{"age": f"{20 + k}", "score": f"0.{k}", "answer": "yn"[k % 2]} for k in range(60)]
+    rows[2][column] = entry
+    pd.DataFrame(rows).to_csv("people.csv", index=False)
+    result = run(command, "people.csv", "--parity", "0.1", *NUMBERS[command, column], code=2)
     assert f"{entry!r} in row 3" in result.stderr

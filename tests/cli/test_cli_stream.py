@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from people import people, write
 
-from fairlayer import ConditionalParity, EqualizedOdds, MeanParity, Stream
+from fairlayer import EqualizedOdds, MeanParity, Stream
 from fairlayer.stream import stream_names
 from fairlayer.stream.log import origin
 
@@ -160,20 +160,6 @@ def test_names_from_data_stay_names(run, tmp_path):
     run("stream", "show", tmp_path / "a.db", code=0)
     run("stream", "certificate", tmp_path / "a.db", "-o", tmp_path / "c.html", code=0)
     assert "<script" not in (tmp_path / "c.html").read_text()
-
-
-def test_settings_of_every_kind_are_read_again(run, tmp_path):
-    regions = {"age": [(None, 30), (30, None)], "town": [{"b", "a"}]}
-    made = Stream(
-        [ConditionalParity(0.05, regions=regions, name="by age"), EqualizedOdds(0.1, over=[("a", "b"), "a"])],
-        policy="primal-dual",
-        eta=0.25,
-        store=tmp_path / "a.db",
-    )
-    again = Stream.open(tmp_path / "a.db", read_only=True)
-    assert again.settings.to_text() == made.settings.to_text()
-    assert [c.key for c in again.settings.rules.constraints] == [c.key for c in made.settings.rules.constraints]
-    assert "eta: 0.25" in run("stream", "show", tmp_path / "a.db").stdout
 
 
 @pytest.mark.parametrize(
