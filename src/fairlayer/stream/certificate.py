@@ -320,9 +320,6 @@ def _merged(steps: Sequence[Step]) -> Step:
     )
 
 
-_OF_BATCHES = {"status": "", "changed": 0.0, "change": 0.0}  # what entries of another kind have instead
-
-
 def trace(ledger: Ledger, entries: Iterable[Entry]) -> Timeline:
     """Go through a log with a ledger that knows its cells, whose sums are computed anew."""
     sums = ledger.rewind()
@@ -335,8 +332,10 @@ def trace(ledger: Ledger, entries: Iterable[Entry]) -> Timeline:
                 sums[name][:] = after
             decisions = payload["samples"] if payload["kind"] == "batch" else 0
             samples += decisions
-            status, changed, change = (payload.get(key, none) for key, none in _OF_BATCHES.items())
-            at = entry.number, payload["time"], payload["kind"], entry.batch_id
-            now = largest_gaps(ledger), changed, change, report_groups(ledger)
-            steps.append(Step(*at, decisions, samples, status, *now))
+            step = Step(
+                entry.number, payload["time"], payload["kind"], entry.batch_id, decisions, samples,
+                payload.get("status", ""), largest_gaps(ledger), payload.get("changed", 0.0),
+                payload.get("change", 0.0), report_groups(ledger),
+            )  # fmt: skip
+            steps.append(step)
     return Timeline(tuple(steps))

@@ -43,9 +43,7 @@ class MemoryStore:
         self._by_batch: dict[str, Entry] = {}
         self._pending: dict[str, Pending] = {}
 
-    def transaction(
-        self, current: str | None = None, batch_ids: Sequence[str] = (), as_found: bool = False
-    ) -> AbstractContextManager[None]:
+    def transaction(self, *_: Any) -> AbstractContextManager[None]:
         """Nothing to begin: there is one writer."""
         return nullcontext()
 
