@@ -145,21 +145,21 @@ def test_audit_is_that_of_a_file(tmp_path):
     assert found.settings.source == "the dataset"
 
 
-def test_killed_workers_change_nothing(tmp_path):
+def test_a_killed_worker_changes_nothing(tmp_path):
     dataset, _ = in_blocks(people())
-    calls, killed = tmp_path / "calls", (2, 9)  # in the first pass, and in the last
+    calls, killed = tmp_path / "calls", 8  # in the pass that keeps scores and codes
 
     def dying(block):
         with calls.open("a") as file:
             file.write(".")
-        if calls.stat().st_size in killed:
+        if calls.stat().st_size == killed:
             os.kill(os.getpid(), signal.SIGKILL)
         return block
 
     expected = fair_ray.project(dataset, "z", ["sex"], PARITY, (0, 1))
     mortal = dataset.map_batches(dying, batch_format="pyarrow", batch_size=None)
     found = fair_ray.project(mortal, "z", ["sex"], PARITY, (0, 1))
-    assert calls.stat().st_size >= max(killed)
+    assert calls.stat().st_size >= killed
     assert found.shift.tobytes() == expected.shift.tobytes()
     assert (found.changed, found.mean_change) == (expected.changed, expected.mean_change)
 

@@ -29,7 +29,7 @@ from fairlayer.tables.table import LocalTable, Totals
 from fairlayer.tables.table_io import TableFile
 
 OTHER = "other"  # the label of groups that were joined
-MOST_LABELS = 50  # of a protected attribute
+MOST_GROUPS = 50  # of a protected attribute
 MOST_CLASSES = 50  # of a target
 ENOUGH_ROWS = 30  # to tell from a column what it is
 NAMES_ROWS = 0.9  # share of different entries from which on a column of text is taken to name the rows, and left out
@@ -278,13 +278,13 @@ def _labels(table: TableFile, attribute: Attribute, merge_rare: int, notes: list
         raise InputError(
             f"--protected: column {name!r} has only one group, {str(found[0])!r}: there is nothing to compare it with."
         )
-    if len(found) > MOST_LABELS:
+    if len(found) > MOST_GROUPS:
         remedy = (
             f"give cut points, such as --protected {quote(f'{name}={table.quartiles(name)}')}"
             if table.is_number(name)
             else "join rare ones with --merge-rare 100"
         )
-        raise InputError(f"--protected: column {name!r} has {len(found)} groups, more than {MOST_LABELS}: {remedy}.")
+        raise InputError(f"--protected: column {name!r} has {len(found)} groups, more than {MOST_GROUPS}: {remedy}.")
     return Labels(attribute, tuple(found.tolist()), bool(merge_rare))
 
 

@@ -38,14 +38,13 @@ if TYPE_CHECKING:
 Parameters = Mapping[str, Any]
 MOST_LABELS = 1000  # of an attribute
 
-# How totals of parts become those of the whole. The largest estimate is below the whole's: good to refuse too many.
+# How totals of parts become those of the whole.
 _MERGED = {
     "count": "CAST(sum({0}) AS BIGINT)",
     "count_if": "CAST(sum({0}) AS BIGINT)",
     "sum": "CAST(sum({0}) AS HUGEINT)",
     "min": "min({0})",
     "max": "max({0})",
-    "approx_count_distinct": "max({0})",
 }
 
 

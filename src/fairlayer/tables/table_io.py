@@ -105,7 +105,8 @@ def open_source(
             source = source.replacing({name: f"CAST({with_point(name)} AS {kind})" for name in commas}, kind)
             source = replace(source, repeated=repeated, decimal_commas=bool(commas))
         else:
-            source = replace(known_source(path, {}), columns=described(connection, known_source(path, {}).relation))
+            source = known_source(path, {})
+            source = replace(source, columns=described(connection, source.relation))
         if not connection.execute(f"SELECT count(*) FROM (SELECT 1 FROM {source.relation} LIMIT 1)").fetchone()[0]:
             raise InputError(f"{path} has a header but no rows.")
     return source
