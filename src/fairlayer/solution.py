@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
-from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from fairlayer.constraints.affine import Affine
+from fairlayer.core.rational import exact_statistics
 from fairlayer.problem.row_plan import PresentRows, RowPlan
+from fairlayer.problem.system import System
 
 
 class Status(enum.Enum):
@@ -78,11 +79,12 @@ class Solution:
         optimality_gap: float = 0.0,
         ties: int = 0,
         status: Status | None = None,  # where it does not follow from the rest, as where a stream's policy says it
-        exact: Callable[[], list[Fraction] | None] | None = None,  # statistics without rounding; None: takes too long
+        system: System | None = None,  # what the outputs were projected onto, where statistics may be taken again
     ):
         self.value, self.view, self.statistics, self.nu, self.missed = value, view, statistics, nu, missed
-        self.excess, self.optimality_gap, self.ties, self.exact = excess, optimality_gap, ties, exact
+        self.excess, self.optimality_gap, self.ties, self.system = excess, optimality_gap, ties, system
         self.margin: Any = None
+        self.found: Any = None  # what the derivative needs
         if status is not None:
             self.status = status
 
@@ -107,7 +109,8 @@ class Solution:
     @cached_property
     def gaps(self) -> Any:
         """Value of each row, signed, in float64: a difference of group means, for instance."""
-        return self._like_value(self.view.exact_values(self.statistics, self.exact))
+        exact = None if self.system is None else partial(exact_statistics, self.value, self.system)
+        return self._like_value(self.view.exact_values(self.statistics, exact))
 
     @cached_property
     def multipliers(self) -> Any:
@@ -129,16 +132,24 @@ class Solution:
         """How far the promise holds: the gravest thing that can be said."""
         if self.excess:
             return Status.RELAXED
-        if not (self.missed <= 0.0).all():  # what is no number is not known to hold
+        if not self.holds:
             return Status.ROUNDED
         if self.optimality_gap:
             return Status.BOUNDED
         return Status.VACUOUS if self.vacuous else Status.OPTIMAL
 
     @property
+    def holds(self) -> bool:
+        """Whether every row certainly holds; what is no number is not known to."""
+        return bool((self.missed <= 0.0).all())
+
+    @property
     def satisfied(self) -> bool:
         """Whether every row that can be stated holds exactly."""
         return self.status in (Status.OPTIMAL, Status.VACUOUS, Status.BOUNDED)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "found": None}
 
     def _like_value(self, array: np.ndarray) -> Any:
         return torch.from_numpy(array) if isinstance(self.value, torch.Tensor) else array

@@ -25,7 +25,7 @@ from fairlayer import (
     project,
 )
 from fairlayer.frozen.frozen import Frozen
-from fairlayer.model import FairModel
+from fairlayer.layer import FairModel
 
 
 @pytest.fixture(autouse=True, scope="module")

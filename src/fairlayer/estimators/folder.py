@@ -31,7 +31,7 @@ from fairlayer.estimators.wrapped import EstimatorScores
 from fairlayer.extras import MissingExtraError, needs
 from fairlayer.frozen.certificate import Certificate
 from fairlayer.frozen.freeze import unfitted
-from fairlayer.model import FairModel
+from fairlayer.layer import FairModel
 from fairlayer.sklearn import FairClassifier, FairRegressor
 
 FORMAT = 2  # of the folder; raised when another release could not read it

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fairlayer.errors import InputError
 from fairlayer.estimators.encoder import Encoder
-from fairlayer.model import FairModel
+from fairlayer.layer import FairModel
 from fairlayer.training import Batch, batches, fit
 from fairlayer.training.loop import Fitted
 

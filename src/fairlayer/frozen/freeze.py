@@ -25,8 +25,7 @@ from fairlayer.frozen.certificate import Certificate
 from fairlayer.frozen.frozen import Frozen, FrozenClasses
 from fairlayer.frozen.shifts import ShiftFit, output_range
 from fairlayer.frozen.thresholds import FrozenDecisions, ThresholdFit, check_decisions
-from fairlayer.layer import FairLayer
-from fairlayer.model import FairModel
+from fairlayer.layer import FairLayer, FairModel
 
 TIGHTENING_STEPS = 20
 
