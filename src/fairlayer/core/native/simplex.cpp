@@ -267,13 +267,13 @@ class SimplexProjection final : public Projection {
         end = End(int(solved.outcome));
     }
 
-    Back pull_back(const AnyArray& gradient, bool) const override {
+    nb::object pull_back(const AnyArray& gradient) const override {
         const Points<T> points = view();
         const auto g = as_span<T>(gradient);
         const Rows rows = rows_.view();
         const int d = points.d, K = rows.statistics(), cells = rows.cells();
         T* out;
-        Back back{new_array<T>(g.size(), out), {}, nb::none()};
+        nb::object found = new_array<T>(g.size(), out);
         const LongWork work(g.size());
         SimplexPasses<T, R> passes(points, cells / d, {});
         Numbers sums(cells, 0.0), none(cells, 0.0), q(K), H(std::size_t(K) * K), x(d);
@@ -285,15 +285,14 @@ class SimplexProjection final : public Projection {
         });
         rows.add_up(sums, q);
         passes.gram(rows, Sums(0), none, H);
-        back.v = solve_active(rows, solved.nu, H, q);
-        rows.spread(back.v, sums);
+        rows.spread(solve_active(rows, solved.nu, H, q), sums);
         passes.each([&](std::size_t i, std::size_t first, double w) {
             for (int j = 0; j < d; ++j) x[j] = double(g[i * d + j]) - w * sums[first + j];
             R::times_slope(passes.y(), x);
             R::to_input(passes.row(), x);
             for (int j = 0; j < d; ++j) out[i * d + j] = Float<T>::nearest(x[j]);
         });
-        return back;
+        return found;
     }
 
   private:

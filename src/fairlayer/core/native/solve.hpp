@@ -35,6 +35,7 @@ struct Solved {
 struct Settings {
     double rounding = unit;           // relative rounding error of the output; 0 where rows may be missed by it
     std::span<const double> start{};  // multipliers to begin with; none to leave alone what satisfies the rows
+    std::span<const double> guess{};  // multipliers to begin with where it does not
 };
 
 template <class Passes>
@@ -86,9 +87,14 @@ Solved solve(const Rows& rows, const CellFacts& cells, Passes& passes, const Set
             write();
             return finish(Outcome::solved);
         }
-    } else {
-        newton.place_at(settings.start);
+    }
+    const auto begin = settings.start.empty() ? settings.guess : settings.start;
+    if (!begin.empty()) {
+        newton.place_at(begin);
         passes.sums(newton.shift, sums);
+    }
+    if (settings.rounding > unit) {  // the output is rounded so much more coarsely that this makes no difference
+        for (double& one : newton.finest) one *= 256.0;
     }
     first_margins(rows, sums.absolute, settings.rounding, newton.tolerance, margin);
     double least_missed = infinity;
