@@ -15,7 +15,8 @@ from fairlayer.core.discrepancies import Discrepancy
 from fairlayer.errors import InputError
 from fairlayer.graph import fits_graph, number_of, project_in_graph, refuse_files
 from fairlayer.problem.process_group import Group
-from fairlayer.projection import Absent, Infeasible, Request, Surrogate, answer
+from fairlayer.projection import answer
+from fairlayer.request import Absent, Infeasible, Request, Surrogate
 from fairlayer.solution import Solution
 
 Hidden = str | int | Sequence[str | int] | None

@@ -6,7 +6,7 @@ Backwards, every rank gets the gradients of all, and does the same.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from fairlayer.problem.constraint_set import Groupings
 from fairlayer.problem.groups import Column, SoftGroup, sorted_labels
 from fairlayer.problem.process_group import Message, Ranks, digest_of
 from fairlayer.problem.system import as_numbers, bind_columns, read_columns
-from fairlayer.projection import Data, Request, project_bound, read_targets, read_weights
+from fairlayer.request import Data, Request, read_targets, read_weights
 from fairlayer.solution import Solution
 
 Labels = tuple[tuple[Label, ...] | None, ...]  # of each column; None where its integers are the labels
@@ -57,8 +57,11 @@ class _Share(NamedTuple):
         }
 
 
-def project_share(z: Tensor, request: Request, data: Data, ranks: Ranks) -> Solution:
-    """Project the samples of this rank, which with those of all others are one batch."""
+def project_share(z: Tensor, request: Request, data: Data, ranks: Ranks, project: Callable[..., Solution]) -> Solution:
+    """Project the samples of this rank, which with those of all others are one batch.
+
+    project: what projects a whole batch, bound to its constraints.
+    """
     share, failure, words, digest = None, None, np.zeros((0, 1), dtype=np.int64), 0
     try:
         share = _read(z, request, data)
@@ -73,7 +76,7 @@ def project_share(z: Tensor, request: Request, data: Data, ranks: Ranks) -> Solu
     rows = np.concatenate([_renumbered(own, table, labels) for own, table in zip(each, tables, strict=True)])
     first = sum(map(len, each[: ranks.rank]))
     order = _sorted(rows)
-    return _project_all(z, request, share, rows[order], labels, order, slice(first, first + len(words)), ranks)
+    return _project_all(z, request, share, rows[order], labels, order, slice(first, first + len(words)), ranks, project)
 
 
 def _sorted(rows: np.ndarray) -> np.ndarray:
@@ -230,6 +233,7 @@ def _project_all(
     order: np.ndarray,
     mine: slice,
     ranks: Ranks,
+    project: Callable[..., Solution],
 ) -> Solution:
     """Project the whole batch, whose samples are these rows, in this order; keep this rank's."""
     arrays, n, learning = share.unpack(rows), len(rows), torch.is_grad_enabled()
@@ -253,7 +257,7 @@ def _project_all(
     system = bind_columns(request.rules, share.groupings, columns, n, weights, targets)
     request.refuse_absent(system)
     if not n:
-        return project_bound(z, system, share.box, request)
+        return project(z, system, share.box, request)
     box, stated = share.box, (share.box.lo_tensor, share.box.hi_tensor)
     tolerances = [getattr(constraint, "tolerance", None) for constraint in request.rules.constraints]
     common = [each for each in tolerances if isinstance(each, Tensor) and each.requires_grad]
@@ -269,7 +273,7 @@ def _project_all(
     outputs = outputs if request.simplex else outputs[:, 0].contiguous()
     if learning and z.requires_grad:
         inputs.append((z, outputs.requires_grad_()))
-    solution = project_bound(outputs, system, box, request)
+    solution = project(outputs, system, box, request)
     whole, solution.value = solution.value, _own(solution.value.detach(), order, mine, z)
     if whole.requires_grad:
         everything = _Whole(whole, rows, order, mine, inputs, list({id(t): t for t in common}.values()), ranks)

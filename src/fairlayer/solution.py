@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fairlayer.constraints.affine import Affine
-from fairlayer.core.rational import exact_statistics
+from fairlayer.problem.rational import exact_statistics
 from fairlayer.problem.row_plan import PresentRows, RowPlan
 from fairlayer.problem.system import System
 

@@ -19,9 +19,9 @@ from fairlayer.core.feasibility import cell_extremes, least_excess, statistic_sc
 from fairlayer.core.grid import search_grid
 from fairlayer.core.optimality import is_tight, optimality_gap
 from fairlayer.core.own_discrepancy import OwnProjection
-from fairlayer.core.rational import exact_shortfalls
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
 from fairlayer.problem.bounds import Box
+from fairlayer.problem.rational import exact_shortfalls
 from fairlayer.problem.row_plan import PresentRows
 from fairlayer.problem.rows import Rows
 from fairlayer.problem.system import System
