@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from functools import cached_property, partial
+from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
 from fairlayer.constraints.affine import Affine
-from fairlayer.problem.rational import exact_statistics
 from fairlayer.problem.row_plan import PresentRows, RowPlan
-from fairlayer.problem.system import System
 
 
 class Status(enum.Enum):
@@ -79,10 +78,10 @@ class Solution:
         optimality_gap: float = 0.0,
         ties: int = 0,
         status: Status | None = None,  # where it does not follow from the rest, as where a stream's policy says it
-        system: System | None = None,  # what the outputs were projected onto, where statistics may be taken again
+        exact: Callable[[], list[Fraction] | None] | None = None,  # statistics without rounding; None: takes too long
     ):
         self.value, self.view, self.statistics, self.nu, self.missed = value, view, statistics, nu, missed
-        self.excess, self.optimality_gap, self.ties, self.system = excess, optimality_gap, ties, system
+        self.excess, self.optimality_gap, self.ties, self.exact = excess, optimality_gap, ties, exact
         self.margin: Any = None
         self.found: Any = None  # what the derivative needs
         if status is not None:
@@ -109,8 +108,7 @@ class Solution:
     @cached_property
     def gaps(self) -> Any:
         """Value of each row, signed, in float64: a difference of group means, for instance."""
-        exact = None if self.system is None else partial(exact_statistics, self.value, self.system)
-        return self._like_value(self.view.exact_values(self.statistics, exact))
+        return self._like_value(self.view.exact_values(self.statistics, self.exact))
 
     @cached_property
     def multipliers(self) -> Any:

@@ -94,7 +94,7 @@ class _Projection(torch.autograd.Function):
 
 # Past what `Function.apply` does for the transforms of torch.func, in which no projection is made.
 _attach = super(torch.autograd.Function, _Projection).apply
-ProjectionNode: Any = _Projection._backward_cls  # type: ignore[attr-defined]  # of outputs that need no more than it
+ProjectionNode: Any = _Projection._backward_cls  # of outputs that need no more than it
 
 
 class _ActiveSolve(torch.autograd.Function):

@@ -7,6 +7,7 @@ ROUNDED: tolerances finer than the dtype resolves.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from fairlayer.core.optimality import is_tight, optimality_gap
 from fairlayer.core.own_discrepancy import OwnProjection
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
 from fairlayer.problem.bounds import Box
-from fairlayer.problem.rational import exact_shortfalls
+from fairlayer.problem.rational import exact_shortfalls, exact_statistics
 from fairlayer.problem.row_plan import PresentRows
 from fairlayer.problem.rows import Rows
 from fairlayer.problem.system import System
@@ -99,7 +100,8 @@ def solve(batch: Batch, relax: bool = False) -> Solution:
 def _solution(batch: Batch, found: Any) -> Solution:
     """What an attempt found, its output on the host and without a gradient."""
     value = from_bits(found.value, batch.z.dtype) if isinstance(found.value, np.ndarray) else found.value
-    solution = Solution(value, batch.system.view, found.statistics, found.nu, found.missed, system=batch.system)
+    exact = partial(exact_statistics, value, batch.system)  # of these outputs, whatever becomes of the solution's value
+    solution = Solution(value, batch.system.view, found.statistics, found.nu, found.missed, exact=exact)
     solution.found = found
     return solution
 
@@ -187,7 +189,7 @@ def _settle(batch: Batch, solution: Solution) -> Solution:
         if value is not None and max(missed) < max(solution.missed):
             sums, error = np.empty(len(system.weight)), np.empty(len(system.weight))
             _native.exact_sums(value.double().numpy(), system.cell, system.weights, sums, error)
-            solution.value, solution.missed = value, missed
+            solution.value, solution.missed, solution.exact = value, missed, partial(exact_statistics, value, system)
             solution.statistics = _native.statistics(system.rows, sums)
     if solution.holds:
         _measure_optimality(batch, solution, rounded=True)
