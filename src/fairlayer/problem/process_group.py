@@ -23,7 +23,7 @@ from fairlayer.errors import InputError, RankError
 
 ProcessGroup = Any  # torch.distributed.ProcessGroup, which builds of torch without it do not have
 Group = Literal["default"] | ProcessGroup | None
-_LEAST_ROOM = 1024  # words
+_LEAST_ROOM = 4096  # words
 _HEADER = 5
 
 
