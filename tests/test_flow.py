@@ -11,17 +11,17 @@ SOURCE = Path(__file__).parents[1] / "src" / "fairlayer"
 
 # Rooms on one line do not import each other; a room is a folder or a module of `fairlayer`.
 FLOW = [
-    ("errors", "extras", "arrays", "eager", "frames", "intervals", "nearest", "plural"),
+    ("errors", "extras", "arrays", "frames", "intervals", "nearest", "plural"),
     ("constraints",),
     ("problem",),
     ("solution", "metrics"),
     ("core",),
     ("decisions",),
-    ("gaps", "margin"),
+    ("gaps", "margin", "graph"),
     ("request",),
     ("ranks",),
-    ("projection", "graph"),
-    ("layer", "model"),
+    ("projection",),
+    ("layer",),
     ("training", "stream"),
     ("frozen",),
     ("estimators", "tables"),

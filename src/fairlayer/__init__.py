@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from fairlayer.core.discrepancies import Discrepancy, WeightedSquared
     from fairlayer.errors import AbsentGroupError, FairlayerError, InfeasibleError, InputError, RankError
     from fairlayer.frozen.freeze import freeze
-    from fairlayer.layer import FairLayer
-    from fairlayer.model import FairModel
+    from fairlayer.layer import FairLayer, FairModel
     from fairlayer.problem.groups import CodedGroups, SoftGroup, code_groups
     from fairlayer.projection import project
     from fairlayer.solution import Solution, Status
@@ -77,8 +76,7 @@ _HOMES = {
     ),
     "errors": ("AbsentGroupError", "FairlayerError", "InfeasibleError", "InputError", "RankError"),
     "frozen.freeze": ("freeze",),
-    "layer": ("FairLayer",),
-    "model": ("FairModel",),
+    "layer": ("FairLayer", "FairModel"),
     "projection": ("project",),
     "solution": ("Solution", "Status"),
     "core.check_discrepancy": ("check_discrepancy",),

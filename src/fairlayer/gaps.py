@@ -12,11 +12,11 @@ from torch import Tensor
 
 from fairlayer.arrays import as_numpy
 from fairlayer.core._native import shortfalls, statistics
-from fairlayer.core.rational import exact_shortfalls, exact_statistics
 from fairlayer.decisions.project import read_threshold
 from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.problem.exact_sums import exact_sums
 from fairlayer.problem.groups import GivenLevels
+from fairlayer.problem.rational import exact_shortfalls, exact_statistics
 from fairlayer.problem.system import System, bind
 
 

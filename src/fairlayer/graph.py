@@ -1,4 +1,4 @@
-"""The layer as an operator of torch, so that torch.compile can take it into a graph (`fullgraph=True`).
+"""What torch.compile sees of the layer: one operator, which it can take into a graph (`fullgraph=True`).
 
 A graph holds tensors and plain values alone: labels that are integers in tensors, and a number by which the operator
 finds the layer, in a tensor as well: a number of Python's would be part of the graph, and make one for every layer. The
@@ -7,19 +7,46 @@ operator runs the layer as it runs without a graph. Its second output stands for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
+from functools import wraps
 from itertools import count
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
 
+from fairlayer.core.gradient import ProjectionNode
 from fairlayer.errors import InputError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _LAYERS: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()
 _NUMBERS = count(1)
 _BETWEEN = "\0"  # names of attributes: an operator takes no list of words
+
+
+def eager(function: Callable[P, R]) -> Callable[P, R]:
+    """Run a function, and all it calls, outside of torch.compile's graphs.
+
+    `torch.compiler.disable` does that, but loads the compiler for it, which takes as long as the rest of torch. Here
+    it is asked only once somebody has loaded the compiler: without it there are no graphs.
+    """
+    disabled: Callable[P, R] | None = None
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        nonlocal disabled
+        if disabled is None:
+            if "torch._dynamo" not in sys.modules:
+                return function(*args, **kwargs)
+            disabled = torch.compiler.disable(function)
+        return disabled(*args, **kwargs)
+
+    run._torchdynamo_disable = True  # type: ignore[attr-defined]  # what the compiler itself looks for
+    return run
 
 
 def number_of(layer: nn.Module) -> Tensor:
@@ -40,12 +67,10 @@ def refuse_files(way: str) -> None:
 def fits_graph(z: Any, groups: Any, targets: Any, features: Any, weights: Any) -> bool:
     """Whether a batch can go through the operator: all tensors, labels in columns by name or in a table."""
     labels = list(groups.values()) if isinstance(groups, Mapping) else [groups]
-    names = list(groups) if isinstance(groups, Mapping) else []
     return (
         features is None
-        and isinstance(z, Tensor)
-        and all(isinstance(label, Tensor) for label in labels)
-        and all(isinstance(name, str) for name in names)
+        and all(isinstance(one, Tensor) for one in (z, *labels))
+        and (not isinstance(groups, Mapping) or all(isinstance(name, str) for name in groups))
         and (targets is None or (isinstance(targets, Tensor) and not targets.requires_grad))
         and (weights is None or isinstance(weights, Tensor))
     )
@@ -63,18 +88,15 @@ def _project(
 ) -> tuple[Tensor, Tensor]:
     """The output, and a tensor whose memory has the output's own graph as an attribute: both are freed together."""
     given = groups[0] if names is None else dict(zip(names.split(_BETWEEN), groups, strict=True))
-    with torch.enable_grad(), _recording():
+    # Autograd takes part again, which torch leaves out while it runs a graph.
+    include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    recording = torch._C._ForceDispatchKeyGuard(include, exclude & torch._C._after_ADInplaceOrView_keyset)
+    with torch.enable_grad(), recording:
         leaf = z.detach().requires_grad_()
         y = _LAYERS[int(number)].forward(leaf, given, targets, None, weights).contiguous()
-    found = torch.zeros(())
+    found = torch.empty(())
     found.untyped_storage().graph = leaf, y  # type: ignore[attr-defined]
     return y.detach(), found
-
-
-def _recording() -> Any:
-    """Have autograd take part again, which torch leaves out while it runs a graph."""
-    include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
-    return torch._C._ForceDispatchKeyGuard(include, exclude & torch._C._after_ADInplaceOrView_keyset)
 
 
 def _pull_back(found: Tensor, gradient: Tensor) -> Tensor:
@@ -85,6 +107,9 @@ def _pull_back(found: Tensor, gradient: Tensor) -> Tensor:
             "What was saved for backward has been copied, as hooks on saved tensors do: call the layer outside them, "
             "or without torch.compile."
         ) from None
+    if isinstance(y.grad_fn, ProjectionNode):  # as a rule there is nothing else: no need of torch's engine
+        with torch.no_grad():
+            return y.grad_fn.apply(gradient)[3]
     return torch.autograd.grad(y, leaf, gradient, retain_graph=True)[0].contiguous()
 
 

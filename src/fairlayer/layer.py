@@ -1,9 +1,9 @@
-"""`FairLayer`: the projection as a module. It stores the configuration, and nothing of the data."""
+"""`FairLayer`: the projection as a module, without any data of its own. `FairModel`: a network followed by it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -19,15 +19,8 @@ from fairlayer.projection import answer
 from fairlayer.request import Absent, Infeasible, Request, Surrogate
 from fairlayer.solution import Solution
 
-
-class _Argument:
-    """An argument of the layer, as it was read."""
-
-    def __set_name__(self, layer: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, layer: Any, kind: type | None = None) -> Any:
-        return self if layer is None else getattr(layer._request, self.name)
+Hidden = str | int | Sequence[str | int] | None
+_ARGUMENTS = {field.name for field in fields(Request)}
 
 
 class FairLayer(nn.Module):
@@ -43,16 +36,6 @@ class FairLayer(nn.Module):
     """
 
     _request: Request
-    rules: Any = _Argument()  # the constraints, a ConstraintSet
-    bounds: Any = _Argument()
-    discrepancy: Any = _Argument()
-    levels: Any = _Argument()
-    absent: Any = _Argument()
-    infeasible: Any = _Argument()
-    surrogate: Any = _Argument()
-    temperature: Any = _Argument()
-    process_group: Any = _Argument()
-    simplex: Any = _Argument()
 
     def __init__(
         self,
@@ -87,8 +70,11 @@ class FairLayer(nn.Module):
         if isinstance(request.discrepancy, nn.Module):
             self._modules["discrepancy"] = request.discrepancy
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._request, name) if name in _ARGUMENTS else super().__getattr__(name)
+
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(getattr(type(self), name, None), _Argument):
+        if name in _ARGUMENTS:
             self._ask(replace(self._request, **{name: value}))
         else:
             super().__setattr__(name, value)
@@ -121,15 +107,15 @@ class FairLayer(nn.Module):
 
     def extra_repr(self) -> str:
         """Constraints and bounds."""
-        return f"{self.rules.constraints}, bounds={self.bounds}"
+        return f"{self._request.rules.constraints}, bounds={self._request.bounds}"
 
     def _fits_graph(self, *batch: Any) -> bool:
         """Whether torch.compile can take the call into its graph: no gradient is wanted but that of z."""
-        sides = self.bounds or ()
+        request = self._request
         return (
-            not self.rules.wants_gradient
-            and not any(isinstance(side, Tensor) and side.requires_grad for side in sides)
-            and self.process_group is None
+            not request.rules.wants_gradient
+            and not any(isinstance(side, Tensor) and side.requires_grad for side in request.bounds or ())
+            and request.process_group is None
             and (self.training or self.confidence is None)
             and fits_graph(*batch)
         )
@@ -144,3 +130,68 @@ class FairLayer(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._number = number_of(self)
+
+
+class FairModel(nn.Module):
+    """A backbone whose outputs pass through a layer.
+
+    backbone: any module that maps its input to one output per sample, shape (n,) or (n, 1). layer: a `FairLayer`,
+    any module that is called like one, or None to leave the outputs as they are. hide: what of the input the backbone
+    must not see: names where the input is a mapping or a frame, columns (of any sign) where it is a matrix.
+
+    Outputs have shape (n,), whatever the backbone's.
+    """
+
+    def __init__(self, backbone: nn.Module, layer: nn.Module | None = None, hide: Hidden = None):
+        super().__init__()
+        self.backbone = backbone
+        self.layer = layer
+        listed = [] if hide is None else [hide] if isinstance(hide, str | int) else list(hide)
+        for entry in listed:
+            if not isinstance(entry, str | int) or isinstance(entry, bool):
+                raise InputError(f"hide holds {entry!r}: give names or column numbers.")
+        self.hide: tuple[str | int, ...] = tuple(listed)
+
+    def raw(self, x: Any) -> Tensor:
+        """The backbone's outputs, of shape (n,), or (n, d) of several, before the layer."""
+        z = self.backbone(without(x, self.hide))
+        if not isinstance(z, Tensor):
+            raise InputError(
+                f"The backbone returned {type(z).__name__}: it must return a tensor, one output per sample."
+            )
+        if z.ndim not in (1, 2):
+            raise InputError(f"The backbone returned shape {tuple(z.shape)}: it must be (n,) or (n, d).")
+        return z if z.ndim == 2 and z.shape[1] != 1 else z.reshape(-1)
+
+    def forward(
+        self, x: Any, groups: Any = None, targets: Any = None, features: Any = None, weights: Any = None
+    ) -> Tensor:
+        """Outputs for one batch, with whatever data the layer's constraints look at."""
+        z = self.raw(x)
+        return z if self.layer is None else self.layer(z, groups, targets, features, weights)
+
+
+def without(x: Any, hide: Sequence[str | int]) -> Any:
+    """An input less the named or numbered columns."""
+    if not hide:
+        return x
+    if isinstance(x, Mapping):
+        _refuse_absent([name for name in hide if name not in x], list(x))
+        return {name: value for name, value in x.items() if name not in hide}
+    if hasattr(x, "columns") and hasattr(x, "drop"):
+        _refuse_absent([name for name in hide if name not in x.columns], list(x.columns))
+        return x.drop(columns=list(hide))
+    if not isinstance(x, Tensor) or x.ndim != 2:
+        what = f"a tensor of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        raise InputError(f"hide applies to a mapping, a frame or a matrix of columns; the input is {what}.")
+    width = x.shape[1]
+    _refuse_absent([column for column in hide if not isinstance(column, int) or not -width <= column < width], width)
+    gone = {int(column) % width for column in hide}
+    kept = [column for column in range(width) if column not in gone]
+    return x[:, torch.tensor(kept, device=x.device, dtype=torch.long)]
+
+
+def _refuse_absent(absent: list[Any], present: Any) -> None:
+    if absent:
+        has = f"{present} columns" if isinstance(present, int) else f"{present}"
+        raise InputError(f"hide names {absent}, which the input does not have; it has {has}.")

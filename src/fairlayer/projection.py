@@ -2,15 +2,15 @@
 
     min_y  sum_i w_i d(y_i, z_i)    subject to    lower <= rows(y) <= upper,  lo <= y <= hi.
 
-Outputs are copied to the host where they are not there, projected by the core, and copied back: one wait forwards, and
-one backwards. The autograd function is in core/gradient.py (the only custom backward of the library), the module
-`FairLayer` in layer.py.
+`answer` projects one batch: its constraints are bound (problem/), the core finds the output (core/solver.py), and the
+output becomes a function of z (core/gradient.py). Outputs of other devices are copied to the host and back: one wait
+forwards, and one backwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,11 @@ from fairlayer.core.affine import AffineBatch
 from fairlayer.core.classes import project_classes
 from fairlayer.core.discrepancies import Discrepancy
 from fairlayer.core.gradient import attach_gradient
-from fairlayer.core.rational import exact_statistics
 from fairlayer.core.solver import Batch, solve
 from fairlayer.decisions.project import project_decisions
-from fairlayer.eager import eager
 from fairlayer.errors import InputError
 from fairlayer.gaps import bind_batch
+from fairlayer.graph import eager
 from fairlayer.margin import settle
 from fairlayer.problem.bounds import Box, read_bounds
 from fairlayer.problem.constraint_set import ConstraintSet
@@ -93,69 +92,89 @@ def project(
 
 @eager
 def answer(z: Any, request: Request, data: Data, confidence: float | None = None) -> Solution:
-    """Project tensors as they are, and arrays by way of tensors."""
+    """Project one batch: tensors of the host as they are, all else by way of them."""
     if confidence is not None:
         return _settled(z, request, data, confidence)
-    if isinstance(z, Tensor):
-        return _project(z, request, data) if z.is_cpu else _project_on_host(z, request, data)
-    array = as_numpy(z, "z")
-    if array.dtype not in (np.float16, np.float32, np.float64):
-        raise InputError(f"z must hold floats; got an array of {array.dtype}.")
-    tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))  # PyTorch has no read-only tensors
-    with torch.no_grad():  # an array carries no gradient
-        solution = _project(tensor, request, data)
-    solution.value = solution.value.numpy()
+    if not isinstance(z, Tensor):
+        array = as_numpy(z, "z")
+        if array.dtype not in (np.float16, np.float32, np.float64):
+            raise InputError(f"z must hold floats; got an array of {array.dtype}.")
+        tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))  # PyTorch has no read-only tensors
+        with torch.no_grad():  # an array carries no gradient
+            solution = answer(tensor, request, data)
+        solution.value = solution.value.numpy()
+        return solution
+    if not z.is_cpu:  # the output, and its gradient, are copied back
+        check_dense(z, "z")
+        solution = answer(z.cpu(), request, Data(*map(on_host, data)))
+        solution.value = solution.value.to(z.device)
+        return solution
+    ranks = None if request.process_group is None else find_ranks(request.process_group)
+    if ranks is not None:
+        return project_share(z, request, data, ranks, project_bound)
+    request.check(z, data)
+    matrices = request.rules.matrices if request.rules.only_matrices else ()
+    if z.ndim == 1:
+        if matrices and all(constraint.problems is None for constraint in matrices):
+            return _project_each(z[None], request, data).problem(0)
+        return _project_one(z, request, data)
+    # One column is a batch of problems only where each has one output.
+    if matrices and (z.shape[1] != 1 or matrices[0].A.shape[-1] == 1):
+        return _project_each(z, request, data)
+    if request.simplex:
+        return _project_one(z, request, data)
+    if z.shape[1] != 1:
+        return _project_columns(z, request, data)
+    solution = _project_one(z.reshape(-1), request, data)
+    solution.value = solution.value.reshape(z.shape)
     return solution
 
 
 def _settled(z: Any, request: Request, data: Data, confidence: float) -> Solution:
     """Project onto constraints so tight that the population keeps the stated ones."""
     z = z if isinstance(z, Tensor) else as_numpy(z, "z")
-    rules, targets = request.rules, data.targets
+    rules = request.rules
     if rules.matrices or find_ranks(request.process_group) is not None:
         raise InputError("confidence is about groups of samples in one process: leave it out.")
-    if request.simplex or (np.ndim(z) == 2 and z.shape[1] != 1):
+    if request.simplex or (z.ndim == 2 and z.shape[1] != 1):
         raise InputError("confidence is about one output per sample: leave it out for outputs of several columns.")
-    n = z.numel() if isinstance(z, Tensor) else np.size(z)
+    n = int(np.prod(z.shape))
+    box = read_bounds(request.bounds, n, np.float64)
+    span = (-np.inf, np.inf) if box.per_sample else (box.lowest, box.highest)  # of outputs, those of others included
     system = bind_batch(rules, n, *data, request.levels)
-    return settle(rules, confidence, system, targets, request.span(), lambda tight: answer(z, request.of(tight), data))
+    return settle(
+        rules, confidence, system, data.targets, span, lambda tight: answer(z, replace(request, rules=tight), data)
+    )
 
 
-def _project_on_host(z: Tensor, request: Request, data: Data) -> Solution:
-    """Project outputs of another device, to which the output and its gradient are copied back."""
-    check_dense(z, "z")
-    solution = _project(z.cpu(), request, Data(*map(on_host, data)))
-    solution.value = solution.value.to(z.device)
-    return solution
+def _project_one(z: Tensor, request: Request, data: Data) -> Solution:
+    """Project one batch, z of shape (n,), or (n, d) of class probabilities."""
+    n = z.shape[0]
+    box = request.box(n, z.dtype)
+    return project_bound(z, request.bind(n, data), box, request)
 
 
-def _project(z: Tensor, request: Request, data: Data) -> Solution:
-    """Project outputs of any shape."""
-    ranks = None if request.process_group is None else find_ranks(request.process_group)
-    if ranks is not None:
-        return project_share(z, request, data, ranks, project_bound)
-    request.check(z, data)
-    rules = request.rules
-    if z.ndim == 1:
-        if rules.only_matrices and all(constraint.problems is None for constraint in rules.matrices):
-            return _project_each(z[None], request, data).problem(0)
-        return _project_one(z, request, data)
-    # One column is a batch of problems only where each has one output.
-    if rules.only_matrices and (z.shape[1] != 1 or rules.matrices[0].A.shape[-1] == 1):
-        return _project_each(z, request, data)
+def project_bound(z: Tensor, system: System, box: Box, request: Request) -> Solution:
+    """Project a batch that the constraints are bound to."""
+    relax = request.infeasible == "relax"
+    if not len(z):
+        none = np.zeros(len(system.rows.offset))
+        return Solution(z.clone(), system.view, none, none, none[:0])
     if request.simplex:
-        system = request.bind(len(z), data)
-        return project_classes(z, system, request.discrepancy) if len(z) else nothing(z, system)
-    if z.shape[1] != 1:
-        return _project_columns(z, request, data)
-    solution = _project(z.reshape(-1), request, data)
-    solution.value = solution.value.reshape(z.shape)
+        return project_classes(z, system, request.discrepancy)
+    if request.rules.about_decisions:
+        return project_decisions(z, system, request.rules, box, relax, request.surrogate, request.temperature)
+    batch = Batch(z.detach().contiguous(), system, box, request.discrepancy)
+    solution = solve(batch, relax)
+    solution.value = attach_gradient(z, batch, solution)
     return solution
 
 
 def _project_columns(z: Tensor, request: Request, data: Data) -> Solution:
     """Project independent outputs, z of shape (n, d): one problem per column, with the same groups."""
     targets, d = data.targets, z.shape[1]
+    if not d:
+        raise InputError(f"z has shape {tuple(z.shape)}: pass at least one column.")
     each = [data] * d
     if targets is not None and np.ndim(targets) == 2 and targets.shape[1] != 1:
         if tuple(targets.shape) != tuple(z.shape):
@@ -164,38 +183,7 @@ def _project_columns(z: Tensor, request: Request, data: Data) -> Solution:
             )
         each = [data._replace(targets=targets[:, j]) for j in range(d)]
     solutions = [_project_one(z[:, j], request, each[j]) for j in range(d)]
-    if not solutions:
-        raise InputError(f"z has shape {tuple(z.shape)}: pass at least one column.")
-    value = torch.stack([solution.value for solution in solutions], dim=1)
-    return JointSolution(value, solutions, "output")
-
-
-def _project_one(z: Tensor, request: Request, data: Data) -> Solution:
-    """Project one batch, z of shape (n,)."""
-    n = z.shape[0]
-    box = request.box(n, z.dtype)
-    system = request.bind(n, data)
-    return project_bound(z, system, box, request) if n else nothing(z, system)
-
-
-def project_bound(z: Tensor, system: System, box: Box, request: Request) -> Solution:
-    """Project a batch that the constraints are bound to."""
-    relax = request.infeasible == "relax"
-    if request.simplex:
-        return project_classes(z, system, request.discrepancy)
-    if request.rules.about_decisions:
-        return project_decisions(z, system, request.rules, box, relax, request.surrogate, request.temperature)
-    projected = solve(Batch(z.detach().contiguous(), system, box, request.discrepancy), relax)
-    return Solution(
-        attach_gradient(z, projected), system.view, projected.statistics, projected.nu, projected.missed,
-        projected.excess, projected.optimality_gap, exact=partial(exact_statistics, projected.value, system),
-    )  # fmt: skip
-
-
-def nothing(z: Tensor, system: System) -> Solution:
-    """What is known of an empty batch."""
-    none = np.zeros(len(system.rows.offset))
-    return Solution(z.clone(), system.view, none, none, none[:0])
+    return JointSolution(torch.stack([solution.value for solution in solutions], dim=1), solutions, "output")
 
 
 def _project_each(z: Tensor, request: Request, data: Data) -> JointSolution:
@@ -213,8 +201,8 @@ def _project_each(z: Tensor, request: Request, data: Data) -> JointSolution:
             raise InputError("weights has zeros: Affine rows need a positive weight for every output.")
 
     def alone(b: int) -> Solution:
-        problem = request.of(ConstraintSet([constraint.problem(b) for constraint in rules.matrices]))
-        return _project_one(z[b], problem, data._replace(weights=weights))
+        rules_of_b = ConstraintSet([constraint.problem(b) for constraint in rules.matrices])
+        return _project_one(z[b], replace(request, rules=rules_of_b), data._replace(weights=weights))
 
     wants_others = box.wants_gradient or rules.wants_gradient
     if request.discrepancy.name != "squared" or wants_others or not z.numel():
@@ -223,10 +211,9 @@ def _project_each(z: Tensor, request: Request, data: Data) -> JointSolution:
         return JointSolution(value, solutions)
     batch = AffineBatch(z, rules.matrices, box, weights)
     value, closer = batch.value, {}
-    if not batch.sure.all():  # a contradiction, or a tolerance finer than the dtype: those get a closer look
-        doubtful = np.flatnonzero(~batch.sure)
-        solutions = [alone(b) for b in doubtful.tolist()]
-        value = value.index_copy(0, torch.from_numpy(doubtful), torch.stack([each.value for each in solutions]))
-        closer = dict(zip(doubtful.tolist(), solutions, strict=True))
+    doubtful = np.flatnonzero(~batch.sure)
+    if len(doubtful):  # a contradiction, or a tolerance finer than the dtype: those get a closer look
+        closer = {b: alone(b) for b in doubtful.tolist()}
+        value = value.index_copy(0, torch.from_numpy(doubtful), torch.stack([each.value for each in closer.values()]))
     ends = np.stack([batch.statistics, batch.multipliers, batch.missed])
     return JointSolution(value, Problems(rules.matrix_at, ends, closer))

@@ -257,8 +257,7 @@ def _project_all(
     system = bind_columns(request.rules, share.groupings, columns, n, weights, targets)
     request.refuse_absent(system)
     if not n:
-        none = np.zeros(len(system.rows.offset))
-        return Solution(z.clone(), system.view, none, none, none[:0])
+        return project(z, system, share.box, request)
     box, stated = share.box, (share.box.lo_tensor, share.box.hi_tensor)
     tolerances = [getattr(constraint, "tolerance", None) for constraint in request.rules.constraints]
     common = [each for each in tolerances if isinstance(each, Tensor) and each.requires_grad]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
-from itertools import product
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -34,7 +32,6 @@ Surrogate = Literal["sigmoid"] | None
 
 _LEAST_WEIGHT, _WIDEST_WEIGHTS = 1e-250, 1e100
 _CHOICES = {"absent": ("vacuous", "raise"), "infeasible": ("raise", "relax")}
-_CHOSEN = set(product(*_CHOICES.values()))
 
 
 class Data(NamedTuple):
@@ -65,16 +62,15 @@ class Request:
         if not isinstance(self.rules, ConstraintSet):
             self.rules = ConstraintSet(self.rules)
         self.discrepancy = find_discrepancy(self.discrepancy)
-        if self.process_group is None:
+        if self.process_group is None:  # over ranks the others have to learn of an error: see `check`
             self._check_arguments()
         self._boxes: dict[torch.dtype, Box] = {}  # of bounds that are numbers, and the same for every batch
 
     def _check_arguments(self) -> None:
         """Refuse what does not go together."""
-        if (self.absent, self.infeasible) not in _CHOSEN:
-            for name, known in _CHOICES.items():
-                if getattr(self, name) not in known:
-                    raise InputError(f"{name} must be one of {known}; got {getattr(self, name)!r}.")
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise InputError(f"{name} must be one of {known}; got {getattr(self, name)!r}.")
         if self.surrogate is not None or self.rules.about_decisions:
             check_surrogate(self.surrogate, self.temperature)
         if self.rules.about_decisions:
@@ -87,22 +83,15 @@ class Request:
             check_class_kind(self.discrepancy.name)
             check_class_rules(self.rules)
 
-    def of(self, rules: ConstraintSet) -> Request:
-        """This request with other numbers in its constraints."""
-        other = copy(self)
-        other.rules = rules
-        return other
-
     def data(self, groups: Any, targets: Any, features: Any, weights: Any) -> Data:
         """What the constraints look at; the rest is ignored."""
         rules = self.rules
-        if rules.needs_targets is None:
-            targets = None
+        targets = None if rules.needs_targets is None else targets
         return Data(groups, targets, features if rules.needs_features else None, weights)
 
     def check(self, z: Tensor, data: Data) -> None:
         """Refuse what cannot be projected, before any work."""
-        if self.process_group is not None:  # only here do the other ranks learn of an error
+        if self.process_group is not None:
             self._check_arguments()
         if z.dtype not in DTYPES:
             raise InputError(f"z must hold floats of 16, 32 or 64 bits; got a tensor of {z.dtype}.")
@@ -111,8 +100,7 @@ class Request:
                 "z is inside a transform of torch.func, such as forward mode, which the solver cannot see: use "
                 "backward()."
             )
-        if not is_dense(z):
-            check_dense(z, "z")
+        check_dense(z, "z")
         if z.ndim not in (1, 2):
             raise InputError(f"z has shape {tuple(z.shape)}: pass outputs of shape (n,) or (n, d).")
         if self.simplex:
@@ -134,13 +122,6 @@ class Request:
             if are_numbers(self.bounds):
                 self._boxes[dtype] = box
         return box
-
-    def span(self) -> tuple[float, float]:
-        """The range of outputs within bounds that are numbers; infinite where they are not."""
-        if self.bounds is not None and any(np.ndim(as_numpy(side)) for side in self.bounds):
-            return -np.inf, np.inf
-        box = read_bounds(self.bounds, 2, np.float64)
-        return box.lowest, box.highest
 
     def bind(self, n: int, data: Data) -> System:
         """The constraints, bound to a batch of n outputs."""
@@ -165,11 +146,8 @@ class Request:
 
 def read_targets(targets: Any, n: int) -> Any:
     """Targets, one per output, as they came."""
-    flat = (
-        targets.reshape(-1)
-        if isinstance(targets, Tensor) and is_dense(targets)
-        else as_numpy(targets, "targets").reshape(-1)
-    )
+    dense = isinstance(targets, Tensor) and is_dense(targets)
+    flat = (targets if dense else as_numpy(targets, "targets")).reshape(-1)
     if len(flat) != n:
         raise InputError(f"targets has {len(flat)} entries for {n} outputs: pass one per output.")
     values = as_numpy(flat)

@@ -83,6 +83,7 @@ class Solution:
         self.value, self.view, self.statistics, self.nu, self.missed = value, view, statistics, nu, missed
         self.excess, self.optimality_gap, self.ties, self.exact = excess, optimality_gap, ties, exact
         self.margin: Any = None
+        self.found: Any = None  # what the derivative needs
         if status is not None:
             self.status = status
 
@@ -129,16 +130,24 @@ class Solution:
         """How far the promise holds: the gravest thing that can be said."""
         if self.excess:
             return Status.RELAXED
-        if not (self.missed <= 0.0).all():  # what is no number is not known to hold
+        if not self.holds:
             return Status.ROUNDED
         if self.optimality_gap:
             return Status.BOUNDED
         return Status.VACUOUS if self.vacuous else Status.OPTIMAL
 
     @property
+    def holds(self) -> bool:
+        """Whether every row certainly holds; what is no number is not known to."""
+        return bool((self.missed <= 0.0).all())
+
+    @property
     def satisfied(self) -> bool:
         """Whether every row that can be stated holds exactly."""
         return self.status in (Status.OPTIMAL, Status.VACUOUS, Status.BOUNDED)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "found": None}
 
     def _like_value(self, array: np.ndarray) -> Any:
         return torch.from_numpy(array) if isinstance(self.value, torch.Tensor) else array

@@ -411,9 +411,9 @@ def test_what_a_single_process_finds_out_is_found_out_by_all(pool):
         assert worst <= 2 * torch.finfo(found.value.dtype).eps
 
 
-@pytest.mark.parametrize(("n", "most"), [(1000, 1), (5000, 2)])
-def test_few_collectives(pool, n, most):
-    """One forward and one backward where samples travel with the first message; of more, two each."""
+@pytest.mark.parametrize("n", [1000, 5000])
+def test_few_collectives(pool, n):
+    """One forward and one backward, once the first message has room for the samples."""
     rng = np.random.default_rng(9)
     groups = rng.integers(0, 2, (2 * n, 2))
     z = 1.0 / (1.0 + np.exp(-rng.normal(size=2 * n) - groups.sum(axis=1) * 0.7))
@@ -426,9 +426,9 @@ def test_few_collectives(pool, n, most):
     }
     halves = [np.arange(n), np.arange(n, 2 * n)]
     first, *others = pool.run("jobs:project_many", [[share(one, rows)] * 3 for rows in halves])[0]
-    assert first["forward"] <= most + 2  # settings and labels are sent as well
+    assert first["forward"] <= 4  # settings and labels are sent as well
     for later in others:
-        assert later["forward"] == later["backward"] == most
+        assert later["forward"] == later["backward"] == 1
 
 
 def test_gradients_of_samples_that_are_equal_in_everything(pool):

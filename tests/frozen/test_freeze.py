@@ -24,7 +24,7 @@ from fairlayer import (
     project,
 )
 from fairlayer.frozen.frozen import Frozen
-from fairlayer.model import FairModel
+from fairlayer.layer import FairModel
 
 
 def people(n: int, seed: int = 0) -> tuple[np.ndarray, dict[str, np.ndarray]]:

@@ -12,7 +12,6 @@ from torch import Tensor
 from fairlayer.arrays import as_numpy
 from fairlayer.constraints.affine import Affine
 from fairlayer.core import _native
-from fairlayer.core.gradient import PullBack
 from fairlayer.core.solver import DTYPES, as_bits, from_bits
 from fairlayer.problem.bounds import Box
 
@@ -41,19 +40,12 @@ class AffineBatch:
         """(B, m)."""
         return self.nu.reshape(self.statistics.shape)
 
-    def pull_back(self, gradient: Tensor, needed: Any = None) -> tuple[Tensor]:
-        """The gradient of z, alone."""
+    def pull_back(self, gradient: Tensor) -> Tensor:
+        """The gradient of z, given that of the output."""
         given = as_bits(gradient.detach().contiguous())
         threads = torch.get_num_threads()
         out = _native.pull_back_affine(DTYPES[self.dtype], given, self.problems, self.nu, self.side, threads)
-        return (from_bits(out, self.dtype).reshape(self.shape),)
-
-    def push_forward(self, *tangents: Tensor | None) -> Tensor:
-        """The change of the output, given that of z. With weights W the Jacobian is W^-1 J' W."""
-        weight = torch.from_numpy(self.weights).to(self.dtype) if len(self.weights) else torch.ones(())
-        (change,) = tangents
-        assert change is not None
-        return self.pull_back(change * weight)[0] / weight
+        return from_bits(out, self.dtype).reshape(self.shape)
 
 
 class _AffineProjection(torch.autograd.Function):
@@ -66,9 +58,22 @@ class _AffineProjection(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return _PullBack.apply(gradient, ctx.batch), None, None
+
+
+class _PullBack(torch.autograd.Function):
+    """Backward, which is linear in the gradient: with weights W, its transpose is W J' W^-1."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, batch: AffineBatch) -> Tensor:
+        ctx.batch = batch
+        return batch.pull_back(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         batch = ctx.batch
-        again = torch.is_grad_enabled()
-        return *(PullBack.apply(batch, (True,), gradient) if again else batch.pull_back(gradient)), None, None
+        weight = torch.from_numpy(batch.weights).to(batch.dtype) if len(batch.weights) else torch.ones(())
+        return _PullBack.apply(gradient * weight, batch) / weight, None
 
 
 _attach = super(torch.autograd.Function, _AffineProjection).apply  # as in gradient.py

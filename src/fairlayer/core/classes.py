@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from fairlayer.core import _native
-from fairlayer.core.rational import exact_shortfalls
 from fairlayer.core.solver import DTYPES, as_bits, from_bits
 from fairlayer.errors import InputError
 from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.rational import exact_shortfalls
 from fairlayer.problem.rows import Rows
 from fairlayer.problem.system import System
 from fairlayer.solution import JointSolution, Solution

@@ -15,8 +15,8 @@ import scipy  # whose parts load when they are used
 import torch
 from torch import Tensor
 
-from fairlayer.core.rational import exact_statistics
 from fairlayer.problem.bounds import Box
+from fairlayer.problem.rational import exact_statistics
 from fairlayer.problem.rows import DIFFERENCE, RATIO
 from fairlayer.problem.system import System
 

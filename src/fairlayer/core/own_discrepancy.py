@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.core import _native, solve
+from fairlayer.core import solve
 from fairlayer.core.discrepancies import Discrepancy, domain_of, inner_limits
 from fairlayer.core.feasibility import cell_extremes
 from fairlayer.problem.bounds import Box
@@ -110,42 +110,10 @@ class OwnProjection:
         exact_sums(self.value.double().numpy(), self.system.cell, self.system.weights, sums, error)
         return sums, error
 
-    # The derivative.
-
     @property
     def side(self) -> np.ndarray:
         """(n,) -1 below the lower bound, 1 above the upper one, 0 between them."""
-        raw = self._open("response")
-        return ((raw > self.hi).to(torch.int8) - (raw < self.lo).to(torch.int8)).numpy()
-
-    @property
-    def slope(self) -> Tensor:
-        """(n,) of the responses, as if there were no bounds."""
-        return self._open("slope")
-
-    @property
-    def sensitivity(self) -> Tensor:
-        """(n,) derivative of the responses with respect to z, as if there were no bounds."""
-        return self._open("sensitivity")
-
-    def pull_back(self, gradient: np.ndarray) -> np.ndarray:
-        """The gradient with respect to z."""
-        return self.pull_back_all(gradient)[0]
-
-    def pull_back_all(self, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Gradients with respect to z, to the statistics' offsets, and to z as if no output rested on a bound."""
-        g = torch.from_numpy(gradient.astype(np.float64))
-        free = torch.from_numpy(self.side == 0).double()
-        sums = torch.zeros(len(self.system.weight), dtype=torch.float64)
-        sums.index_add_(0, self.cell, self.slope * free * g)
-        v = _native.solve_active(self.rows, self.nu, self.slopes, self.rows.totals(sums.numpy()))
-        correction = torch.from_numpy(_native.spread(self.rows, v))[self.cell]
-        raw = g - (correction if self.weights is None else correction * self.weights)
-        pulled = self.sensitivity * free * raw
-        return pulled.numpy().astype(gradient.dtype), v, raw.numpy()
-
-    def _open(self, method: str) -> Tensor:
-        """The response, its slope or its sensitivity, as if there were no bounds."""
-        infinite = torch.tensor(math.inf, dtype=torch.float64)
         z, s, _, _ = self._at(self.shift)
-        return getattr(self.discrepancy, method)(z, s, -infinite, infinite).detach()
+        infinite = torch.tensor(math.inf, dtype=torch.float64)
+        raw = self.discrepancy.response(z, s, -infinite, infinite).detach()
+        return ((raw > self.hi).to(torch.int8) - (raw < self.lo).to(torch.int8)).numpy()

@@ -7,6 +7,7 @@ ROUNDED: tolerances finer than the dtype resolves.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +20,13 @@ from fairlayer.core.feasibility import cell_extremes, least_excess, statistic_sc
 from fairlayer.core.grid import search_grid
 from fairlayer.core.optimality import optimality_gap
 from fairlayer.core.own_discrepancy import OwnProjection
-from fairlayer.core.rational import exact_shortfalls
 from fairlayer.errors import FairlayerError, InfeasibleError, InputError
 from fairlayer.problem.bounds import Box
+from fairlayer.problem.rational import exact_shortfalls, exact_statistics
 from fairlayer.problem.row_plan import PresentRows
 from fairlayer.problem.rows import Rows
 from fairlayer.problem.system import System
+from fairlayer.solution import Solution
 
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}  # as the core numbers them
 _FAR = 1e-6  # of a tolerance: rows missed by more are not missed by rounding
@@ -52,33 +54,6 @@ class Batch(NamedTuple):
     discrepancy: Discrepancy
 
 
-class Projected:
-    """A projected batch: the output, and what is known of it."""
-
-    def __init__(self, batch: Batch, found: Any):
-        self.batch = batch
-        self.found = found  # a `_native.Projection`, or what takes its place
-        value = found.value
-        self.value = from_bits(value, batch.z.dtype) if isinstance(value, np.ndarray) else value  # on the host
-        self.missed = found.missed  # (F,) by how much each family may be missed; 0 or less where it certainly holds
-        self.statistics = found.statistics  # (K,) of the output
-        self.nu = found.nu  # (K,) multipliers of the statistics
-        self.excess = 0.0  # by how much rows had to give way
-        self.optimality_gap = 0.0  # of the squared change
-
-    @property
-    def holds(self) -> bool:
-        """Whether every row certainly holds."""
-        return bool((self.missed <= 0.0).all())
-
-    def replace(self, value: Tensor, missed: np.ndarray) -> None:
-        """Put another output in the place of this one."""
-        self.value, self.missed = value, missed
-        system, sums = self.batch.system, np.empty(len(self.batch.system.weight))
-        _native.exact_sums(value.double().numpy(), system.cell, system.weights, sums, np.empty(len(sums)))
-        self.statistics = _native.statistics(system.rows, sums)
-
-
 def attempt(batch: Batch, rows: Rows, start: np.ndarray | None = None, exact: bool = True) -> Any:
     """One attempt by the core. exact: rows must hold for the output as it is rounded."""
     z, system, box, discrepancy = batch
@@ -91,28 +66,27 @@ def attempt(batch: Batch, rows: Rows, start: np.ndarray | None = None, exact: bo
     )  # fmt: skip
 
 
-def solve(batch: Batch, relax: bool = False) -> Projected:
+def solve(batch: Batch, relax: bool = False) -> Solution:
     """Project.
 
     Raises InfeasibleError where the rows contradict each other or the bounds, unless `relax` asks for the output that
     violates them least.
     """
     found = attempt(batch, batch.system.rows)
-    projected = Projected(batch, found)
+    solution = _solution(batch, found)
     if found.holds:
-        _measure_optimality(projected)
-        return projected
+        _measure_optimality(batch, solution)
+        return solution
     _refuse(batch, found.end)
     if found.end != SOLVED:
-        explained = _explain(batch, projected, relax)
+        explained = _explain(batch, solution, relax)
         if explained is not None:
             return explained
-    if found.end != SOLVED:
-        for again in (_without_box(batch), _from_wider(batch, projected) if found.end == INFEASIBLE else None):
-            if again is not None and max(again.missed, default=0.0) < max(projected.missed, default=0.0):
-                projected = again
-    _settle(projected)
-    missed, widest = projected.missed.max(initial=0.0), batch.system.rows.upper.max(initial=0.0)
+        for again in (_without_box(batch), _from_wider(batch, solution) if found.end == INFEASIBLE else None):
+            if again is not None and max(again.missed, default=0.0) < max(solution.missed, default=0.0):
+                solution = again
+    solution = _settle(batch, solution)
+    missed, widest = solution.missed.max(initial=0.0), batch.system.rows.upper.max(initial=0.0)
     if missed > _FAR * widest and batch.discrepancy.name != "squared":
         least, most = float(batch.z.min()), float(batch.z.max())
         raise FairlayerError(
@@ -120,23 +94,43 @@ def solve(batch: Batch, relax: bool = False) -> Projected:
             f"{batch.discrepancy.name!r} discrepancy are too far apart. Bring them nearer to each other (logits within "
             "30 of 0, say), allow a larger tolerance, or use 'squared'."
         )
-    return projected
+    return solution
 
 
-def _from_wider(batch: Batch, projected: Projected) -> Projected | None:
+def _solution(batch: Batch, found: Any) -> Solution:
+    """What an attempt found, its output on the host and without a gradient."""
+    value = from_bits(found.value, batch.z.dtype) if isinstance(found.value, np.ndarray) else found.value
+    exact = partial(exact_statistics, value, batch.system)  # of these outputs, whatever becomes of the solution's value
+    solution = Solution(value, batch.system.view, found.statistics, found.nu, found.missed, exact=exact)
+    solution.found = found
+    return solution
+
+
+def _missed(batch: Batch, value: Tensor, otherwise: np.ndarray) -> np.ndarray:
+    """(F,) by how much each family is missed, in rational arithmetic."""
+    return exact_shortfalls(value.double().numpy(), batch.system, otherwise)
+
+
+def _onto(batch: Batch, rows: Rows) -> Solution | None:
+    """The projection onto rows close to these, whatever rounding makes of them; None where none is found."""
+    found = attempt(batch, rows, np.zeros(len(rows.offset)), exact=False)
+    return _solution(batch, found) if found.end == SOLVED else None
+
+
+def _from_wider(batch: Batch, solution: Solution) -> Solution | None:
     """Another attempt, onto rows that are wider by what rounding may have taken from them."""
     rows = batch.system.rows
-    scale = np.maximum(rows.sizes(np.asarray(projected.found.absolute)), 1e-300)
+    scale = np.maximum(rows.sizes(np.asarray(solution.found.absolute)), 1e-300)
     for _, wide in widened(rows, 0.0, scale):
-        again = Projected(batch, attempt(batch, wide, np.zeros(len(scale)), exact=False))
-        if again.found.end == SOLVED:
+        again = _onto(batch, wide)
+        if again is not None:
             unknown = np.full(len(again.missed), np.inf)  # it keeps wider rows than these
-            again.missed = exact_shortfalls(again.value.double().numpy(), batch.system, unknown)
+            again.missed = _missed(batch, again.value, unknown)
             return again
     return None
 
 
-def _without_box(batch: Batch) -> Projected | None:
+def _without_box(batch: Batch) -> Solution | None:
     """Another attempt, from multipliers that are found with the box as rows; None where that does not go.
 
     Then nothing is left to clip, and one small quadratic programme over all samples finds the optimum: for problems of
@@ -170,70 +164,73 @@ def _without_box(batch: Batch) -> Projected | None:
         DTYPES[torch.float64], 0, z.double().numpy(), np.arange(n, dtype=np.int32), system.weights, ones, weight,
         -infinite, infinite, wider, None, False,
     )  # fmt: skip
-    return Projected(batch, attempt(batch, rows, np.array(found.nu[:K])))
+    return _solution(batch, attempt(batch, rows, np.array(found.nu[:K])))
 
 
-def _settle(projected: Projected) -> None:
+def _settle(batch: Batch, solution: Solution) -> Solution:
     """Have rational arithmetic say whether rows are missed; where they are, look for an output on a coarser grid."""
-    batch = projected.batch
-    _check_range(projected)
-    projected.missed = exact_shortfalls(projected.value.double().numpy(), batch.system, projected.missed)
-    if not projected.holds and not projected.nu.any():
+    system = batch.system
+    _check_range(batch, solution)
+    solution.missed = _missed(batch, solution.value, solution.missed)
+    if not solution.holds and not solution.nu.any():
         # Nothing was moved, as it looked as if nothing had to be.
-        again = Projected(batch, attempt(batch, batch.system.rows, np.zeros(len(projected.nu))))
-        if again.found.end == SOLVED:
-            again.missed = exact_shortfalls(again.value.double().numpy(), batch.system, again.missed)
-            projected.__dict__.update(again.__dict__)
-    if not projected.holds:
+        again = attempt(batch, system.rows, np.zeros(len(solution.nu)))
+        if again.end == SOLVED:
+            solution = _solution(batch, again)
+            solution.missed = _missed(batch, solution.value, solution.missed)
+    if not solution.holds:
         inside = batch.box.within(*inner_limits(batch.discrepancy, batch.z.dtype))
-        value = search_grid(projected.value, batch.system, inside)
-        if value is not None:
-            missed = exact_shortfalls(value.double().numpy(), batch.system, projected.missed)
-            if max(missed) < max(projected.missed):
-                projected.replace(value, missed)
-    if projected.holds:
-        _measure_optimality(projected, rounded=True)
+        value = search_grid(solution.value, system, inside)
+        missed = solution.missed if value is None else _missed(batch, value, solution.missed)
+        if value is not None and max(missed) < max(solution.missed):
+            sums, error = np.empty(len(system.weight)), np.empty(len(system.weight))
+            _native.exact_sums(value.double().numpy(), system.cell, system.weights, sums, error)
+            solution.value, solution.missed, solution.exact = value, missed, partial(exact_statistics, value, system)
+            solution.statistics = _native.statistics(system.rows, sums)
+    if solution.holds:
+        _measure_optimality(batch, solution, rounded=True)
+    return solution
 
 
-def _check_range(projected: Projected) -> None:
+def _check_range(batch: Batch, solution: Solution) -> None:
     """Refuse a problem whose answer the dtype cannot hold."""
-    if not np.isfinite(projected.statistics).all():
+    if not np.isfinite(solution.statistics).all():
         raise InputError(
-            f"z would have to be moved beyond the range of {projected.batch.z.dtype}: scale z, targets and bounds "
-            "down, or use float64."
+            f"z would have to be moved beyond the range of {batch.z.dtype}: scale z, targets and bounds down, or use "
+            "float64."
         )
 
 
-def _measure_optimality(projected: Projected, rounded: bool = False) -> None:
+def _measure_optimality(batch: Batch, solution: Solution, rounded: bool = False) -> None:
     """Say by how much the output may be further than the nearest, where aiming inside the rows may have cost something.
 
     A family is aimed inside by what rounding moves the coarsest of its means. Where that is the mean of a light group,
     heavy ones are moved with it; and where outputs are large and moved by little, it is much of the way. rounded: the
     output may stand on a coarser grid.
     """
-    z, system, box, discrepancy = projected.batch
+    z, system, box, discrepancy = batch
     if discrepancy.name != "squared":
         return
-    if not rounded and projected.found.tight:
+    if not rounded and solution.found.tight:
         return
-    y = projected.value.double().numpy()
-    projected.optimality_gap = optimality_gap(z.double().numpy(), y, system, box, projected.nu, z.dtype)
+    y = solution.value.double().numpy()
+    solution.optimality_gap = optimality_gap(z.double().numpy(), y, system, box, solution.nu, z.dtype)
 
 
-def _explain(batch: Batch, projected: Projected, relax: bool) -> Projected | None:
+def _explain(batch: Batch, solution: Solution, relax: bool) -> Solution | None:
     """Raise where rows contradict each other or the bounds, or relax them; None where they can hold."""
     system, rows = batch.system, batch.system.rows
     extremes = cell_extremes(system, batch.box.within(*inner_limits(batch.discrepancy, batch.z.dtype)))
-    scale = statistic_scale(rows, np.asarray(projected.found.absolute), system.weight, extremes)
+    scale = statistic_scale(rows, np.asarray(solution.found.absolute), system.weight, extremes)
     excess, push = least_excess(rows, *extremes, scale)
     if not excess:
         return None
     if not relax:
         raise infeasible(system.view, rows, excess, push)
     for _, wide in widened(rows, excess, scale):
-        again = Projected(batch, attempt(batch, wide, np.zeros(len(scale)), exact=False))
-        if again.found.end == SOLVED:
-            _check_range(again)
+        again = _onto(batch, wide)
+        if again is not None:
+            _check_range(batch, again)
             again.excess = max(float(_native.largest_excess(rows, again.statistics)), excess)
             return again
     raise FairlayerError("The solver did not converge on this problem; please report it with the inputs.")

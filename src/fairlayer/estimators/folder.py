@@ -29,7 +29,7 @@ from fairlayer.estimators.scores import network
 from fairlayer.extras import MissingExtraError, needs
 from fairlayer.frozen.certificate import Certificate
 from fairlayer.frozen.freeze import unfitted
-from fairlayer.model import FairModel
+from fairlayer.layer import FairModel
 from fairlayer.sklearn import FairClassifier, FairRegressor
 
 FORMAT = 3  # of the folder; raised when another release could not read it

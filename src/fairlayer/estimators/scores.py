@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fairlayer.errors import InputError
 from fairlayer.estimators.models import TableNumbers
 from fairlayer.extras import needs
-from fairlayer.model import FairModel
+from fairlayer.layer import FairModel
 from fairlayer.training import Batch, Fitted, batches, fit
 
 with needs("fairlayer.sklearn", "scikit-learn"):

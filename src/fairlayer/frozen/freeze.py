@@ -23,8 +23,7 @@ from fairlayer.frozen.blind import OutOfReachError
 from fairlayer.frozen.certificate import Certificate
 from fairlayer.frozen.fits import Fit, ShiftFit, ThresholdFit, check_decisions, labels_of, output_range, read_sample
 from fairlayer.frozen.frozen import Frozen, FrozenClasses, FrozenDecisions
-from fairlayer.layer import FairLayer
-from fairlayer.model import FairModel
+from fairlayer.layer import FairLayer, FairModel
 
 TIGHTENING_STEPS = 20
 

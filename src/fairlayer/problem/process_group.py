@@ -1,14 +1,17 @@
 """A process group of torch.distributed, as the layer uses it: every rank sends all others what it has.
 
-An exchange begins with a message of a fixed size, which says what call it belongs to, so that ranks that make different
-calls, or another number of them, find out instead of mixing what does not belong together.
+An exchange begins with a message of a size that all ranks know, which says what call it belongs to, so that ranks that
+make different calls, or another number of them, find out instead of mixing what does not belong together. It has room
+for what the last exchanges took, so that as a rule nothing follows it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
@@ -20,10 +23,11 @@ from fairlayer.errors import InputError, RankError
 
 ProcessGroup = Any  # torch.distributed.ProcessGroup, which builds of torch without it do not have
 Group = Literal["default"] | ProcessGroup | None
-_ROOM = 4096  # words that travel with the first message
+_LEAST_ROOM = 4096  # words
 _HEADER = 5
 
 
+@lru_cache
 def digest_of(text: str) -> int:
     """A whole number of 63 bits, never 0, that two different texts hardly share."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1 | 1
@@ -52,6 +56,9 @@ class Ranks:
         self.device = torch.device("cpu") if on_host else torch.accelerator.current_accelerator()
         self.known: dict[int, Any] = {}  # by digest, what every rank has been told
         self.calls = 0  # exchanges so far
+        self._longest: deque[int] = deque(
+            [_LEAST_ROOM], maxlen=4
+        )  # messages of the last exchanges, the same everywhere
 
     @property
     def group(self) -> ProcessGroup:
@@ -64,25 +71,26 @@ class Ranks:
     def exchange(self, message: Message) -> tuple[list[np.ndarray], list[int]]:
         """The words of every rank, and their digests. Whatever goes wrong on one rank is an error on all."""
         self.calls += 1
-        first = np.zeros(_HEADER + _ROOM, dtype=np.int64)
-        kind = digest_of(message.kind)
-        first[:_HEADER] = kind, self.calls, message.digest, len(message.words), message.failure is not None
-        along = message.words[:_ROOM] if len(message.words) <= _ROOM else message.words[:0]
-        first[_HEADER : _HEADER + len(along)] = along
+        room = 1 << (max(self._longest) - 1).bit_length()
+        first = np.zeros(_HEADER + room, dtype=np.int64)
+        length = len(message.words)
+        first[:_HEADER] = digest_of(message.kind), self.calls, message.digest, length, message.failure is not None
+        if length <= room:
+            first[_HEADER : _HEADER + length] = message.words
         everyone = self.gather(first)
         heads = everyone[:, :_HEADER]
         if heads[:, 4].any():
             raise self._failed(message.failure)
-        if len({*map(tuple, heads[:, :2].tolist())}) > 1:
+        if (heads[:, :2] != heads[0, :2]).any():
             raise self._out_of_step(self.from_each((message.kind, self.calls)))
         lengths = heads[:, 3].tolist()
-        if max(lengths) <= _ROOM:
-            words = [own[_HEADER : _HEADER + length] for own, length in zip(everyone, lengths, strict=True)]
-        else:
+        self._longest.append(max(*lengths, _LEAST_ROOM))
+        everyone = everyone[:, _HEADER:]
+        if max(lengths) > room:
             padded = np.zeros(max(lengths), dtype=np.int64)
-            padded[: len(message.words)] = message.words
-            words = [own[:length] for own, length in zip(self.gather(padded), lengths, strict=True)]
-        return words, heads[:, 2].tolist()
+            padded[:length] = message.words
+            everyone = self.gather(padded)
+        return [own[:taken] for own, taken in zip(everyone, lengths, strict=True)], heads[:, 2].tolist()
 
     def from_each(self, mine: Any) -> list[Any]:
         """An object of every rank."""

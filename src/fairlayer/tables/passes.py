@@ -16,11 +16,11 @@ import numpy as np
 from fairlayer.core import _native, solve
 from fairlayer.core.discrepancies import Squared
 from fairlayer.core.feasibility import cell_extremes, least_excess, statistic_scale
-from fairlayer.core.rational import exact_shortfalls
 from fairlayer.core.solver import SOLVED, infeasible
 from fairlayer.errors import FairlayerError
 from fairlayer.problem.bounds import read_bounds
 from fairlayer.problem.exact_sums import UNIT
+from fairlayer.problem.rational import exact_shortfalls
 from fairlayer.problem.system import System
 from fairlayer.solution import Solution
 from fairlayer.tables.entries import quote, select_list

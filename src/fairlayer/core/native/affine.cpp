@@ -113,11 +113,11 @@ Ends project_affine(const AnyArray& z, const Problems& problems, std::size_t thr
             const Rows rows = rows_of.of(b);
             CellFacts facts;
             facts.count = ones;
-            double largest;
-            if (!all_finite(batch.z, largest) || largest > 1e290) continue;  // which get a closer look
-            describe<T, Squared>(batch, weight.empty() ? std::span<const double>(ones) : weight, facts);
+            const Range range = range_of(batch.z);
+            if (!range.finite || range.largest() > 1e290) continue;  // which get a closer look
+            describe<T, Squared>(batch, range, weight.empty() ? std::span<const double>(ones) : weight, facts);
             SamplePasses<T, Squared> passes(batch, ones, {out + b * n, n}, std::span(ends.side).subspan(b * n, n));
-            const Solved solved = solve(rows, facts, passes, {Float<T>::rounding, {}});
+            const Solved solved = solve(rows, facts, passes, {Float<T>::rounding, {}, {}});
             ends.sure[b] = solved.outcome == Outcome::solved && all_hold(solved.missed) && solved.tight;
             std::copy(solved.statistics.begin(), solved.statistics.end(), &ends.statistics[b * m]);
             std::copy(solved.nu.begin(), solved.nu.end(), &ends.nu[b * m]);

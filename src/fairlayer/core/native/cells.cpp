@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <numeric>
+#include <tuple>
 
 #include "bindings.hpp"
 #include "rows.hpp"
@@ -45,6 +46,35 @@ std::vector<std::int32_t> number_codes(std::span<const std::int64_t> code, std::
     return index;
 }
 
+using Column = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::device::cpu>;
+
+// The least and the greatest of a column, n > 0. Zeros and ones, the usual labels, take neither comparison nor branch.
+std::pair<std::int64_t, std::int64_t> range_of(const Column& column) {
+    constexpr std::size_t lanes = 4;  // so that no comparison waits for the one before
+    const std::size_t n = column.shape(0);
+    const std::int64_t* values = column.data();
+    const std::int64_t stride = column.stride(0);
+    std::int64_t all = values[0], any = values[0];
+    for (std::size_t i = 1; i < n; ++i) {
+        all &= values[i * stride];
+        any |= values[i * stride];
+    }
+    if (any == 0 || any == 1) return {all, any};
+    std::int64_t least[lanes], greatest[lanes];
+    std::fill_n(least, lanes, values[0]);
+    std::fill_n(greatest, lanes, values[0]);
+    const auto look = [&](std::size_t lane, std::int64_t value) {
+        least[lane] = std::min(least[lane], value);
+        greatest[lane] = std::max(greatest[lane], value);
+    };
+    std::size_t i = 0;
+    for (; i + lanes <= n; i += lanes) {
+        for (std::size_t lane = 0; lane < lanes; ++lane) look(lane, values[(i + lane) * stride]);
+    }
+    for (; i < n; ++i) look(0, values[i * stride]);
+    return {*std::min_element(least, least + lanes), *std::max_element(greatest, greatest + lanes)};
+}
+
 struct Cells {
     std::vector<std::int32_t> cell;   // (n,)
     Numbers count;                    // (G,)
@@ -55,22 +85,13 @@ struct Cells {
 
 // columns: (n,) each, n > 0; labels: how many each column has, numbered from 0, or 0 where its integers are the labels;
 // most: combinations up to which all of them are cells.
-Cells number_cells(const std::vector<nb::ndarray<const std::int64_t, nb::ndim<1>, nb::device::cpu>>& columns,
-                   const std::vector<std::int64_t>& labels, std::int64_t most) {
+Cells number_cells(const std::vector<Column>& columns, const std::vector<std::int64_t>& labels, std::int64_t most) {
     const std::size_t n = columns.front().shape(0);
     Cells found;
     double size = 1.0;
     for (std::size_t j = 0; j < columns.size(); ++j) {
-        const std::int64_t* values = columns[j].data();
-        const std::int64_t stride = columns[j].stride(0);
         std::int64_t least = 0, greatest = labels[j] - 1;
-        if (labels[j] == 0) {
-            least = greatest = values[0];
-            for (std::size_t i = 0; i < n; ++i) {
-                least = std::min(least, values[i * stride]);
-                greatest = std::max(greatest, values[i * stride]);
-            }
-        }
+        if (labels[j] == 0) std::tie(least, greatest) = range_of(columns[j]);
         found.least.push_back(least);
         found.width.push_back(std::int64_t(std::uint64_t(greatest) - std::uint64_t(least) + 1));
         size *= double(greatest) - double(least) + 1.0;
@@ -180,8 +201,7 @@ std::optional<nb::tuple> means_of_counts(const Int64s& start, const Int64s& stat
 void bind_cells(nb::module_& m) {
     m.def(
         "number_cells",
-        [](const std::vector<nb::ndarray<const std::int64_t, nb::ndim<1>, nb::device::cpu>>& columns,
-           const std::vector<std::int64_t>& labels, std::int64_t most) {
+        [](const std::vector<Column>& columns, const std::vector<std::int64_t>& labels, std::int64_t most) {
             Cells found = number_cells(columns, labels, most);
             return nb::make_tuple(to_numpy(std::move(found.cell)), to_numpy(std::move(found.count)), found.least,
                                   found.width, to_numpy(std::move(found.one)));

@@ -80,8 +80,8 @@ class Newton {
         if (started_) {
             if (residual_ >= 0.5 * best_) ++idle_;
             best_ = std::min(best_, residual_);
-            // The best that rounding allows: steps no longer reduce a residual that is already negligible.
-            if (idle_ > 3 && residual_ <= negligible_) return true;
+            // The best that rounding allows: a step no longer reduces a residual that is already negligible.
+            if (idle_ > 0 && residual_ <= negligible_) return true;
             if (evaluations_ > 4 && proves_contradiction(nu)) {
                 end = Outcome::infeasible;
                 return true;

@@ -25,13 +25,15 @@ class BatchProjection final : public Projection {
         side.resize(batch.size());
         CellFacts facts;
         facts.count = entries(count);
-        double largest, total = 0.0;
+        const Range range = range_of(batch.z);
+        double total = 0.0;
         for (const double w : entries(cell_weight)) total += w;
-        if (!all_finite(batch.z, largest)) {
+        if (!range.finite) {
             end = End::not_finite;
-        } else if (!describe<T, R>(batch, entries(cell_weight), facts)) {
+        } else if (!describe<T, R>(batch, range, entries(cell_weight), facts)) {
             end = End::outside;
-        } else if (!(largest * std::max(total, 1.0) <= 1e300)) {  // the rest of the range is left to differences
+        } else if (!(range.largest() * std::max(total, 1.0) <=
+                     1e300)) {  // the rest of the range is left to differences
             end = End::too_large;
         }
         if (end != End::solved) return;
@@ -40,6 +42,9 @@ class BatchProjection final : public Projection {
         if (start) settings.start = entries(*start);
         const Rows view_of_rows = rows_.view();
         const LongWork work(batch.size());
+        Numbers guess;
+        if (!start && batch.size() > very_long_) guess = solve_some(batch, facts, view_of_rows);
+        settings.guess = guess;
         SamplePasses<T, R> passes(batch, facts.count, {out, batch.size()}, side);
         solved = solve(view_of_rows, facts, passes, settings);
         end = End(int(solved.outcome));
@@ -47,22 +52,21 @@ class BatchProjection final : public Projection {
 
     // With A the active rows, D the slopes and rho_z the sensitivities: rho_z (g - A'v), v = (A D A')^+ A D g. One pass
     // for the cell sums of D g, one small solve, one pass to write.
-    Back pull_back(const AnyArray& gradient, bool details) const override {
+    nb::object pull_back(const AnyArray& gradient) const override {
         const Batch<T> batch = view();
         const auto g = as_span<T>(gradient);
         const Rows rows = rows_.view();
         const std::size_t n = batch.size();
         const int G = rows.cells(), K = rows.statistics();
         T* out;
-        Back back{new_array<T>(n, out), {}, nb::none()};
-        double* raw = nullptr;
-        if (details) back.raw = new_array<double>(n, raw);
+        nb::object found = new_array<T>(n, out);
         const LongWork work(n);
+        constexpr double free[3] = {0.0, 1.0, 0.0};  // by side, as which samples rest on a bound cannot be predicted
         Numbers factor(G), bank(4 * std::size_t(G), 0.0);
         for (int c = 0; c < G; ++c) factor[c] = R::factor(solved.shift[c]);
         for (std::size_t i = 0; i < n; ++i) {  // four banks in turn: samples of one cell need not wait for each other
             const std::int32_t c = batch.cell[i];
-            double slope = side[i] == 0 ? 1.0 : 0.0;
+            double slope = free[side[i] + 1];
             if constexpr (R::smooth) slope *= R::respond(R::prepare(double(batch.z[i])), factor[c]).slope;
             bank[(i & 3) * G + c] += slope * double(g[i]);
         }
@@ -71,20 +75,53 @@ class BatchProjection final : public Projection {
         for (int c = 0; c < G; ++c) sums[c] = (bank[c] + bank[G + c]) + (bank[2 * G + c] + bank[3 * G + c]);
         rows.add_up(sums, q);
         rows.gram(solved.slopes, H);
-        back.v = solve_active(rows, solved.nu, H, q);
-        rows.spread(back.v, sums);
-        for (std::size_t i = 0; i < n; ++i) {
-            const std::int32_t c = batch.cell[i];
-            const double left = double(g[i]) - batch.weight_of(i) * sums[c];
-            if (raw) raw[i] = left;
-            double sensitivity = side[i] == 0 ? 1.0 : 0.0;
-            if constexpr (R::smooth) sensitivity *= R::sensitivity(R::prepare(double(batch.z[i])), factor[c]);
-            out[i] = Float<T>::nearest(sensitivity * left);
+        rows.spread(solve_active(rows, solved.nu, H, q), sums);
+        const auto write = [&](auto weight) {
+            for (std::size_t i = 0; i < n; ++i) {
+                const std::int32_t c = batch.cell[i];
+                double sensitivity = free[side[i] + 1];
+                if constexpr (R::smooth) sensitivity *= R::sensitivity(R::prepare(double(batch.z[i])), factor[c]);
+                out[i] = Float<T>::nearest(sensitivity * (double(g[i]) - weight(i) * sums[c]));
+            }
+        };
+        if (batch.weight.empty()) {
+            write([](std::size_t) { return 1.0; });
+        } else {
+            write([&](std::size_t i) { return batch.weight[i]; });
         }
-        return back;
+        return found;
     }
 
   private:
+    static constexpr std::size_t very_long_ = 16384, every_ = 32;
+
+    // The multipliers of a few samples of a very long batch, each with the weight of those it stands for: begun with
+    // them, the whole batch takes half as many passes. None where they are not found.
+    static Numbers solve_some(const Batch<T>& batch, const CellFacts& facts, const Rows& rows) {
+        std::vector<T> z;
+        std::vector<std::int32_t> cell;
+        Numbers weight, lo, hi, count(facts.count.size(), 0.0);
+        for (std::size_t i = every_ / 2; i < batch.size(); i += every_) {
+            z.push_back(batch.z[i]);
+            cell.push_back(batch.cell[i]);
+            weight.push_back(batch.weight_of(i));
+            lo.push_back(batch.lo_of(i));
+            hi.push_back(batch.hi_of(i));
+            ++count[batch.cell[i]];
+        }
+        for (std::size_t j = 0; j < z.size(); ++j) weight[j] *= facts.count[cell[j]] / count[cell[j]];
+        const Batch<T> some{z, cell, weight, lo, hi};
+        CellFacts described = facts;
+        described.count = count;
+        std::vector<T> out(z.size());
+        std::vector<std::int8_t> side(z.size());
+        SamplePasses<T, R> passes(some, count, out, side);
+        Settings settings;
+        settings.rounding = 0.0;
+        const Solved found = solve(rows, described, passes, settings);
+        return found.outcome == Outcome::solved ? found.nu : Numbers();
+    }
+
     Batch<T> view() const { return {as_span<T>(z_), entries(cell_), entries(weights_), entries(lo_), entries(hi_)}; }
 
     AnyArray z_;
@@ -130,11 +167,7 @@ void bind_project(nb::module_& m) {
         .def_prop_ro("statistics", [](const Projection& p) { return seen(p.solved.statistics); })
         .def_prop_ro("absolute", [](const Projection& p) { return seen(p.solved.absolute); })
         .def_prop_ro("side", [](const Projection& p) { return seen(p.side); })
-        .def("pull_back", [](const Projection& p, const AnyArray& gradient) { return p.pull_back(gradient, false).z; })
-        .def("pull_back_all", [](const Projection& p, const AnyArray& gradient) {
-            Projection::Back back = p.pull_back(gradient, true);
-            return nb::make_tuple(back.z, to_numpy(std::move(back.v)), back.raw);
-        });
+        .def("pull_back", &Projection::pull_back);
     m.def("project", &project, nb::arg("dtype"), nb::arg("discrepancy"), nb::arg("z").noconvert(),
           nb::arg("cell").noconvert(), nb::arg("weights").noconvert(), nb::arg("count").noconvert(),
           nb::arg("cell_weight").noconvert(), nb::arg("lo").noconvert(), nb::arg("hi").noconvert(), nb::arg("rows"),

@@ -33,12 +33,8 @@ class Projection {
   public:
     virtual ~Projection() = default;
 
-    struct Back {
-        nb::object z;    // the gradient with respect to z
-        Numbers v;       // with respect to the offsets of the statistics
-        nb::object raw;  // (n,) float64, as if no output rested on a bound; none unless asked for
-    };
-    virtual Back pull_back(const AnyArray& gradient, bool details) const = 0;
+    // The gradient with respect to z, given that of the output.
+    virtual nb::object pull_back(const AnyArray& gradient) const = 0;
 
     bool holds() const { return end == End::solved && all_hold(solved.missed); }
 
@@ -69,19 +65,6 @@ auto with_dtype(Dtype dtype, const Work& work) {
         default:
             return work.template operator()<double>();
     }
-}
-
-// Whether all numbers are finite, and the largest absolute value.
-template <class T>
-bool all_finite(std::span<const T> values, double& largest) {
-    largest = 0.0;
-    double total = 0.0;  // of zeros, unless something is not finite
-    for (const T& one : values) {
-        const double size = std::abs(double(one));
-        largest = std::max(largest, size);
-        total += 0.0 * size;
-    }
-    return total == 0.0;
 }
 
 // Numbers of an object as an array that keeps it alive.

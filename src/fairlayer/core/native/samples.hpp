@@ -101,10 +101,13 @@ class SamplePasses final : public Passes {
                 const double y = std::min(std::max(near, lo(j)), hi(j));
                 return {weight(j) * y, y == near ? weight(j) * slope : 0.0, weight(j) * std::abs(y), y, near - y};
             };
-            const auto total = add<5>(c, terms, [&](int j, double y, double beyond) {
-                out_[order_[j]] = Float<T>::nearest(y);
-                side_[order_[j]] = std::int8_t(int(beyond > 0.0) - int(beyond < 0.0));
-            });
+            // Pointers of its own: a store may change whatever it reads by way of others.
+            const auto keep = [order = order_.data(), out = out_.data(), side = side_.data()](int j, double y,
+                                                                                              double beyond) {
+                out[order[j]] = Float<T>::nearest(y);
+                side[order[j]] = std::int8_t(int(beyond > 0.0) - int(beyond < 0.0));
+            };
+            const auto total = add<5>(c, terms, keep);
             sums.S[c] = total[0];
             sums.D[c] = total[1];
             const double n = start_[c + 1] - start_[c];
@@ -175,24 +178,50 @@ class SamplePasses final : public Passes {
     Numbers weight_, lo_, hi_;
 };
 
+// The least and the greatest of outputs, and whether all are finite; several at a time, which vectorises.
+struct Range {
+    double least = infinity, greatest = -infinity;
+    bool finite = true;
+
+    double largest() const { return least <= greatest ? std::max(std::abs(least), std::abs(greatest)) : 0.0; }
+};
+
+template <class T>
+Range range_of(std::span<const T> values) {
+    using Number = typename Float<T>::Stored;
+    constexpr std::size_t lanes = 8;
+    Number least[lanes], greatest[lanes], nothing[lanes] = {};  // sums of zeros, unless something is not finite
+    std::fill_n(least, lanes, std::numeric_limits<Number>::infinity());
+    std::fill_n(greatest, lanes, -std::numeric_limits<Number>::infinity());
+    const auto look = [&](std::size_t lane, Number value) {
+        least[lane] = value < least[lane] ? value : least[lane];
+        greatest[lane] = value > greatest[lane] ? value : greatest[lane];
+        nothing[lane] += Number(0) * value;
+    };
+    std::size_t i = 0;
+    for (; i + lanes <= values.size(); i += lanes) {
+        for (std::size_t lane = 0; lane < lanes; ++lane) look(lane, Number(values[i + lane]));
+    }
+    for (; i < values.size(); ++i) look(0, Number(values[i]));
+    Range found{*std::min_element(least, least + lanes), *std::max_element(greatest, greatest + lanes)};
+    for (const Number sum : nothing) found.finite = found.finite && sum == Number(0);
+    return found;
+}
+
 // What each cell's sum can be within the bounds, and how far shifts may go; false where z has a number that the
 // discrepancy does not take.
 template <class T, class R>
-bool describe(const Batch<T>& batch, std::span<const double> cell_weight, CellFacts& facts) {
+bool describe(const Batch<T>& batch, const Range& range, std::span<const double> cell_weight, CellFacts& facts) {
     const std::size_t n = batch.size(), G = cell_weight.size();
-    double least = infinity, greatest = -infinity, slopes = 0.0;
-    for (std::size_t i = 0; i < n; ++i) {
-        const double z = R::prepare(double(batch.z[i]));
-        least = std::min(least, z);
-        greatest = std::max(greatest, z);
-        if constexpr (R::smooth) slopes += R::respond(z, R::factor(0.0)).slope;
-    }
+    const auto [least, greatest] = std::minmax({R::prepare(range.least), R::prepare(range.greatest)});
     double low = *std::min_element(batch.lo.begin(), batch.lo.end());
     double high = *std::max_element(batch.hi.begin(), batch.hi.end());
     double usual = 1.0;
     if constexpr (R::smooth) {
         if (!R::takes(least, greatest)) return false;
         facts.reach = R::reach(least, greatest);
+        double slopes = 0.0;
+        for (std::size_t i = 0; i < n; ++i) slopes += R::respond(R::prepare(double(batch.z[i])), R::factor(0.0)).slope;
         usual = slopes / double(std::max<std::size_t>(n, 1));
         low = std::max(low, 0.0);  // what a response cannot be, a bound need not forbid
         if constexpr (R::below_one) high = std::min(high, 1.0);

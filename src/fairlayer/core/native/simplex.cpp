@@ -299,13 +299,13 @@ class SimplexProjection final : public Projection {
         end = End(int(solved.outcome));
     }
 
-    Back pull_back(const AnyArray& gradient, bool) const override {
+    nb::object pull_back(const AnyArray& gradient) const override {
         const Points<T> points = view();
         const auto g = as_span<T>(gradient);
         const Rows rows = rows_.view();
         const int d = points.d, K = rows.statistics(), cells = rows.cells();
         T* out;
-        Back back{new_array<T>(g.size(), out), {}, nb::none()};
+        nb::object found = new_array<T>(g.size(), out);
         const LongWork work(g.size());
         SimplexPasses<T, R> passes(points, cells / d, {});
         Numbers sums(cells, 0.0), none(cells, 0.0), q(K);
@@ -321,8 +321,7 @@ class SimplexProjection final : public Projection {
         passes.each(add, given);
         rows.add_up(sums, q);
         passes.gram(rows, Sums(0), none, H);
-        back.v = solve_active(rows, solved.nu, H, q);
-        rows.spread(back.v, sums);
+        rows.spread(solve_active(rows, solved.nu, H, q), sums);
         const auto corrected = [&](std::size_t i, int b, std::size_t first) {
             for (int j = 0; j < d; ++j) block.x[j][b] = double(g[i * d + j]) - points.weight_of(i) * sums[first + j];
         };
@@ -332,7 +331,7 @@ class SimplexProjection final : public Projection {
             }
         };
         passes.each(put, corrected);
-        return back;
+        return found;
     }
 
   private:

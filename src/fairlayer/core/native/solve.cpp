@@ -209,9 +209,14 @@ Solved solve(const Rows& rows, const CellFacts& cells, Passes& passes, const Set
             write();
             return finish(Outcome::solved);
         }
-    } else {
-        newton.place_at(settings.start);
+    }
+    const auto begin = settings.start.empty() ? settings.guess : settings.start;
+    if (!begin.empty()) {
+        newton.place_at(begin);
         passes.take(newton.shift, sums);
+    }
+    if (settings.rounding > unit) {  // the output is rounded so much more coarsely that this makes no difference
+        for (double& one : newton.finest) one *= 256.0;
     }
     first_margins(rows, sums.absolute, settings.rounding, newton.tolerance, margin);
     double least_missed = infinity;

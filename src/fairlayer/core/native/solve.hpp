@@ -70,6 +70,7 @@ struct Solved {
 struct Settings {
     double rounding = unit;           // relative rounding error of the output; 0 where rows may be missed by it
     std::span<const double> start{};  // multipliers to begin with; none to leave alone what satisfies the rows
+    std::span<const double> guess{};  // multipliers to begin with where it does not
 };
 
 Solved solve(const Rows& rows, const CellFacts& cells, Passes& passes, const Settings& settings);
