@@ -1,4 +1,5 @@
 // Batches of independent problems, lower <= A y <= upper, each by the same solver: every output is its own cell.
+#include <numeric>
 #include <thread>
 
 #include "bindings.hpp"
@@ -104,7 +105,7 @@ Ends project_affine(const AnyArray& z, const Problems& problems, std::size_t thr
     const nb::gil_scoped_release release;
     by_threads(B, threads, [&](std::size_t first, std::size_t last) {
         std::vector<std::int32_t> cell(n);
-        for (std::size_t c = 0; c < n; ++c) cell[c] = std::int32_t(c);
+        std::iota(cell.begin(), cell.end(), 0);
         const Numbers ones(n, 1.0);
         const std::span<const double> weight = entries(problems.weight);
         ProblemRows rows_of(problems);
@@ -137,23 +138,19 @@ nb::object pull_back_affine(const AnyArray& gradient, const Problems& problems, 
     const nb::gil_scoped_release release;
     by_threads(B, threads, [&](std::size_t first, std::size_t last) {
         ProblemRows rows_of(problems);
-        Numbers slopes(n), sums(n), q(m);
-        Gram H{int(m)};
+        std::vector<std::int32_t> cell(n);
+        std::iota(cell.begin(), cell.end(), 0);
+        Solved solved;
+        solved.shift.assign(n, 0.0);  // responses are linear: it does not matter where
+        solved.slopes.resize(n);
         const std::span<const double> weight = entries(problems.weight);
         for (std::size_t b = first; b < last; ++b) {
-            const Rows rows = rows_of.of(b);
-            for (std::size_t c = 0; c < n; ++c) {
-                const bool free = side.data()[b * n + c] == 0;
-                slopes[c] = free ? (weight.empty() ? 1.0 : weight[c]) : 0.0;
-                sums[c] = free ? double(g[b * n + c]) : 0.0;
-            }
-            rows.add_up(sums, q);
-            rows.gram(slopes, H);
-            rows.spread(solve_active(rows, entries(nu).subspan(b * m, m), H, q), sums);
-            for (std::size_t c = 0; c < n; ++c) {
-                const double left = double(g[b * n + c]) - (weight.empty() ? 1.0 : weight[c]) * sums[c];
-                out[b * n + c] = Float<T>::nearest(slopes[c] > 0.0 ? left : 0.0);
-            }
+            const Batch<T> batch{{}, cell, weight, {}, {}};
+            const auto sides = entries(side).subspan(b * n, n);
+            const auto multipliers = entries(nu).subspan(b * m, m);
+            solved.nu.assign(multipliers.begin(), multipliers.end());
+            for (std::size_t c = 0; c < n; ++c) solved.slopes[c] = sides[c] == 0 ? batch.weight_of(c) : 0.0;
+            pull_back<T, Squared>(batch, rows_of.of(b), solved, sides, g.subspan(b * n, n), out + b * n);
         }
     });
     return found;

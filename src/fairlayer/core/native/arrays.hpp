@@ -52,24 +52,28 @@ std::span<T> entries(const nb::ndarray<T, Rest...>& array) {
     return {array.data(), array.size()};
 }
 
+// The owner of a vector's memory, which moves there.
+template <class T>
+nb::capsule own(std::vector<T>& values) {
+    auto owned = std::make_unique<std::vector<T>>(std::move(values));
+    nb::capsule owner(owned.get(), [](void* memory) noexcept { delete static_cast<std::vector<T>*>(memory); });
+    owned.release();  // the capsule deletes it from here on
+    return owner;
+}
+
 // A vector's memory as a NumPy array.
 template <class T>
 NewVector<T> to_numpy(std::vector<T> values) {
-    auto owned = std::make_unique<std::vector<T>>(std::move(values));
-    std::vector<T>* vector = owned.get();
-    nb::capsule owner(vector, [](void* memory) noexcept { delete static_cast<std::vector<T>*>(memory); });
-    owned.release();  // the capsule deletes it from here on
-    return NewVector<T>(vector->data(), {vector->size()}, owner);
+    T* data = values.data();
+    const std::size_t size = values.size();
+    return NewVector<T>(data, {size}, own(values));
 }
 
-// A vector's memory as a NumPy array of the given shape, row by row: rows * columns must be its size.
+// The same in a shape, row by row: rows * columns must be its size.
 template <class T>
 NewMatrix<T> to_numpy(std::vector<T> values, std::size_t rows, std::size_t columns) {
-    auto owned = std::make_unique<std::vector<T>>(std::move(values));
-    std::vector<T>* vector = owned.get();
-    nb::capsule owner(vector, [](void* memory) noexcept { delete static_cast<std::vector<T>*>(memory); });
-    owned.release();
-    return NewMatrix<T>(vector->data(), {rows, columns}, owner);
+    T* data = values.data();
+    return NewMatrix<T>(data, {rows, columns}, own(values));
 }
 
 }  // namespace fairlayer

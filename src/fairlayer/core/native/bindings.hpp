@@ -12,7 +12,6 @@ void bind_affine(nanobind::module_& m);
 void bind_cells(nanobind::module_& m);
 void bind_decision_ledger(nanobind::module_& m);
 void bind_dual_simplex(nanobind::module_& m);
-void bind_exact_sums(nanobind::module_& m);
 void bind_ledger(nanobind::module_& m);
 void bind_passes(nanobind::module_& m);
 void bind_project(nanobind::module_& m);

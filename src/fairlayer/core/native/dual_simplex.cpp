@@ -127,16 +127,16 @@ class DualSimplex {
 
   private:
     std::size_t columns, rows;
-    Numbers slope, cost;              // of each step, and of each number of steps, unknown by unknown
-    std::vector<Count> first, row;    // the entries of A by column; the last columns are the values of rows
-    Numbers value;                    // of each entry
-    std::vector<Unknown> unknowns;    // the columns, then the values of rows
-    std::vector<std::size_t> basis;   // (m,) unknowns
-    Numbers amount;                   // (m,) their values
-    Numbers inverse;                  // (m, m) of their columns
-    Numbers price;                    // (m,) of each row
-    Numbers pivot_row;                // (m,) the row of the inverse that the last pivot was taken in
-    int pivots = 0;                   // since the inverse was made
+    Numbers slope, cost;             // of each step, and of each number of steps, unknown by unknown
+    std::vector<Count> first, row;   // the entries of A by column; the last columns are the values of rows
+    Numbers value;                   // of each entry
+    std::vector<Unknown> unknowns;   // the columns, then the values of rows
+    std::vector<std::size_t> basis;  // (m,) unknowns
+    Numbers amount;                  // (m,) their values
+    Numbers inverse;                 // (m, m) of their columns
+    Numbers price;                   // (m,) of each row
+    Numbers pivot_row;               // (m,) the row of the inverse that the last pivot was taken in
+    int pivots = 0;                  // since the inverse was made
 
     // A column times a number for each row.
     double times(std::size_t j, const Numbers& of_row) const {

@@ -7,7 +7,6 @@ NB_MODULE(_native, m) {
     fairlayer::bind_cells(m);
     fairlayer::bind_decision_ledger(m);
     fairlayer::bind_dual_simplex(m);
-    fairlayer::bind_exact_sums(m);
     fairlayer::bind_ledger(m);
     fairlayer::bind_passes(m);
     fairlayer::bind_project(m);

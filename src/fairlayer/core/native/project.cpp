@@ -50,45 +50,12 @@ class BatchProjection final : public Projection {
         end = End(int(solved.outcome));
     }
 
-    // With A the active rows, D the slopes and rho_z the sensitivities: rho_z (g - A'v), v = (A D A')^+ A D g. One pass
-    // for the cell sums of D g, one small solve, one pass to write.
     nb::object pull_back(const AnyArray& gradient) const override {
-        const Batch<T> batch = view();
-        const auto g = as_span<T>(gradient);
-        const Rows rows = rows_.view();
-        const std::size_t n = batch.size();
-        const int G = rows.cells(), K = rows.statistics();
+        const std::size_t n = cell_.size();
         T* out;
         nb::object found = new_array<T>(n, out);
         const LongWork work(n);
-        constexpr double free[3] = {0.0, 1.0, 0.0};  // by side, as which samples rest on a bound cannot be predicted
-        Numbers factor(G), bank(4 * std::size_t(G), 0.0);
-        for (int c = 0; c < G; ++c) factor[c] = R::factor(solved.shift[c]);
-        for (std::size_t i = 0; i < n; ++i) {  // four banks in turn: samples of one cell need not wait for each other
-            const std::int32_t c = batch.cell[i];
-            double slope = free[side[i] + 1];
-            if constexpr (R::smooth) slope *= R::respond(R::prepare(double(batch.z[i])), factor[c]).slope;
-            bank[(i & 3) * G + c] += slope * double(g[i]);
-        }
-        Numbers sums(G), q(K);
-        Gram H(K);
-        for (int c = 0; c < G; ++c) sums[c] = (bank[c] + bank[G + c]) + (bank[2 * G + c] + bank[3 * G + c]);
-        rows.add_up(sums, q);
-        rows.gram(solved.slopes, H);
-        rows.spread(solve_active(rows, solved.nu, H, q), sums);
-        const auto write = [&](auto weight) {
-            for (std::size_t i = 0; i < n; ++i) {
-                const std::int32_t c = batch.cell[i];
-                double sensitivity = free[side[i] + 1];
-                if constexpr (R::smooth) sensitivity *= R::sensitivity(R::prepare(double(batch.z[i])), factor[c]);
-                out[i] = Float<T>::nearest(sensitivity * (double(g[i]) - weight(i) * sums[c]));
-            }
-        };
-        if (batch.weight.empty()) {
-            write([](std::size_t) { return 1.0; });
-        } else {
-            write([&](std::size_t i) { return batch.weight[i]; });
-        }
+        fairlayer::pull_back<T, R>(view(), rows_.view(), solved, side, as_span<T>(gradient), out);
         return found;
     }
 

@@ -39,12 +39,13 @@ constexpr int block_size = 32;
 using Lanes = std::array<double, block_size>;
 
 struct Block {
-    explicit Block(int classes) : d(classes), z(d), factor(d), y(d), x(d) {}
+    explicit Block(int classes) : d(classes), z(d), factor(d), x(d) {}
 
     int d;
-    std::vector<Lanes> z, factor, y;
-    std::vector<Lanes> x;  // to be multiplied by the slopes
-    Lanes per;             // of the squared discrepancy: 1 over the size of the support
+    std::vector<Lanes> z, factor;
+    std::vector<Lanes> x;    // to be multiplied by the slopes
+    std::span<Lanes> y;      // responses,
+    const double* per = {};  // and of the squared discrepancy 1 over the size of the support
 };
 
 // Relative entropy. A cell's factors are exp(-s), up to one that is common to its classes.
@@ -54,7 +55,7 @@ struct EntropyOnSimplex {
         const double least = *std::min_element(shift.begin(), shift.end());
         for (std::size_t j = 0; j < shift.size(); ++j) factor[j] = std::exp(-std::min(shift[j] - least, 600.0));
     }
-    static void respond(Block& block) {
+    static void respond(Block& block, Lanes&) {
         Lanes total{};
         for (int j = 0; j < block.d; ++j) {
             for (int b = 0; b < block_size; ++b) total[b] += block.y[j][b] = block.z[j][b] * block.factor[j][b];
@@ -73,7 +74,7 @@ struct SquaredOnSimplex {
     static void prepare(std::span<const double> shift, std::span<double> factor) {
         std::copy(shift.begin(), shift.end(), factor.begin());
     }
-    static void respond(Block& block) {
+    static void respond(Block& block, Lanes& per) {
         Lanes top, above{}, theta, left;
         top.fill(-infinity);
         for (int j = 0; j < block.d; ++j) {
@@ -100,7 +101,7 @@ struct SquaredOnSimplex {
             if (!(remaining < size)) break;
             size = remaining;
         }
-        for (int b = 0; b < block_size; ++b) block.per[b] = 1.0 / left[b];
+        for (int b = 0; b < block_size; ++b) per[b] = 1.0 / left[b];
         for (Lanes& y : block.y) {
             for (int b = 0; b < block_size; ++b) y[b] = std::max(y[b] - theta[b], 0.0);
         }
@@ -129,7 +130,11 @@ template <class T, class R>
 class SimplexPasses final : public Passes {
   public:
     SimplexPasses(const Points<T>& points, int cells, std::span<T> out)
-        : points_(points), out_(out), factor_(std::size_t(cells) * points.d), block_(points.d) {}
+        : points_(points),
+          out_(out),
+          factor_(std::size_t(cells) * points.d),
+          block_(points.d),
+          kept_((points.size() + block_size - 1) / block_size * (points.d + 1)) {}
 
     void measure(Sums& sums) override {
         take(Numbers(factor_.size(), 0.0), sums);
@@ -139,7 +144,7 @@ class SimplexPasses final : public Passes {
     void take(std::span<const double> shift, Sums& sums) override {
         check_interrupt(points_.z.size());
         begin(shift, sums);
-        each([&](std::size_t, int b, std::size_t first, double w) {
+        each(true, [&](std::size_t, int b, std::size_t first, double w) {
             for (int j = 0; j < points_.d; ++j) {
                 sums.S[first + j] += w * block_.y[j][b];
                 sums.D[first + j] += w * block_.x[j][b];
@@ -150,7 +155,7 @@ class SimplexPasses final : public Passes {
     void write(std::span<const double> shift, Sums& sums) override {
         begin(shift, sums);
         Numbers lost(sums.S.size(), 0.0), count(sums.S.size(), 0.0);
-        each([&](std::size_t i, int b, std::size_t first, double w) {
+        each(true, [&](std::size_t i, int b, std::size_t first, double w) {
             for (int j = 0; j < points_.d; ++j) {
                 const double near = std::max(block_.y[j][b], R::least_response * Float<T>::least);
                 const T y = Float<T>::nearest(near);
@@ -181,11 +186,11 @@ class SimplexPasses final : public Passes {
         exact_sums(out_, cell, weight, sums.S, sums.error);
     }
 
-    // M' B M, B the blocks of slopes, their diagonals at least `floor`.
+    // M' B M, B the blocks of slopes of the pass before, their diagonals at least `floor`.
     void gram(const Rows& rows, const Sums&, std::span<const double> floor, Gram& H) override {
         const int d = points_.d, G = int(factor_.size()) / d;
         slopes_.assign(std::size_t(G) * d * d, 0.0);
-        each([&](std::size_t, int b, std::size_t first, double w) {
+        each(false, [&](std::size_t, int b, std::size_t first, double w) {
             for (int j = 0; j < d; ++j) {
                 const double y = block_.y[j][b];
                 double* line = &slopes_[(first + j) * d];
@@ -213,20 +218,26 @@ class SimplexPasses final : public Passes {
     }
 
     // Call work(sample, its place in the block, its first cell, its weight) for every sample, once its block holds the
-    // responses to the shifts prepared last and, in x, the diagonals of their slopes; or else what `fill` makes of x.
+    // responses to the shifts prepared last, or those of the pass before, and the slopes times what `fill` makes of x;
+    // without it, their diagonals.
     template <class Work, class Fill = std::nullptr_t>
-    void each(const Work& work, const Fill& fill = {}) {
+    void each(bool anew, const Work& work, const Fill& fill = {}) {
         const std::size_t d = points_.d;
         for (std::size_t begun = 0; begun < points_.size(); begun += block_size) {
             const int size = int(std::min<std::size_t>(block_size, points_.size() - begun));
-            for (int b = 0; b < block_size; ++b) {
-                const std::size_t i = begun + std::min(b, size - 1), first = points_.cell[i] * d;
-                for (std::size_t j = 0; j < d; ++j) {
-                    block_.z[j][b] = double(points_.z[i * d + j]);
-                    block_.factor[j][b] = factor_[first + j];
+            Lanes* kept = &kept_[begun / block_size * (d + 1)];
+            block_.y = {kept, d};
+            block_.per = kept[d].data();
+            if (anew) {
+                for (int b = 0; b < block_size; ++b) {
+                    const std::size_t i = begun + std::min(b, size - 1), first = points_.cell[i] * d;
+                    for (std::size_t j = 0; j < d; ++j) {
+                        block_.z[j][b] = double(points_.z[i * d + j]);
+                        block_.factor[j][b] = factor_[first + j];
+                    }
                 }
+                R::respond(block_, kept[d]);
             }
-            R::respond(block_);
             if constexpr (std::is_null_pointer_v<Fill>) {
                 for (std::size_t j = 0; j < d; ++j) {
                     for (int b = 0; b < block_size; ++b) {
@@ -264,6 +275,7 @@ class SimplexPasses final : public Passes {
     std::span<T> out_;
     Numbers factor_, slopes_;
     Block block_;
+    std::vector<Lanes> kept_;  // the responses of all blocks, each followed by its `per`
 };
 
 template <class T, class R>
@@ -318,7 +330,7 @@ class SimplexProjection final : public Projection {
         const auto add = [&](std::size_t, int b, std::size_t first, double) {
             for (int j = 0; j < d; ++j) sums[first + j] += block.x[j][b];
         };
-        passes.each(add, given);
+        passes.each(true, add, given);
         rows.add_up(sums, q);
         passes.gram(rows, Sums(0), none, H);
         rows.spread(solve_active(rows, solved.nu, H, q), sums);
@@ -327,10 +339,10 @@ class SimplexProjection final : public Projection {
         };
         const auto put = [&](std::size_t i, int b, std::size_t, double) {
             for (int j = 0; j < d; ++j) {
-                out[i * d + j] = Float<T>::nearest(R::to_input(block.x[j][b], block.z[j][b]));
+                out[i * d + j] = Float<T>::nearest(R::to_input(block.x[j][b], double(points.z[i * d + j])));
             }
         };
-        passes.each(put, corrected);
+        passes.each(false, put, corrected);
         return found;
     }
 

@@ -143,8 +143,8 @@ void bind_sweep(nb::module_& m) {
         [](Int64s start, Doubles cost, Int64s now, Int64s low, Int64s high, Count numerator, Count denominator,
            bool ratio) {
             const Share share{numerator, denominator};
-            const Problem problem{entries(start), entries(cost), entries(now), entries(low), entries(high),
-                                  share,          ratio};
+            const Problem problem{entries(start), entries(cost), entries(now), entries(low),
+                                  entries(high),  share,         ratio};
             Sweep best{problem};
             std::vector<Count> count;
             {
