@@ -165,7 +165,7 @@ def _inverse(rows: Rows, softened: Softened) -> np.ndarray:
     """(K, K) the matrix that takes the change of the statistics to that of their multipliers."""
     inverse = np.zeros((len(softened.nu),) * 2)
     for k in np.flatnonzero(softened.nu):
-        inverse[k] = _native.solve_active(rows, softened.nu, softened.slopes, np.eye(1, len(inverse), k)[0])
+        inverse[k] = _native.solve_active(rows, softened.nu, softened.slopes, np.eye(1, len(inverse), int(k))[0])
     if not softened.pinned:
         wider = _widened(rows, softened.nu)
         towards = inverse @ wider
