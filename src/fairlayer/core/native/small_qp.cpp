@@ -459,8 +459,9 @@ class SmallQp {
                 continue;
             }
             for (const double side : {1.0, -1.0}) {
-                const int k = side > 0.0 ? at.greatest : at.least, now = set_.side[k];
-                if (now == side || (now != 0 && family.is_equality())) continue;
+                const int k = side > 0.0 ? at.greatest : at.least;
+                // Held on one side, it leaves the other only by rounding or, of ratios, below 0, where no output is.
+                if (set_.side[k] != 0) continue;
                 consider(f, allowed, [&] { return one(families_, f, k, side); });
             }
         }
