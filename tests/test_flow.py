@@ -11,10 +11,10 @@ SOURCE = Path(__file__).parents[1] / "src" / "fairlayer"
 
 # Rooms on one line do not import each other; a room is a folder or a module of `fairlayer`.
 FLOW = [
-    ("errors", "extras", "arrays", "frames", "intervals", "nearest", "plural"),
+    ("errors", "extras", "arrays", "frames", "nearest", "plural"),
     ("constraints",),
     ("problem",),
-    ("solution", "metrics"),
+    ("solution", "metrics", "intervals"),
     ("core",),
     ("decisions",),
     ("gaps", "margin", "graph"),

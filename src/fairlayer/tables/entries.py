@@ -10,9 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from numbers import Integral, Real
 from typing import Any
-
-import numpy as np
 
 from fairlayer.errors import InputError
 
@@ -107,7 +106,7 @@ def label(name: str, kind: str) -> str:
 
 def label_of(value: Any) -> str:
     """A label in memory as `label` has it in tables."""
-    if isinstance(value, float | np.floating) and value.is_integer():
+    if isinstance(value, Real) and not isinstance(value, Integral) and float(value).is_integer():
         return str(int(value))
     return str(value).lower() if str(value) in _TRUTHS else str(value)
 

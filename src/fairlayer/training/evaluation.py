@@ -111,7 +111,8 @@ def one_pass(
             parts.append((outputs.detach().cpu(), batch._replace(x=None)))
             sums += weight * np.array([float(value.detach()), float(objective.detach()), 1.0])
     finally:
-        model.train(was_training)
+        if model.training is not was_training:  # to begin training anew is to forget the epoch, for some layers
+            model.train(was_training)
     if not parts:
         raise InputError("The data have no batches: is the loader empty, or an iterator already used up?")
     return Pass(parts, *((sums[:2] / sums[2]).tolist() if sums[2] else (nan, nan)))
