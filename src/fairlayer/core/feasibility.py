@@ -60,9 +60,9 @@ def statistic_scale(
     that size too, as far as the bounds let outputs go.
     """
     bounds = [np.where(np.isfinite(side), np.abs(side), 0.0) for side in (rows.lower, rows.upper)]
-    own = np.repeat(np.maximum(*bounds), np.diff(rows.first))
+    own = np.maximum(*bounds)[rows.statistic_family]
     scale = np.maximum(rows.sizes(absolute), own)
-    cell, size = np.repeat(np.arange(len(weight)), np.diff(rows.start)), np.abs(rows.value)
+    cell, size = rows.entry_cell, np.abs(rows.value)
     total = np.bincount(rows.statistic, weights=size * weight[cell], minlength=len(scale))
     apart = np.where(weight > 0, extremes[1] - extremes[0], 0.0) / np.where(weight > 0, weight, 1.0)
     for _ in range(_MOST_SPREAD):

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy
-from fairlayer.core import _native
+from fairlayer.core import End, _native
 from fairlayer.core.discrepancies import Squared
-from fairlayer.core.solver import SOLVED, Batch, attempt, from_bits
+from fairlayer.core.solver import Batch, attempt, from_bits
 from fairlayer.problem.bounds import Box
 from fairlayer.problem.exact_sums import UNIT
 from fairlayer.problem.rows import EACH, Rows
@@ -32,13 +32,13 @@ _MOST_SOLVES = 120
 
 def _total(rows: Rows, nu: np.ndarray) -> float:
     """The sum of the multipliers of the rows: of a family, what is carried from one statistic to another."""
-    each = np.repeat(rows.kind == EACH, np.diff(rows.first))
+    each = (rows.kind == EACH)[rows.statistic_family]
     return float(np.where(each, np.abs(nu), np.maximum(-nu, 0.0)).sum())
 
 
 def _widened(rows: Rows, nu: np.ndarray) -> np.ndarray:
     """(K,) how the places where statistics with multipliers are held move as the rows are widened."""
-    family = np.repeat(np.arange(len(rows.kind)), np.diff(rows.first))
+    family = rows.statistic_family
     share = np.where(rows.kind == EACH, 1.0, 0.5)[family]  # of statistics that are compared, both sides give way
     return np.where(nu > 0.0, share / rows.ratio[family], -share * (nu < 0.0))
 
@@ -62,7 +62,7 @@ def _solve_priced(batch: Batch, price: float) -> tuple[Any, bool]:
     # Outputs as they are, within their bounds: rows so wide that they all hold.
     found, pinned = attempt(batch, rows.between(rows.lower - np.inf, rows.upper + np.inf), exact=False), False
     q = np.asarray(found.statistics)
-    if not len(rows.kind) or price <= 0.0 or found.end != SOLVED:
+    if not len(rows.kind) or price <= 0.0 or found.end != End.SOLVED:
         return found, pinned
     tolerance = 64.0 * UNIT * max(np.abs(q).max(), np.abs(rows.offset).max())
     above = _native.largest_excess(rows, q)
@@ -80,10 +80,10 @@ def _solve_priced(batch: Batch, price: float) -> tuple[Any, bool]:
         # From the multipliers of the last solve, and where that fails from none.
         wide = widened(excess)
         found = attempt(batch, wide, nu, exact=False)
-        if found.end != SOLVED:
+        if found.end != End.SOLVED:
             found = attempt(batch, wide, none, exact=False)
         step = np.inf
-        if found.end == SOLVED:
+        if found.end == End.SOLVED:
             nu = np.array(found.nu)
             total, rate = _total(rows, nu), _decline(wide, nu, np.asarray(found.slopes))
             pinned = excess == floor and total <= price

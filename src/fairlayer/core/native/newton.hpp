@@ -141,8 +141,8 @@ class Newton {
                 const double allowed = tolerance[at.greatest] + tolerance[at.least];
                 worst = std::max(worst, (family.ratio * top - bottom - family.upper) / allowed);
             }
-            for (int k = family.begin; k < family.end;
-                 ++k) {  // the pushed-down are the greatest, the pushed-up the least
+            // The pushed-down are the greatest, the pushed-up the least.
+            for (int k = family.begin; k < family.end; ++k) {
                 if (nu[k] > 0.0) {
                     const double breach = family.upper + bottom - family.ratio * q_[k];
                     worst = std::max(worst, breach / (tolerance[k] + tolerance[at.least]));
@@ -156,7 +156,8 @@ class Newton {
     }
 
     // Where a statistic is held whose multiplier is positive (above) or negative: what a unit of that costs. As the
-    // multipliers of a family balance, any middle will do, but the nearer to the statistics, the less rounding takes.
+    // multipliers of a family balance, any middle will do, but the nearer to the statistics, the less rounding takes:
+    // so that of a ratio is its least statistic, not the middle of a `Hold`.
     static double held_at(const Family& family, bool above, double middle) {
         if (family.kind == Kind::each) return above ? family.upper : family.lower;
         if (family.kind == Kind::difference) return middle + (above ? 0.5 : -0.5) * family.upper;

@@ -6,7 +6,6 @@
 #include <array>
 
 #include "exact_sums.hpp"
-#include "floats.hpp"
 #include "solve.hpp"
 
 namespace fairlayer {
@@ -14,8 +13,9 @@ namespace fairlayer {
 // Discrepancies as the core has them: the response rho(z, s) = argmin_y d(y, z) + s y, its slope -d rho / d s and its
 // sensitivity d rho / d z. What a sample needs of its cell's shift is one factor, taken once per cell: a pass over the
 // samples has no exponential in it.
-inline constexpr double furthest =
-    340.0;  // shifts and logits beyond count as it: products of two exponentials stay finite
+//
+// Shifts and logits beyond this count as it: products of two exponentials stay finite.
+inline constexpr double furthest = 340.0;
 
 struct Response {
     double y, slope;
@@ -242,11 +242,20 @@ class SamplePasses final : public Passes {
     Numbers weight_, lo_, hi_;
 };
 
+inline constexpr double most_sum = 1e300;  // of |z|
+
 // The least and the greatest of outputs, and whether all are finite; several at a time, which vectorises.
 struct Range {
     double least = infinity, greatest = -infinity;
     bool finite = true;
 
+    // Whether sums of |z| stay far enough from the end of float64's range: the rest is left to differences and
+    // products.
+    bool fits(std::span<const double> weight) const {
+        double total = 0.0;
+        for (const double w : weight) total += w;
+        return largest() * std::max(total, 1.0) <= most_sum;
+    }
     double largest() const { return least <= greatest ? std::max(std::abs(least), std::abs(greatest)) : 0.0; }
 };
 

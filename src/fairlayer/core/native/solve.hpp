@@ -54,6 +54,9 @@ class Passes {
     }
 };
 
+// Of the distance from z: what aiming inside the rows may add to it.
+inline constexpr double nearly = 5e-7;
+
 enum class Outcome { solved, infeasible, stalled };
 
 struct Solved {
