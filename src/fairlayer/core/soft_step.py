@@ -36,7 +36,7 @@ def _total(rows: Rows, nu: np.ndarray) -> float:
     return float(np.where(each, np.abs(nu), np.maximum(-nu, 0.0)).sum())
 
 
-def _widened(rows: Rows, nu: np.ndarray) -> np.ndarray:
+def held_rates(rows: Rows, nu: np.ndarray) -> np.ndarray:
     """(K,) how the places where statistics with multipliers are held move as the rows are widened."""
     family = rows.statistic_family
     share = np.where(rows.kind == EACH, 1.0, 0.5)[family]  # of statistics that are compared, both sides give way
@@ -45,7 +45,7 @@ def _widened(rows: Rows, nu: np.ndarray) -> np.ndarray:
 
 def _decline(rows: Rows, nu: np.ndarray, slopes: np.ndarray) -> float:
     """How fast the sum of the multipliers falls as the rows are widened: 1'(A D A')^+ 1, A the active rows."""
-    q = _widened(rows, nu)
+    q = held_rates(rows, nu)
     return float(q @ _native.solve_active(rows, nu, slopes, q))
 
 
@@ -129,47 +129,3 @@ def soft_step(
     value = from_bits(found.value, raw.dtype) if isinstance(z, Tensor) else found.value
     nu, slopes, shift = np.array(found.nu), np.array(found.slopes), np.array(found.shift)
     return Softened(value, gap, excess, nu, pinned, slopes, shift)
-
-
-def soften(z: Tensor, system: System, box: Box, price: float) -> tuple[Tensor, Softened]:
-    """The soft step as a differentiable function of z, of any float dtype on any device.
-
-    The active rows A share the excess e, and their multipliers keep their sum: with sigma their signs and D the slopes,
-
-        dy = D (dz - A' dmu),   A dy = sigma de,   sigma' dmu = 0    (de = 0 instead of the last where pinned).
-
-    The step is piecewise linear in z, so its derivative is written as a linear map of constants, and autograd does the
-    rest, to any order.
-    """
-    plain = z.detach().cpu()
-    plain = plain if plain.dtype in (torch.float32, torch.float64) else plain.float()
-    softened = soft_step(plain, system, box, price)
-    value = softened.value.to(device=z.device, dtype=z.dtype)
-    if not (torch.is_grad_enabled() and z.requires_grad):
-        return value, softened
-
-    index = torch.from_numpy(system.cell).long()
-    shifted = (plain.double() - torch.from_numpy(softened.shift)[index]).to(plain.dtype)
-    free = (shifted == softened.value).double()
-    dz = z.cpu().double() * free
-    if softened.nu.any():
-        weights = torch.from_numpy(system.weights) if len(system.weights) else None
-        M, inverse = torch.from_numpy(system.rows.dense()), torch.from_numpy(_inverse(system.rows, softened))
-        sums = dz.new_zeros(len(M)).index_add(0, index, dz if weights is None else dz * weights)
-        dz = dz - free * (M @ (inverse @ (M.T @ sums)))[index]
-    move = dz.to(device=z.device, dtype=z.dtype)
-    return value + (move - move.detach()), softened
-
-
-def _inverse(rows: Rows, softened: Softened) -> np.ndarray:
-    """(K, K) the matrix that takes the change of the statistics to that of their multipliers."""
-    inverse = np.zeros((len(softened.nu),) * 2)
-    for k in np.flatnonzero(softened.nu):
-        inverse[k] = _native.solve_active(rows, softened.nu, softened.slopes, np.eye(1, len(inverse), int(k))[0])
-    if not softened.pinned:
-        wider = _widened(rows, softened.nu)
-        towards = inverse @ wider
-        scale = towards @ wider
-        if scale > 0.0:
-            inverse = inverse - np.outer(towards, towards) / scale
-    return inverse
