@@ -231,11 +231,11 @@ def _explain(batch: Batch, solution: Solution, relax: bool) -> Solution | None:
     system, rows = batch.system, batch.system.rows
     extremes = cell_extremes(system, batch.box.within(*inner_limits(batch.discrepancy, batch.z.dtype)))
     scale = statistic_scale(rows, np.asarray(solution.found.absolute), system.weight, extremes)
-    excess, push = least_excess(rows, *extremes, scale)
+    excess, conflict = least_excess(rows, *extremes, scale)
     if not excess:
         return None
     if not relax:
-        raise infeasible(system.view, rows, excess, push)
+        raise infeasible(system.view, rows, excess, conflict)
     for _, wide in widened(rows, excess, scale):
         again = _onto(batch, wide)
         if again is not None:
@@ -245,9 +245,9 @@ def _explain(batch: Batch, solution: Solution, relax: bool) -> Solution | None:
     raise FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
 
 
-def infeasible(view: PresentRows, rows: Rows, excess: float, push: np.ndarray) -> InfeasibleError:
+def infeasible(view: PresentRows, rows: Rows, excess: float, conflict: np.ndarray) -> InfeasibleError:
     """The rows that stand in each other's way, by name."""
-    blamed = np.flatnonzero(view.multipliers(push))
+    blamed = np.flatnonzero(view.multipliers(conflict))
     names = [view.names[j] for j in blamed]
     half = 0.5 * (rows.upper - rows.lower)[view.family[blamed]]  # infinite of ratios, which name no tolerance
     return InfeasibleError(names, excess, half + excess)

@@ -94,9 +94,9 @@ def project_passes(passes: Passes, system: System, bounds: Any = None) -> Shifts
     found = solve(rows, own, system.samples, system.weight, *extremes, reach)
     if found.end != End.SOLVED:
         scale = statistic_scale(rows, found.absolute, system.weight, extremes)
-        excess, push = least_excess(rows, *extremes, scale)
+        excess, conflict = least_excess(rows, *extremes, scale)
         if excess:
-            raise infeasible(system.view, rows, excess, push)
+            raise infeasible(system.view, rows, excess, conflict)
         raise FairlayerError("The solver did not converge on this table; please report it with the table.")
     shift = np.array(found.shift)
     missed = _settled(own.sums_at(shift), system, np.array(found.missed))
