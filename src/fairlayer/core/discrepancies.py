@@ -36,7 +36,7 @@ class Discrepancy(Protocol):
     left out; remedy: what to do about a z outside. strong_convexity: a number mu > 0 such that d(., z) is mu-strongly
     convex; slopes are then at most 1 / mu, and the layer is 1 / mu-Lipschitz in the shift (paper, theorem 4.1).
     value(y, z): d itself. reach(least, greatest, lo, hi): how far a shift may go at once; beyond it every z from least
-    to greatest rests on a bound, or outputs would be of any size.
+    to greatest is at a bound, or outputs would be of any size.
     """
 
     name: ClassVar[str]

@@ -41,14 +41,15 @@ def attach_gradient(z: Tensor, batch: Batch, solution: Solution) -> Tensor:
             "z alone: detach the tolerances, targets, rows' limits and bounds, or make the problem feasible."
         )
     if z.is_inference():
-        raise RuntimeError("z is an inference tensor, of which nothing can be kept for backward: pass z.clone().")
+        raise RuntimeError("z is an inference tensor, which autograd cannot keep for backward: pass z.clone().")
     others = (system.lower, system.upper, system.offset, box.lo_tensor, box.hi_tensor)
     return _attach(value, solution.found, batch, z, *others)
 
 
 def plain_apply(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:
     """`function.apply` without what it does for the transforms of torch.func, in which no projection is made."""
-    return super(torch.autograd.Function, function).apply
+    parent: Any = super(torch.autograd.Function, function)
+    return parent.apply
 
 
 def in_forward_mode() -> bool:
@@ -57,7 +58,7 @@ def in_forward_mode() -> bool:
 
 
 def refuse_tangents(**given: Any) -> None:
-    """Refuse arguments of which forward-mode differentiation is under way: their tangents would be lost."""
+    """Refuse arguments that carry tangents of forward-mode differentiation, which would be lost."""
     for name, value in given.items():
         for part in value if isinstance(value, tuple | list) else (value,):
             if isinstance(part, Tensor) and forward_ad.unpack_dual(part).tangent is not None:
@@ -140,8 +141,8 @@ def _pull_back(batch: Batch, found: Any, gradient: Tensor, needed: Sequence[bool
     if len(needed) == 1:
         return (of_z,)
     # By how much the bounds of its family move a statistic: the one that pushes does; both do by half where neither
-    # pushes, as at an equality that z satisfies. Of statistics that are compared, those that are pushed down gain what
-    # the bound gives way.
+    # pushes, as at an equality that z satisfies. Where statistics are compared, those that are pushed down move with the
+    # bound.
     family = rows.statistic_family
     nu, each = np.asarray(found.nu), (rows.kind == EACH)[family]
     up = 0.5 + 0.5 * np.sign(nu)

@@ -7,7 +7,7 @@ constant: the primal step of the paper's Algorithm 1.
 
 Its multipliers are those of the projection onto rows widened by e, and add up to the price: a cap on them. Their sum
 falls as e grows, and does so piecewise linearly, so Newton's method on that one number finds e in a few solves, each
-of which starts from the multipliers of the last.
+from the multipliers of the last.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Softened(NamedTuple):
     excess: float  # largest amount by which a row exceeds its tolerance, negative within; nan where there is no row
     nu: np.ndarray  # (K,) multipliers of the statistics; those of the rows add up to the price at most
     pinned: bool  # the price is so high that the narrowest row became an equality
-    slopes: np.ndarray  # (G,) samples per cell that rest on no bound
+    slopes: np.ndarray  # (G,) samples per cell that are at no bound
     shift: np.ndarray  # (G,)
 
 

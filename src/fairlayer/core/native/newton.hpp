@@ -60,7 +60,7 @@ class Newton {
     Sums sums;
 
   private:
-    // A cell all of whose samples rest on a bound has slope 0, and a Newton step on it would be endless. Its slope is
+    // A cell whose samples are all at a bound has slope 0, and a Newton step on it would be endless. Its slope is
     // taken to be `damping` times its weight: less after each full step, more after each cut one.
     static constexpr double least_damping_ = 1e-10, first_damping_ = 1e-2, most_damping_ = 1.0;
     static constexpr double near_ = 1e5;          // times the tolerance: slopes are rounding alone
@@ -305,7 +305,7 @@ class Newton {
         std::fill(right_slopes_.begin(), right_slopes_.end(), 0.0);
         const Numbers before = shift;
         place(1.0);
-        // Shifts past the point where every sample rests on a bound teach nothing: start the search this side of it.
+        // Shifts past the point where every sample is at a bound teach nothing: start the search this side of it.
         double moved = 0.0, alpha = 1.0;
         for (int c = 0; c < G_; ++c) {
             moved = std::max(moved, std::abs(shift[c]));

@@ -23,8 +23,6 @@ namespace fairlayer {
 struct Hold {
     Hold(int statistic, int of_family, const Family& family, double on);
 
-    double where(double middle) const { return share * middle + at; }
-
     int k, family;
     double side;   // 1 from above, -1 from below
     double share;  // 0 where there is no middle

@@ -97,7 +97,7 @@ bool is_tight(const Rows& rows, const CellFacts& cells, const Solved& found, std
             if (found.nu[k] == 0.0) continue;
             const Hold held(k, f, family, found.nu[k] > 0.0 ? 1.0 : -1.0);
             const double middle = held.share == 0.0 ? 0.0 : found.statistics[at.least] + 0.5 * family.upper;
-            lost += found.nu[k] * (held.where(middle) - found.statistics[k]);
+            lost += found.nu[k] * (held.share * middle + held.at - found.statistics[k]);
             lost += std::abs(found.nu[k]) * finest[k];
         }
     }
