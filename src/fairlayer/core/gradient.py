@@ -141,8 +141,7 @@ def _pull_back(batch: Batch, found: Any, gradient: Tensor, needed: Sequence[bool
     if len(needed) == 1:
         return (of_z,)
     # By how much the bounds of its family move a statistic: the one that pushes does; both do by half where neither
-    # pushes, as at an equality that z satisfies. Where statistics are compared, those that are pushed down move with the
-    # bound.
+    # pushes, as at an equality that z satisfies. Where statistics are compared, those pushed down move with the bound.
     family = rows.statistic_family
     nu, each = np.asarray(found.nu), (rows.kind == EACH)[family]
     up = 0.5 + 0.5 * np.sign(nu)
