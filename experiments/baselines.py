@@ -16,10 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from fairlayer import FairLayer, FairModel, InputError
-from fairlayer.core.soft_step import soften
+from fairlayer.core._native import solve_active
+from fairlayer.core.soft_step import Softened, held_rates, soft_step
 from fairlayer.gaps import bind_batch, row_excesses, row_values
-from fairlayer.problem.bounds import read_bounds
+from fairlayer.problem.bounds import Box, read_bounds
 from fairlayer.problem.constraint_set import ConstraintSet
+from fairlayer.problem.rows import Rows
 from fairlayer.problem.system import System
 from fairlayer.training import Batch
 
@@ -201,6 +203,50 @@ class SoftStep(Unconstrained):
             self.multiplier.add_(step * n * softened.excess).clamp_(min=0.0)
             self.steps.add_(1)
         return value.reshape(z.shape)
+
+
+def soften(z: Tensor, system: System, box: Box, price: float) -> tuple[Tensor, Softened]:
+    """The soft step as a differentiable function of z, of any float dtype on any device.
+
+    The active rows A share the excess e, and their multipliers keep their sum: with sigma their signs and D the slopes,
+
+        dy = D (dz - A' dmu),   A dy = sigma de,   sigma' dmu = 0    (de = 0 instead of the last where pinned).
+
+    The step is piecewise linear in z, so its derivative is written as a linear map of constants, and autograd does the
+    rest, to any order.
+    """
+    plain = z.detach().cpu()
+    plain = plain if plain.dtype in (torch.float32, torch.float64) else plain.float()
+    softened = soft_step(plain, system, box, price)
+    value = softened.value.to(device=z.device, dtype=z.dtype)
+    if not (torch.is_grad_enabled() and z.requires_grad):
+        return value, softened
+
+    index = torch.from_numpy(system.cell).long()
+    shifted = (plain.double() - torch.from_numpy(softened.shift)[index]).to(plain.dtype)
+    free = (shifted == softened.value).double()
+    dz = z.cpu().double() * free
+    if softened.nu.any():
+        weights = torch.from_numpy(system.weights) if len(system.weights) else None
+        M, inverse = torch.from_numpy(system.rows.dense()), torch.from_numpy(_inverse(system.rows, softened))
+        sums = dz.new_zeros(len(M)).index_add(0, index, dz if weights is None else dz * weights)
+        dz = dz - free * (M @ (inverse @ (M.T @ sums)))[index]
+    move = dz.to(device=z.device, dtype=z.dtype)
+    return value + (move - move.detach()), softened
+
+
+def _inverse(rows: Rows, softened: Softened) -> np.ndarray:
+    """(K, K) the matrix that takes the change of the statistics to that of their multipliers."""
+    inverse = np.zeros((len(softened.nu),) * 2)
+    for k in np.flatnonzero(softened.nu):
+        inverse[k] = solve_active(rows, softened.nu, softened.slopes, np.eye(1, len(inverse), int(k))[0])
+    if not softened.pinned:
+        wider = held_rates(rows, softened.nu)
+        towards = inverse @ wider
+        scale = towards @ wider
+        if scale > 0.0:
+            inverse = inverse - np.outer(towards, towards) / scale
+    return inverse
 
 
 def penalty_of(model: FairModel) -> Any:

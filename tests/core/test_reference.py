@@ -12,6 +12,7 @@ from conformance import BOUNDS, CASES, WEIGHTS, assert_close, make_problem
 from conformance import reference as optimum
 from discrepancies import problem_for
 from fairlayer import MeanParity, RatioParity, ResidualMean, project
+from fairlayer.core._native import NEARLY
 from formulas import Problem
 from pairs import pairwise
 from reference import Batch, Family, cells_of, certify, pull_back
@@ -68,6 +69,40 @@ def test_the_library_is_the_reference(case, bounds, weights, kind):
 def test_the_reference_is_the_optimum_of_an_interior_point_solver(case):
     problem = make_problem(case, "per sample", "weighted")
     assert_close(by_reference(as_batch(problem)).y, optimum(case, "per sample", "weighted"), 1e-9 * np.ptp(problem.z))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_long_batch(dtype, weighted):
+    """The search begins with the multipliers of a few of its samples, and ends where that of the reference does."""
+    rng = np.random.default_rng(1)
+    n = 40_000
+    sex, race = rng.integers(0, 2, n), rng.integers(0, 3, n)
+    z = torch.tensor(rng.normal(0.4 + 0.3 * sex + 0.2 * race, 0.5), dtype=dtype)
+    weights = np.exp(rng.normal(size=n)) if weighted else None
+    constraints = [MeanParity(0.02, over="sex"), RatioParity(0.95, over="race")]
+    solution = project(z, {"sex": sex, "race": race}, constraints, bounds=(0.0, 1.0), weights=weights)
+    cell = cells_of(sex, race)
+    first = np.unique(cell, return_index=True)[1]
+    families = [
+        Family("difference", (sex[first] == np.arange(2)[:, None]).astype(float), 0.02),
+        Family("ratio", (race[first] == np.arange(3)[:, None]).astype(float), 0.95),
+    ]
+    raw, w = z.double().numpy(), np.ones(n) if weights is None else weights
+    batch = Batch(raw, cell, families, w, 0.0, 1.0)
+    assert solution.satisfied
+    assert max(certify(batch, solution.value.double().numpy())) <= 0
+    answer = by_reference(batch)
+    assert answer.holds
+    eps = torch.finfo(dtype).eps
+    assert_close(solution.value.double(), answer.y, 1e-8 + 2.0 * eps)
+
+    def distance(y):
+        return np.sqrt(w @ (y - raw) ** 2)
+
+    nearly = distance(answer.y) * (1.0 + NEARLY) + eps * np.sqrt(w @ raw**2)
+    assert solution.optimality_gap == 0.0
+    assert distance(solution.value.double().numpy()) <= nearly
 
 
 def test_as_it_is_read():

@@ -1,6 +1,4 @@
-"""The soft step against an interior-point solver, and its derivative against finite differences."""
-
-from functools import partial
+"""The soft step against an interior-point solver."""
 
 import clarabel
 import numpy as np
@@ -9,7 +7,7 @@ import torch
 from scipy import sparse
 
 from fairlayer import MeanParity, ResidualMean, project
-from fairlayer.core.soft_step import soft_step, soften
+from fairlayer.core.soft_step import soft_step
 from fairlayer.gaps import bind_batch, row_values
 from fairlayer.problem.bounds import read_bounds
 from fairlayer.problem.constraint_set import ConstraintSet
@@ -114,29 +112,3 @@ def test_a_batch_of_one_group_is_left_alone():
     found = soft_step(z, system, read_bounds((0.0, 1.0), 2, np.float64), 5.0)
     np.testing.assert_array_equal(found.value, [0.2, 1.0])
     assert np.isnan(found.gap)
-
-
-@pytest.mark.parametrize("price", [0.05, 0.5, 5.0, 1000.0])
-@pytest.mark.parametrize(("bounds", "weighted"), [(None, False), ((-1.0, 1.0), False), ((-1.0, 1.0), True)])
-def test_derivative(price, bounds, weighted):
-    for seed in range(3):
-        z, groups = batch(9, seed, labels=3)
-        weights = np.random.default_rng(seed).uniform(0.5, 2.0, len(z)) if weighted else None
-        system = bind_batch(ConstraintSet([MeanParity(0.05)]), len(z), groups, weights=weights)
-        box = read_bounds(bounds, len(z), np.float64)
-        raw = torch.tensor(z, requires_grad=True)
-        step = partial(soften, system=system, box=box, price=price)
-        assert torch.autograd.gradcheck(lambda z, step=step: step(z)[0], raw, eps=1e-7, atol=1e-5)
-
-
-def test_float32_and_half_keep_their_dtype():
-    z, groups = batch()
-    system = bind_batch(ConstraintSet([MeanParity(0.05)]), len(z), groups)
-    exact = soft_step(z, system, read_bounds(None, len(z), np.float64), 1.0).value
-    for dtype, atol in ((torch.float32, 1e-6), (torch.float16, 5e-3)):
-        raw = torch.tensor(z, dtype=dtype, requires_grad=True)
-        value, _ = soften(raw, system, read_bounds(None, len(z), np.float32), 1.0)
-        assert value.dtype == dtype
-        np.testing.assert_allclose(value.detach().double(), exact, atol=atol)
-        value.sum().backward()
-        assert torch.isfinite(raw.grad).all()

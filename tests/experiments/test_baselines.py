@@ -2,6 +2,7 @@
 
 import copy
 import math
+from functools import partial
 
 import clarabel
 import numpy as np
@@ -18,6 +19,7 @@ from experiments.baselines import (
     StrictPenalty,
     Unconstrained,
     penalty_of,
+    soften,
 )
 from fairlayer import FairLayer, FairModel, InputError, MeanParity, RateParity, RatioParity, ResidualMean, project
 from fairlayer.core.soft_step import soft_step
@@ -178,6 +180,39 @@ def test_soft_step_follows_algorithm_1():
     return_value = method(torch.ones(5), torch.zeros(5, dtype=torch.long))  # no two groups: no step
     assert torch.equal(return_value, torch.ones(5))
     assert float(method.multiplier) == pytest.approx(multiplier)
+
+
+def soft_batch(n=12, seed=0, labels=2):
+    rng = np.random.default_rng(seed)
+    groups = rng.integers(0, labels, size=(n, 2))
+    groups[:labels] = np.arange(labels)[:, None]
+    return rng.normal(size=n) + groups[:, 0], groups
+
+
+@pytest.mark.parametrize("price", [0.05, 0.5, 5.0, 1000.0])
+@pytest.mark.parametrize(("bounds", "weighted"), [(None, False), ((-1.0, 1.0), False), ((-1.0, 1.0), True)])
+def test_soft_step_has_a_derivative(price, bounds, weighted):
+    for seed in range(3):
+        z, groups = soft_batch(9, seed, labels=3)
+        weights = np.random.default_rng(seed).uniform(0.5, 2.0, len(z)) if weighted else None
+        system = bind_batch(ConstraintSet([MeanParity(0.05)]), len(z), groups, weights=weights)
+        box = read_bounds(bounds, len(z), np.float64)
+        raw = torch.tensor(z, requires_grad=True)
+        step = partial(soften, system=system, box=box, price=price)
+        assert torch.autograd.gradcheck(lambda z, step=step: step(z)[0], raw, eps=1e-7, atol=1e-5)
+
+
+def test_soft_step_keeps_float32_and_half():
+    z, groups = soft_batch()
+    system = bind_batch(ConstraintSet([MeanParity(0.05)]), len(z), groups)
+    exact = soft_step(z, system, read_bounds(None, len(z), np.float64), 1.0).value
+    for dtype, atol in ((torch.float32, 1e-6), (torch.float16, 5e-3)):
+        raw = torch.tensor(z, dtype=dtype, requires_grad=True)
+        value, _ = soften(raw, system, read_bounds(None, len(z), np.float32), 1.0)
+        assert value.dtype == dtype
+        np.testing.assert_allclose(value.detach().double(), exact, atol=atol)
+        value.sum().backward()
+        assert torch.isfinite(raw.grad).all()
 
 
 def test_soft_step_switches_at_b_tau_and_never_in_evaluation():

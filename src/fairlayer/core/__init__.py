@@ -9,11 +9,23 @@ small quadratic programme (`native/small_qp.hpp`) and one way to aim, write and 
 from __future__ import annotations
 
 import math
+from enum import IntEnum
 from typing import Any, Protocol
 
 import numpy as np
 
 from fairlayer.core import _native
+
+
+class End(IntEnum):
+    """How a solve ends, or why it does not begin; as the core numbers it."""
+
+    SOLVED = 0
+    INFEASIBLE = 1  # the rows contradict each other
+    STALLED = 2  # no progress was made
+    NOT_FINITE = 3
+    OUTSIDE = 4  # z, of the numbers that the discrepancy takes
+    TOO_LARGE = 5  # for sums in float64
 
 
 class Passes(Protocol):
@@ -45,8 +57,7 @@ def solve(
 ) -> Any:
     """Find the multipliers and shifts at which the rows hold.
 
-    The result has `end` (0 where they were found, 1 where rows contradict each other, 2 where no progress was made),
-    `nu`, `shift`, `slopes`, `statistics`, `absolute`, and `missed`: by how much each family of rows may be missed, 0 or
-    less where it certainly holds.
+    The result has `end`, an `End`; `nu`, `shift`, `slopes`, `statistics`, `absolute`; and `missed`: by how much each
+    family of rows may be missed, 0 or less where it certainly holds.
     """
     return _native.solve(rows, passes, count, weight, least, most, reach, rounding, start)

@@ -12,6 +12,7 @@ from torch import Tensor
 from fairlayer.arrays import as_numpy
 from fairlayer.constraints.affine import Affine
 from fairlayer.core import _native
+from fairlayer.core.gradient import plain_apply
 from fairlayer.core.solver import DTYPES, as_bits, from_bits
 from fairlayer.problem.bounds import Box
 
@@ -76,7 +77,7 @@ class _PullBack(torch.autograd.Function):
         return _PullBack.apply(gradient * weight, batch) / weight, None
 
 
-_attach = super(torch.autograd.Function, _AffineProjection).apply  # as in gradient.py
+_attach = plain_apply(_AffineProjection)
 
 
 def _together(parts: list[Any], single: int) -> np.ndarray:

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy
-from fairlayer.core.discrepancies import Discrepancy, check_domain, domain_of, find_discrepancy, interval_of
+from fairlayer.core.discrepancies import OPEN, Discrepancy, check_domain, domain_of, find_discrepancy, interval_of
 from fairlayer.errors import InputError
 
-_OPEN = torch.tensor(math.inf, dtype=torch.float64)
 _STEP = 1e-6  # of differences, relative to the distance from the ends of the domain
 _EXACT, _NEAR = 1e-9, 1e-5  # allowed errors: of what must agree, and of derivatives against differences
 
@@ -58,7 +57,7 @@ class _Point:
         self.s = s
         self.y = self._of("response", z, s)
 
-    def _of(self, method: str, z: Tensor, s: Tensor, lo: Tensor = -_OPEN, hi: Tensor = _OPEN) -> Tensor:
+    def _of(self, method: str, z: Tensor, s: Tensor, lo: Tensor = -OPEN, hi: Tensor = OPEN) -> Tensor:
         result = getattr(self.discrepancy, method)(z, s, lo, hi)
         if not isinstance(result, Tensor) or result.shape != z.shape or result.dtype != torch.float64:
             self._fail(f"{method} must return a float64 tensor of z's shape, {tuple(z.shape)}", result)

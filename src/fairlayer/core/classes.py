@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fairlayer.core import _native
-from fairlayer.core.solver import DTYPES, as_bits, from_bits
+from fairlayer.core.solver import DTYPES, Cells, as_bits, from_bits
 from fairlayer.errors import InputError
 from fairlayer.problem.constraint_set import ConstraintSet
 from fairlayer.problem.rational import exact_shortfalls
@@ -110,22 +110,26 @@ def class_rows(rows: Rows, classes: int) -> Rows:
     )
 
 
+def project_points(z: Tensor, entropy: bool, cells: System | Cells, rows: Rows, start: np.ndarray | None = None) -> Any:
+    """The core's projection of points (n, d) on the simplex; rows: those of every class."""
+    return _native.project_simplex(
+        DTYPES[z.dtype], entropy, as_bits(z), cells.cell, cells.weights, cells.samples, cells.weight, rows, start, True
+    )
+
+
 def project_classes(z: Tensor, system: System, discrepancy: Any) -> Solution:
     """Project probabilities (n, d) of at least one sample."""
     if system.lower is not None or system.upper is not None:
         raise InputError("tolerance wants a gradient, which simplex=True does not have: detach it.")
     host, d = z.detach().contiguous(), z.shape[1]
     check_probabilities(host.double().numpy(), discrepancy.name, torch.finfo(z.dtype).eps / 2)
-    rows, weights = system.rows, system.weights
+    rows = system.rows
     if len(rows.offset) * d > _MOST_ROWS or len(system.weight) * d * d > _MOST_NUMBERS:
         raise InputError(
             f"z has {d} classes for {len(rows.offset)} groups and {len(system.weight)} cells, too many for "
             f"simplex=True: groups times classes may be {_MOST_ROWS}, cells times classes squared {_MOST_NUMBERS}."
         )
-    found = _native.project_simplex(
-        DTYPES[z.dtype], discrepancy.name == "entropy", as_bits(host), system.cell, weights, system.samples,
-        system.weight, class_rows(rows, d), None, True,
-    )  # fmt: skip
+    found = project_points(host, discrepancy.name == "entropy", system, class_rows(rows, d))
     value = from_bits(found.value, z.dtype).reshape(z.shape)
     missed = np.asarray(found.missed).reshape(d, -1)
     if not found.holds:  # rational arithmetic has the last word

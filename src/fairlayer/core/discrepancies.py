@@ -5,7 +5,7 @@ The projection minimises sum_i w_i d(y_i, z_i). Given a cell's shift s, the inne
     rho(z, s) = argmin_y d(y, z) + s y    (within lo <= y <= hi)
 
 separates by sample. That response, its slope -d rho / d s and its sensitivity d rho / d z are all a solver needs: a new
-discrepancy touches no other file. Where lo and hi hold a sample, slope and sensitivity are 0.
+discrepancy touches no other file. Where a sample is at lo or hi, slope and sensitivity are 0.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from fairlayer.problem.bounds import Box
 
 Interval = tuple[float, float]  # open
 _ANYTHING: Interval = (-math.inf, math.inf)
+OPEN = torch.tensor(math.inf, dtype=torch.float64)  # the upper bound where there is none; -OPEN the lower one
 FURTHEST = 340.0  # shifts and logits beyond it count as it: products of two exponentials stay within float64
-_ENTROPY_REACH = 40.0  # from the probability furthest out: there all are 0 or 1, or all but
-_KL_REACH = 3.0  # amounts grow by the exponential of a shift that goes too far
 
 
 class Discrepancy(Protocol):
@@ -37,7 +36,7 @@ class Discrepancy(Protocol):
     left out; remedy: what to do about a z outside. strong_convexity: a number mu > 0 such that d(., z) is mu-strongly
     convex; slopes are then at most 1 / mu, and the layer is 1 / mu-Lipschitz in the shift (paper, theorem 4.1).
     value(y, z): d itself. reach(least, greatest, lo, hi): how far a shift may go at once; beyond it every z from least
-    to greatest rests on a bound, or outputs would be of any size.
+    to greatest is at a bound, or outputs would be of any size.
     """
 
     name: ClassVar[str]
@@ -83,7 +82,7 @@ class Squared:
 
 
 class WeightedSquared:
-    """d(y, z) = c (y - z)^2 / 2: an output with a large curvature c is dear to move, one with a small c cheap.
+    """d(y, z) = c (y - z)^2 / 2: the larger its curvature c, the less an output is moved.
 
     curvature: a positive number for all outputs, or one per output of the batch, such as 1 / variance of a prediction.
     It prices changes only; `weights`, by contrast, count a sample in the means of its groups as well.
@@ -163,10 +162,6 @@ class Entropy:
         """d(y, z)."""
         return torch.xlogy(y, y / z) + torch.xlogy(1.0 - y, (1.0 - y) / (1.0 - z))
 
-    def reach(self, least: float, greatest: float, low: float, high: float) -> float:
-        """Where the last of the probabilities is all but 0 or 1."""
-        return _ENTROPY_REACH + max(-math.log(least), -math.log1p(-greatest))
-
 
 class Logits:
     """Relative entropy of z that are logits: outputs are the probabilities sigmoid(z - s).
@@ -199,10 +194,6 @@ class Logits:
         softplus = torch.nn.functional.softplus
         return torch.xlogy(y, y) + y * softplus(-z) + torch.xlogy(1.0 - y, 1.0 - y) + (1.0 - y) * softplus(z)
 
-    def reach(self, least: float, greatest: float, low: float, high: float) -> float:
-        """Where the last of the probabilities is all but 0 or 1."""
-        return _ENTROPY_REACH + min(max(abs(least), abs(greatest)), FURTHEST)
-
 
 class GeneralizedKL:
     """d(y, z) = y log(y / z) - y + z, for positive outputs: amounts, rates, durations.
@@ -234,10 +225,6 @@ class GeneralizedKL:
     def value(self, y: Tensor, z: Tensor) -> Tensor:
         """d(y, z)."""
         return torch.xlogy(y, y / z) - y + z
-
-    def reach(self, least: float, greatest: float, low: float, high: float) -> float:
-        """No shift ends it, but one that goes too far would make outputs of any size."""
-        return _KL_REACH
 
 
 def _exp(s: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ gradient, and torch differentiates it in turn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,12 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from fairlayer.core import _native
+from fairlayer.core.discrepancies import OPEN
 from fairlayer.core.own_discrepancy import OwnProjection
 from fairlayer.core.solver import Batch, as_bits, from_bits
 from fairlayer.errors import InputError
 from fairlayer.problem.rows import EACH
 from fairlayer.solution import Solution
-
-_OPEN = torch.tensor(torch.inf, dtype=torch.float64)
 
 
 def attach_gradient(z: Tensor, batch: Batch, solution: Solution) -> Tensor:
@@ -42,9 +41,15 @@ def attach_gradient(z: Tensor, batch: Batch, solution: Solution) -> Tensor:
             "z alone: detach the tolerances, targets, rows' limits and bounds, or make the problem feasible."
         )
     if z.is_inference():
-        raise RuntimeError("z is an inference tensor, of which nothing can be kept for backward: pass z.clone().")
+        raise RuntimeError("z is an inference tensor, which autograd cannot keep for backward: pass z.clone().")
     others = (system.lower, system.upper, system.offset, box.lo_tensor, box.hi_tensor)
     return _attach(value, solution.found, batch, z, *others)
+
+
+def plain_apply(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:
+    """`function.apply` without what it does for the transforms of torch.func, in which no projection is made."""
+    parent: Any = super(torch.autograd.Function, function)
+    return parent.apply
 
 
 def in_forward_mode() -> bool:
@@ -53,7 +58,7 @@ def in_forward_mode() -> bool:
 
 
 def refuse_tangents(**given: Any) -> None:
-    """Refuse arguments of which forward-mode differentiation is under way: their tangents would be lost."""
+    """Refuse arguments that carry tangents of forward-mode differentiation, which would be lost."""
     for name, value in given.items():
         for part in value if isinstance(value, tuple | list) else (value,):
             if isinstance(part, Tensor) and forward_ad.unpack_dual(part).tangent is not None:
@@ -92,8 +97,7 @@ class _Projection(torch.autograd.Function):
         return None, None, None, from_bits(found.pull_back(as_bits(gradient.detach().contiguous())), gradient.dtype)
 
 
-# Past what `Function.apply` does for the transforms of torch.func, in which no projection is made.
-_attach = super(torch.autograd.Function, _Projection).apply
+_attach = plain_apply(_Projection)
 ProjectionNode: Any = _Projection._backward_cls  # of outputs that need no more than it
 
 
@@ -119,11 +123,11 @@ def _pull_back(batch: Batch, found: Any, gradient: Tensor, needed: Sequence[bool
         torch.from_numpy(rows.statistic),
         torch.tensor(rows.value),
     )
-    cell_of_entry = torch.from_numpy(np.repeat(np.arange(len(system.weight)), np.diff(rows.start)))
+    cell_of_entry = torch.from_numpy(rows.entry_cell)
     side = torch.from_numpy(np.array(found.side))
     free, g = (side == 0).double(), gradient.double()
     # Slope and sensitivity of the responses as if there were no bounds.
-    at = batch.z.double(), torch.from_numpy(np.array(found.shift))[cell], -_OPEN, _OPEN
+    at = batch.z.double(), torch.from_numpy(np.array(found.shift))[cell], -OPEN, OPEN
     slope, sensitivity = batch.discrepancy.slope(*at).detach(), batch.discrepancy.sensitivity(*at).detach()
 
     def total(size: int, where: Tensor, values: Tensor) -> Tensor:
@@ -137,9 +141,8 @@ def _pull_back(batch: Batch, found: Any, gradient: Tensor, needed: Sequence[bool
     if len(needed) == 1:
         return (of_z,)
     # By how much the bounds of its family move a statistic: the one that pushes does; both do by half where neither
-    # pushes, as at an equality that z satisfies. Of statistics that are compared, those that are pushed down gain what
-    # the bound gives way.
-    family = np.repeat(np.arange(len(rows.kind)), np.diff(rows.first))
+    # pushes, as at an equality that z satisfies. Where statistics are compared, those pushed down move with the bound.
+    family = rows.statistic_family
     nu, each = np.asarray(found.nu), (rows.kind == EACH)[family]
     up = 0.5 + 0.5 * np.sign(nu)
     by_lower = np.where(each, 1.0 - up, 0.0)

@@ -21,7 +21,7 @@ from fairlayer.problem.rows import DIFFERENCE, RATIO
 from fairlayer.problem.system import System
 
 _MOST_CELLS = 400
-_OPEN = 2**100  # steps: a side so far off binds nothing
+_FAR_OFF = 2**100  # steps: a side so far off binds nothing
 _MOST_NODES = 200  # of the integer programme: no answer depends on a clock
 
 
@@ -65,8 +65,8 @@ def _moves(
     def sums(values: np.ndarray) -> np.ndarray:
         return np.bincount(cell, weights=values, minlength=G)
 
-    at = np.repeat(np.arange(G), np.diff(rows.start))
-    member = scipy.sparse.csr_array((np.ones(len(at)), (rows.statistic, at)), shape=(len(rows.offset), G))
+    entries = (np.ones(len(rows.value)), (rows.statistic, rows.entry_cell))
+    member = scipy.sparse.csr_array(entries, shape=(len(rows.offset), G))
     count = member @ system.samples
     # What sums may be, as whole numbers of steps: within half a tolerance of a middle that all have in common.
     found = exact_statistics(whole * step, system)
@@ -84,9 +84,9 @@ def _moves(
             beside, size = middle - found[k] / Fraction(step), int(count[k])
             least[k], greatest[k] = -np.inf, np.inf
             if math.isfinite(lower):
-                least[k] = max(math.ceil((beside + Fraction(lower) / Fraction(step)) * size), -_OPEN)
+                least[k] = max(math.ceil((beside + Fraction(lower) / Fraction(step)) * size), -_FAR_OFF)
             if math.isfinite(upper):
-                greatest[k] = min(math.floor((beside + Fraction(upper) / Fraction(step)) * size), _OPEN)
+                greatest[k] = min(math.floor((beside + Fraction(upper) / Fraction(step)) * size), _FAR_OFF)
     some = rows.present & (count > 0)
     if (least > greatest)[some].any():
         return None

@@ -15,13 +15,12 @@ from itertools import pairwise
 import numpy as np
 import torch
 
+from fairlayer.core._native import NEARLY
 from fairlayer.problem.bounds import Box
 from fairlayer.problem.exact_sums import UNIT
 from fairlayer.problem.row_plan import carried
 from fairlayer.problem.rows import EACH
 from fairlayer.problem.system import System
-
-NEARLY = 5e-7  # of the distance from z: what aiming inside the rows may add to it
 
 
 def optimality_gap(z: np.ndarray, y: np.ndarray, system: System, box: Box, nu: np.ndarray, dtype: torch.dtype) -> float:
@@ -60,7 +59,7 @@ def _distances(z: np.ndarray, y: np.ndarray, system: System, box: Box, nu: np.nd
             price[a] += ratio * amount
             price[b] -= amount
             allowed.append(amount * float(upper[f]) / unit)
-    entry = np.repeat(np.arange(len(rows.start) - 1), np.diff(rows.start))
+    entry = rows.entry_cell
     parts = heaviest * rows.value * price[rows.statistic]
     shift, effort = (np.bincount(entry, weights=each, minlength=len(rows.start) - 1) for each in (parts, np.abs(parts)))
     shift, effort = shift[system.cell], effort[system.cell]

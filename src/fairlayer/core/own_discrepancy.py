@@ -12,15 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.core import solve
-from fairlayer.core.discrepancies import Discrepancy, domain_of, inner_limits
+from fairlayer.core import End, solve
+from fairlayer.core._native import MOST_SUM
+from fairlayer.core.discrepancies import OPEN, Discrepancy, domain_of, inner_limits
 from fairlayer.core.feasibility import cell_extremes
 from fairlayer.problem.bounds import Box
 from fairlayer.problem.exact_sums import TINY, UNIT, exact_sums
 from fairlayer.problem.rows import Rows
 from fairlayer.problem.system import System
-
-_MOST_SUM = 1e300  # of |z|: the rest of float64's range is left to differences and error bounds
 
 
 class OwnProjection:
@@ -39,7 +38,7 @@ class OwnProjection:
         self.shift = self.slopes = self.absolute = np.zeros(len(system.weight))
         self.missed = np.zeros(len(rows.kind))
         self.end = self._fault(system)
-        if self.end:
+        if self.end != End.SOLVED:
             return
         least, greatest = (float(end) for end in torch.aminmax(self.given))
         reach = math.inf
@@ -55,17 +54,17 @@ class OwnProjection:
     @property
     def holds(self) -> bool:
         """Whether every row certainly holds."""
-        return self.end == 0 and bool((self.missed <= 0.0).all())
+        return self.end == End.SOLVED and bool((self.missed <= 0.0).all())
 
-    def _fault(self, system: System) -> int:
-        """Why no solve can begin, as `_native` numbers it; 0 if one can."""
+    def _fault(self, system: System) -> End:
+        """Why no solve can begin; `SOLVED` if one can."""
         if not bool(torch.isfinite(self.given).all()):
-            return 3
+            return End.NOT_FINITE
         low, high = domain_of(self.discrepancy)
         if not bool(((self.given > low) & (self.given < high)).all()):
-            return 4
+            return End.OUTSIDE
         largest = float(self.given.abs().max()) * max(float(system.weight.sum()), 1.0)
-        return 0 if largest <= _MOST_SUM else 5
+        return End.SOLVED if largest <= MOST_SUM else End.TOO_LARGE
 
     def _usual_slope(self) -> float:
         """The mean slope of a sample before any shift, as if there were no bounds."""
@@ -114,6 +113,5 @@ class OwnProjection:
     def side(self) -> np.ndarray:
         """(n,) -1 below the lower bound, 1 above the upper one, 0 between them."""
         z, s, _, _ = self._at(self.shift)
-        infinite = torch.tensor(math.inf, dtype=torch.float64)
-        raw = self.discrepancy.response(z, s, -infinite, infinite).detach()
+        raw = self.discrepancy.response(z, s, -OPEN, OPEN).detach()
         return ((raw > self.hi).to(torch.int8) - (raw < self.lo).to(torch.int8)).numpy()

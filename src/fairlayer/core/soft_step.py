@@ -7,7 +7,7 @@ constant: the primal step of the paper's Algorithm 1.
 
 Its multipliers are those of the projection onto rows widened by e, and add up to the price: a cap on them. Their sum
 falls as e grows, and does so piecewise linearly, so Newton's method on that one number finds e in a few solves, each
-of which starts from the multipliers of the last.
+from the multipliers of the last.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy
-from fairlayer.core import _native
+from fairlayer.core import End, _native
 from fairlayer.core.discrepancies import Squared
-from fairlayer.core.solver import SOLVED, Batch, attempt, from_bits
+from fairlayer.core.solver import Batch, attempt, from_bits
 from fairlayer.problem.bounds import Box
 from fairlayer.problem.exact_sums import UNIT
 from fairlayer.problem.rows import EACH, Rows
@@ -32,20 +32,20 @@ _MOST_SOLVES = 120
 
 def _total(rows: Rows, nu: np.ndarray) -> float:
     """The sum of the multipliers of the rows: of a family, what is carried from one statistic to another."""
-    each = np.repeat(rows.kind == EACH, np.diff(rows.first))
+    each = (rows.kind == EACH)[rows.statistic_family]
     return float(np.where(each, np.abs(nu), np.maximum(-nu, 0.0)).sum())
 
 
-def _widened(rows: Rows, nu: np.ndarray) -> np.ndarray:
+def held_rates(rows: Rows, nu: np.ndarray) -> np.ndarray:
     """(K,) how the places where statistics with multipliers are held move as the rows are widened."""
-    family = np.repeat(np.arange(len(rows.kind)), np.diff(rows.first))
+    family = rows.statistic_family
     share = np.where(rows.kind == EACH, 1.0, 0.5)[family]  # of statistics that are compared, both sides give way
     return np.where(nu > 0.0, share / rows.ratio[family], -share * (nu < 0.0))
 
 
 def _decline(rows: Rows, nu: np.ndarray, slopes: np.ndarray) -> float:
     """How fast the sum of the multipliers falls as the rows are widened: 1'(A D A')^+ 1, A the active rows."""
-    q = _widened(rows, nu)
+    q = held_rates(rows, nu)
     return float(q @ _native.solve_active(rows, nu, slopes, q))
 
 
@@ -62,7 +62,7 @@ def _solve_priced(batch: Batch, price: float) -> tuple[Any, bool]:
     # Outputs as they are, within their bounds: rows so wide that they all hold.
     found, pinned = attempt(batch, rows.between(rows.lower - np.inf, rows.upper + np.inf), exact=False), False
     q = np.asarray(found.statistics)
-    if not len(rows.kind) or price <= 0.0 or found.end != SOLVED:
+    if not len(rows.kind) or price <= 0.0 or found.end != End.SOLVED:
         return found, pinned
     tolerance = 64.0 * UNIT * max(np.abs(q).max(), np.abs(rows.offset).max())
     above = _native.largest_excess(rows, q)
@@ -80,10 +80,10 @@ def _solve_priced(batch: Batch, price: float) -> tuple[Any, bool]:
         # From the multipliers of the last solve, and where that fails from none.
         wide = widened(excess)
         found = attempt(batch, wide, nu, exact=False)
-        if found.end != SOLVED:
+        if found.end != End.SOLVED:
             found = attempt(batch, wide, none, exact=False)
         step = np.inf
-        if found.end == SOLVED:
+        if found.end == End.SOLVED:
             nu = np.array(found.nu)
             total, rate = _total(rows, nu), _decline(wide, nu, np.asarray(found.slopes))
             pinned = excess == floor and total <= price
@@ -108,7 +108,7 @@ class Softened(NamedTuple):
     excess: float  # largest amount by which a row exceeds its tolerance, negative within; nan where there is no row
     nu: np.ndarray  # (K,) multipliers of the statistics; those of the rows add up to the price at most
     pinned: bool  # the price is so high that the narrowest row became an equality
-    slopes: np.ndarray  # (G,) samples per cell that rest on no bound
+    slopes: np.ndarray  # (G,) samples per cell that are at no bound
     shift: np.ndarray  # (G,)
 
 
@@ -129,47 +129,3 @@ def soft_step(
     value = from_bits(found.value, raw.dtype) if isinstance(z, Tensor) else found.value
     nu, slopes, shift = np.array(found.nu), np.array(found.slopes), np.array(found.shift)
     return Softened(value, gap, excess, nu, pinned, slopes, shift)
-
-
-def soften(z: Tensor, system: System, box: Box, price: float) -> tuple[Tensor, Softened]:
-    """The soft step as a differentiable function of z, of any float dtype on any device.
-
-    The active rows A share the excess e, and their multipliers keep their sum: with sigma their signs and D the slopes,
-
-        dy = D (dz - A' dmu),   A dy = sigma de,   sigma' dmu = 0    (de = 0 instead of the last where pinned).
-
-    The step is piecewise linear in z, so its derivative is written as a linear map of constants, and autograd does the
-    rest, to any order.
-    """
-    plain = z.detach().cpu()
-    plain = plain if plain.dtype in (torch.float32, torch.float64) else plain.float()
-    softened = soft_step(plain, system, box, price)
-    value = softened.value.to(device=z.device, dtype=z.dtype)
-    if not (torch.is_grad_enabled() and z.requires_grad):
-        return value, softened
-
-    index = torch.from_numpy(system.cell).long()
-    shifted = (plain.double() - torch.from_numpy(softened.shift)[index]).to(plain.dtype)
-    free = (shifted == softened.value).double()
-    dz = z.cpu().double() * free
-    if softened.nu.any():
-        weights = torch.from_numpy(system.weights) if len(system.weights) else None
-        M, inverse = torch.from_numpy(system.rows.dense()), torch.from_numpy(_inverse(system.rows, softened))
-        sums = dz.new_zeros(len(M)).index_add(0, index, dz if weights is None else dz * weights)
-        dz = dz - free * (M @ (inverse @ (M.T @ sums)))[index]
-    move = dz.to(device=z.device, dtype=z.dtype)
-    return value + (move - move.detach()), softened
-
-
-def _inverse(rows: Rows, softened: Softened) -> np.ndarray:
-    """(K, K) the matrix that takes the change of the statistics to that of their multipliers."""
-    inverse = np.zeros((len(softened.nu),) * 2)
-    for k in np.flatnonzero(softened.nu):
-        inverse[k] = _native.solve_active(rows, softened.nu, softened.slopes, np.eye(1, len(inverse), int(k))[0])
-    if not softened.pinned:
-        wider = _widened(rows, softened.nu)
-        towards = inverse @ wider
-        scale = towards @ wider
-        if scale > 0.0:
-            inverse = inverse - np.outer(towards, towards) / scale
-    return inverse

@@ -1,8 +1,15 @@
 """The solve of a batch in memory: attempt, explain, or say what was reached.
 
-One attempt by the core ends as a rule in an output that certainly satisfies every row. Where it does not, rational
-arithmetic tells whether the rows are missed at all, a linear programme tells whether they can hold, and what remains is
-ROUNDED: tolerances finer than the dtype resolves.
+One attempt by the core ends as a rule in an output that certainly satisfies every row. Where it does not, the order is:
+
+1. Outputs that cannot be added up are refused (`_refuse`).
+2. Where no multipliers were found, a linear programme tells whether rows can hold (`_explain`). If they cannot, they
+   are relaxed or the error names them, and nothing else is tried.
+3. If they can, the multipliers are looked for again, with the box as rows (`_without_box`), and where the core took
+   rounding for a contradiction, onto slightly wider rows (`_from_wider`). The output that misses its rows by least is
+   kept.
+4. Rational arithmetic tells whether the rows are missed at all, and an output on a coarser grid is looked for where
+   they are (`_settle`). What still misses them is ROUNDED: tolerances finer than the dtype resolves.
 """
 
 from __future__ import annotations
@@ -14,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairlayer.core import _native
-from fairlayer.core.discrepancies import Discrepancy, check_domain, inner_limits, native_number
+from fairlayer.core import End, _native
+from fairlayer.core.discrepancies import Discrepancy, Squared, check_domain, inner_limits, native_number
 from fairlayer.core.feasibility import cell_extremes, least_excess, statistic_scale, widened
 from fairlayer.core.grid import search_grid
 from fairlayer.core.optimality import optimality_gap
@@ -30,8 +37,8 @@ from fairlayer.solution import Solution
 
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}  # as the core numbers them
 _FAR = 1e-6  # of a tolerance: rows missed by more are not missed by rounding
+_OPEN_BOX = Box(np.array([-np.inf]), np.array([np.inf]))
 _MOST_SAMPLES = 1000  # up to which the box is put into the rows, where nothing else helps
-SOLVED, INFEASIBLE, STALLED, NOT_FINITE, OUTSIDE, TOO_LARGE = range(6)  # how an attempt ends
 
 
 def as_bits(values: Tensor) -> np.ndarray:
@@ -43,6 +50,15 @@ def from_bits(values: np.ndarray, dtype: torch.dtype) -> Tensor:
     """An array of the core as a tensor."""
     found = torch.from_numpy(values)
     return found if found.dtype == dtype else found.view(dtype)
+
+
+class Cells(NamedTuple):
+    """Samples by cell, where there is no whole `System`."""
+
+    cell: np.ndarray  # (n,) int32 cell of each sample
+    weights: np.ndarray  # (n,) weight of each sample, or empty where all are 1
+    samples: np.ndarray  # (G,) samples of each cell
+    weight: np.ndarray  # (G,) weight of each cell
 
 
 class Batch(NamedTuple):
@@ -57,12 +73,24 @@ class Batch(NamedTuple):
 def attempt(batch: Batch, rows: Rows, start: np.ndarray | None = None, exact: bool = True) -> Any:
     """One attempt by the core. exact: rows must hold for the output as it is rounded."""
     z, system, box, discrepancy = batch
-    number = native_number(discrepancy)
-    if number is None:
+    if native_number(discrepancy) is None:
         return OwnProjection(z, system, box, discrepancy, rows, start, exact)
+    return project_cells(z, discrepancy, system, box, rows, start, exact)
+
+
+def project_cells(
+    z: Tensor,
+    discrepancy: Discrepancy,
+    cells: System | Cells,
+    box: Box,
+    rows: Rows,
+    start: np.ndarray | None = None,
+    exact: bool = True,
+) -> Any:
+    """The core's projection under one of its own discrepancies. start: as of `fairlayer.core.solve`."""
     return _native.project(
-        DTYPES[z.dtype], number, as_bits(z), system.cell, system.weights, system.samples, system.weight, box.lo, box.hi,
-        rows, start, exact,
+        DTYPES[z.dtype], native_number(discrepancy), as_bits(z), cells.cell, cells.weights, cells.samples, cells.weight,
+        box.lo, box.hi, rows, start, exact,
     )  # fmt: skip
 
 
@@ -78,11 +106,11 @@ def solve(batch: Batch, relax: bool = False) -> Solution:
         _measure_optimality(batch, solution)
         return solution
     _refuse(batch, found.end)
-    if found.end != SOLVED:
+    if found.end != End.SOLVED:
         explained = _explain(batch, solution, relax)
         if explained is not None:
             return explained
-        for again in (_without_box(batch), _from_wider(batch, solution) if found.end == INFEASIBLE else None):
+        for again in (_without_box(batch), _from_wider(batch, solution) if found.end == End.INFEASIBLE else None):
             if again is not None and max(again.missed, default=0.0) < max(solution.missed, default=0.0):
                 solution = again
     solution = _settle(batch, solution)
@@ -114,7 +142,7 @@ def _missed(batch: Batch, value: Tensor, otherwise: np.ndarray) -> np.ndarray:
 def _onto(batch: Batch, rows: Rows) -> Solution | None:
     """The projection onto rows close to these, whatever rounding makes of them; None where none is found."""
     found = attempt(batch, rows, np.zeros(len(rows.offset)), exact=False)
-    return _solution(batch, found) if found.end == SOLVED else None
+    return _solution(batch, found) if found.end == End.SOLVED else None
 
 
 def _from_wider(batch: Batch, solution: Solution) -> Solution | None:
@@ -140,31 +168,12 @@ def _without_box(batch: Batch) -> Solution | None:
     rows, cell, n = system.rows, system.cell, len(z)
     if discrepancy.name != "squared" or n > _MOST_SAMPLES or not np.isfinite(np.append(box.lo, box.hi)).any():
         return None
-    weight = system.weights if len(system.weights) else np.ones(n)
-    width, K = np.diff(rows.start)[cell], len(rows.offset)
-    start = np.concatenate([[0], np.cumsum(width + 1)]).astype(np.int64)
-    own = start[1:] - 1  # the last entry of every sample is that of its own statistic, its output
-    source = np.delete(np.arange(start[-1]) - np.repeat(start[:-1] - rows.start[cell], width + 1), own)
-    statistic, value = np.empty(start[-1], dtype=np.int64), np.empty(start[-1])
-    others = np.delete(np.arange(start[-1]), own)
-    statistic[others], value[others] = rows.statistic[source], rows.value[source]
-    statistic[own], value[own] = K + np.arange(n), 1.0 / np.where(weight > 0, weight, 1.0)
-    sides = np.stack([np.zeros(n), np.ones(n), np.broadcast_to(box.lo, n), np.broadcast_to(box.hi, n)])
-    wider = Rows(
-        start,
-        statistic,
-        value,
-        np.append(rows.offset, np.zeros(n)),
-        np.append(rows.present, weight > 0),
-        np.append(rows.first, rows.first[-1] + 1 + np.arange(n)),
-        np.ascontiguousarray(np.concatenate([rows.family, sides], axis=1)),
-    )
-    ones, infinite = np.ones(n), np.array([np.inf])
-    found = _native.project(
-        DTYPES[torch.float64], 0, z.double().numpy(), np.arange(n, dtype=np.int32), system.weights, ones, weight,
-        -infinite, infinite, wider, None, False,
-    )  # fmt: skip
-    return _solution(batch, attempt(batch, rows, np.array(found.nu[:K])))
+    ones = np.ones(n)
+    weight = system.weights if len(system.weights) else ones
+    samples = Cells(np.arange(n, dtype=np.int32), system.weights, ones, weight)
+    boxed = rows.with_box(cell, weight, box.lo, box.hi)
+    found = project_cells(z.double(), Squared(), samples, _OPEN_BOX, boxed, exact=False)
+    return _solution(batch, attempt(batch, rows, np.array(found.nu[: len(rows.offset)])))
 
 
 def _settle(batch: Batch, solution: Solution) -> Solution:
@@ -175,7 +184,7 @@ def _settle(batch: Batch, solution: Solution) -> Solution:
     if not solution.holds and not solution.nu.any():
         # Nothing was moved, as it looked as if nothing had to be.
         again = attempt(batch, system.rows, np.zeros(len(solution.nu)))
-        if again.end == SOLVED:
+        if again.end == End.SOLVED:
             solution = _solution(batch, again)
             solution.missed = _missed(batch, solution.value, solution.missed)
     if not solution.holds:
@@ -222,11 +231,11 @@ def _explain(batch: Batch, solution: Solution, relax: bool) -> Solution | None:
     system, rows = batch.system, batch.system.rows
     extremes = cell_extremes(system, batch.box.within(*inner_limits(batch.discrepancy, batch.z.dtype)))
     scale = statistic_scale(rows, np.asarray(solution.found.absolute), system.weight, extremes)
-    excess, push = least_excess(rows, *extremes, scale)
+    excess, conflict = least_excess(rows, *extremes, scale)
     if not excess:
         return None
     if not relax:
-        raise infeasible(system.view, rows, excess, push)
+        raise infeasible(system.view, rows, excess, conflict)
     for _, wide in widened(rows, excess, scale):
         again = _onto(batch, wide)
         if again is not None:
@@ -236,9 +245,9 @@ def _explain(batch: Batch, solution: Solution, relax: bool) -> Solution | None:
     raise FairlayerError("The solver did not converge on this problem; please report it with the inputs.")
 
 
-def infeasible(view: PresentRows, rows: Rows, excess: float, push: np.ndarray) -> InfeasibleError:
+def infeasible(view: PresentRows, rows: Rows, excess: float, conflict: np.ndarray) -> InfeasibleError:
     """The rows that stand in each other's way, by name."""
-    blamed = np.flatnonzero(view.multipliers(push))
+    blamed = np.flatnonzero(view.multipliers(conflict))
     names = [view.names[j] for j in blamed]
     half = 0.5 * (rows.upper - rows.lower)[view.family[blamed]]  # infinite of ratios, which name no tolerance
     return InfeasibleError(names, excess, half + excess)
@@ -247,14 +256,14 @@ def infeasible(view: PresentRows, rows: Rows, excess: float, push: np.ndarray) -
 def _refuse(batch: Batch, end: int) -> None:
     """Say what is wrong with outputs that cannot be added up."""
     z = batch.z
-    if end == NOT_FINITE:
+    if end == End.NOT_FINITE:
         position = int((~torch.isfinite(z)).nonzero()[0])
         raise InputError(f"z[{position}] is {float(z[position])}: outputs must be finite.")
-    if end == OUTSIDE:
+    if end == End.OUTSIDE:
         check_domain(z.double().numpy(), batch.discrepancy)
-    if end == TOO_LARGE:
+    if end == End.TOO_LARGE:
         raise InputError(
             f"z is too large: with outputs up to {float(z.abs().max()):.3g} and weights that add up to "
-            f"{batch.system.weight.sum():.3g}, their sums may exceed 1e+300, near the end of float64's range. Scale z, "
-            "and with it targets, tolerances and bounds, down."
+            f"{batch.system.weight.sum():.3g}, their sums may exceed {_native.MOST_SUM:g}, near "
+            "the end of float64's range. Scale z, and with it targets, tolerances and bounds, down."
         )

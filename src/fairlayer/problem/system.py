@@ -188,6 +188,6 @@ def _offset_tensor(
         values = values * torch.from_numpy(weights)
     cells = len(rows.start) - 1
     sums = torch.zeros(cells, dtype=torch.float64).index_add(0, torch.from_numpy(index).long(), values)
-    entry_cell = torch.from_numpy(np.repeat(np.arange(cells), np.diff(rows.start)))
+    entry_cell = torch.from_numpy(rows.entry_cell)
     of_entry = sums[entry_cell] * torch.from_numpy(rows.value * residual[rows.statistic])
     return torch.zeros(len(rows.offset), dtype=torch.float64).index_add(0, torch.from_numpy(rows.statistic), of_entry)

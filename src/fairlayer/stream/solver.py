@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fairlayer.core import _native
-from fairlayer.core.classes import respond
-from fairlayer.core.discrepancies import find_discrepancy, inner_limits, native_number
+from fairlayer.core import End, _native
+from fairlayer.core.classes import project_points, respond
+from fairlayer.core.discrepancies import OPEN, find_discrepancy, inner_limits
 from fairlayer.core.feasibility import least_excess, statistic_scale, widened
-from fairlayer.core.solver import SOLVED
+from fairlayer.core.solver import Cells, project_cells
 from fairlayer.problem.bounds import Box
 from fairlayer.problem.rows import Rows
 from fairlayer.solution import Status
@@ -47,9 +47,6 @@ class Nearest(NamedTuple):
         return self.value is not None and bool((self.missed <= 0.0).all())
 
 
-_DTYPES = {np.dtype(np.float32): 0, np.dtype(np.float64): 1}  # as the core numbers them
-
-
 class Solver:
     """For a stream's outputs: any number of independent ones per sample, or the probabilities of classes.
 
@@ -74,8 +71,7 @@ class Solver:
             return respond(self._entropy, z.reshape(-1, width), own.reshape(-1, width)).reshape(-1)
         if self._discrepancy.name == "squared":
             return z - own
-        infinite = torch.tensor(np.inf, dtype=torch.float64)
-        moved = self._discrepancy.response(torch.from_numpy(z), torch.from_numpy(own), -infinite, infinite)
+        moved = self._discrepancy.response(torch.from_numpy(z), torch.from_numpy(own), -OPEN, OPEN)
         return torch.clamp(moved, *inner_limits(self._discrepancy, torch.float64)).numpy()
 
     def nearest(self, problem: Problem) -> Nearest:
@@ -94,18 +90,13 @@ class Solver:
         own, G = cell[::classes] // np.int32(classes), (len(rows.start) - 1) // classes
         count = np.bincount(own, minlength=G).astype(np.float64)
         weight = np.bincount(own, weights, G) if len(weights) else count
+        cells, outputs = Cells(own, weights, count, weight), torch.from_numpy(z.astype(dtype))
         if self.simplex:
-            points = z.reshape(-1, width).astype(dtype)
-            found = _native.project_simplex(
-                _DTYPES[dtype], self._entropy, points, own, weights, count, weight, rows, start, True
-            )
+            found = project_points(outputs.reshape(-1, width), self._entropy, cells, rows, start)
         else:
-            number = native_number(self._discrepancy)
-            found = _native.project(
-                _DTYPES[dtype], number, z.astype(dtype), own, weights, count, weight, box.lo, box.hi, rows, start, True
-            )
+            found = project_cells(outputs, self._discrepancy, cells, box, rows, start)
         # Nothing is found where rows contradict each other, or no progress was made.
-        value = found.value if found.end == SOLVED else None
+        value = found.value if found.end == End.SOLVED else None
         return Nearest(value, np.array(found.nu), np.array(found.missed), np.array(found.absolute))
 
     def relaxed(

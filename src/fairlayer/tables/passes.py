@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairlayer.core import _native, solve
+from fairlayer.core import End, _native, solve
 from fairlayer.core.discrepancies import Squared
 from fairlayer.core.feasibility import cell_extremes, least_excess, statistic_scale
-from fairlayer.core.solver import SOLVED, infeasible
+from fairlayer.core.solver import infeasible
 from fairlayer.errors import FairlayerError
 from fairlayer.problem.bounds import read_bounds
 from fairlayer.problem.exact_sums import UNIT
@@ -92,11 +92,11 @@ def project_passes(passes: Passes, system: System, bounds: Any = None) -> Shifts
     reach = Squared().reach(float(passes.low.min()), float(passes.high.max()), lo, hi)
     own = _SolverPasses(passes, lo, hi, len(system.weight))
     found = solve(rows, own, system.samples, system.weight, *extremes, reach)
-    if found.end != SOLVED:
+    if found.end != End.SOLVED:
         scale = statistic_scale(rows, found.absolute, system.weight, extremes)
-        excess, push = least_excess(rows, *extremes, scale)
+        excess, conflict = least_excess(rows, *extremes, scale)
         if excess:
-            raise infeasible(system.view, rows, excess, push)
+            raise infeasible(system.view, rows, excess, conflict)
         raise FairlayerError("The solver did not converge on this table; please report it with the table.")
     shift = np.array(found.shift)
     missed = _settled(own.sums_at(shift), system, np.array(found.missed))

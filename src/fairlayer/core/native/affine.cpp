@@ -2,7 +2,6 @@
 #include <numeric>
 #include <thread>
 
-#include "bindings.hpp"
 #include "projection.hpp"
 #include "samples.hpp"
 
@@ -108,6 +107,7 @@ Ends project_affine(const AnyArray& z, const Problems& problems, std::size_t thr
         std::iota(cell.begin(), cell.end(), 0);
         const Numbers ones(n, 1.0);
         const std::span<const double> weight = entries(problems.weight);
+        const std::span<const double> cell_weight = weight.empty() ? std::span<const double>(ones) : weight;
         ProblemRows rows_of(problems);
         for (std::size_t b = first; b < last; ++b) {
             const Batch<T> batch{given.subspan(b * n, n), cell, weight, entries(problems.lo), entries(problems.hi)};
@@ -115,8 +115,8 @@ Ends project_affine(const AnyArray& z, const Problems& problems, std::size_t thr
             CellFacts facts;
             facts.count = ones;
             const Range range = range_of(batch.z);
-            if (!range.finite || range.largest() > 1e290) continue;  // which get a closer look
-            describe<T, Squared>(batch, range, weight.empty() ? std::span<const double>(ones) : weight, facts);
+            if (!range.finite || !range.fits(cell_weight)) continue;  // which get a closer look
+            describe<T, Squared>(batch, range, cell_weight, facts);
             SamplePasses<T, Squared> passes(batch, ones, {out + b * n, n}, std::span(ends.side).subspan(b * n, n));
             const Solved solved = solve(rows, facts, passes, {Float<T>::rounding, {}, {}});
             ends.sure[b] = solved.outcome == Outcome::solved && all_hold(solved.missed) && solved.tight;
@@ -160,9 +160,8 @@ nb::object pull_back_affine(const AnyArray& gradient, const Problems& problems, 
 
 void bind_affine(nb::module_& m) {
     nb::class_<Problems>(m, "Problems")
-        .def(nb::init<Cube, DoubleMatrix, DoubleMatrix, Doubles, Doubles, Doubles>(), nb::arg("A").noconvert(),
-             nb::arg("lower").noconvert(), nb::arg("upper").noconvert(), nb::arg("weight").noconvert(),
-             nb::arg("lo").noconvert(), nb::arg("hi").noconvert());
+        .def(nb::init<Cube, DoubleMatrix, DoubleMatrix, Doubles, Doubles, Doubles>(), array("A"), array("lower"),
+             array("upper"), array("weight"), array("lo"), array("hi"));
     m.def(
         "project_affine",
         [](int dtype, const AnyArray& z, const Problems& problems, std::size_t threads) {
@@ -171,7 +170,7 @@ void bind_affine(nb::module_& m) {
                                   to_numpy(std::move(ends.nu)), to_numpy(std::move(ends.missed)),
                                   to_numpy(std::move(ends.side)));
         },
-        nb::arg("dtype"), nb::arg("z").noconvert(), nb::arg("problems"), nb::arg("threads"));
+        nb::arg("dtype"), array("z"), nb::arg("problems"), nb::arg("threads"));
     m.def(
         "pull_back_affine",
         [](int dtype, const AnyArray& gradient, const Problems& problems, const Doubles& nu,
@@ -179,8 +178,7 @@ void bind_affine(nb::module_& m) {
             return with_dtype(Dtype(dtype),
                               [&]<class T>() { return pull_back_affine<T>(gradient, problems, nu, side, threads); });
         },
-        nb::arg("dtype"), nb::arg("gradient").noconvert(), nb::arg("problems"), nb::arg("nu").noconvert(),
-        nb::arg("side").noconvert(), nb::arg("threads"));
+        nb::arg("dtype"), array("gradient"), nb::arg("problems"), array("nu"), array("side"), nb::arg("threads"));
 }
 
 }  // namespace fairlayer

@@ -8,7 +8,6 @@
 #include <numeric>
 #include <tuple>
 
-#include "bindings.hpp"
 #include "rows.hpp"
 
 namespace fairlayer {
@@ -209,11 +208,10 @@ void bind_cells(nb::module_& m) {
         nb::arg("columns"), nb::arg("labels"), nb::arg("most"),
         "Number the combinations of labels: cell of each sample, samples of each cell, and what the columns range "
         "over.");
-    m.def("number_words", &number_words, nb::arg("letters").noconvert(),
+    m.def("number_words", &number_words, array("letters"),
           "Number the rows of a table as they come; the number of each, and where each number stands first.");
-    m.def("means_of_counts", &means_of_counts, nb::arg("start").noconvert(), nb::arg("statistic").noconvert(),
-          nb::arg("weight").noconvert(), nb::arg("statistics"),
-          "Entries that make means of cell sums, and which statistics have any weight.");
+    m.def("means_of_counts", &means_of_counts, array("start"), array("statistic"), array("weight"),
+          nb::arg("statistics"), "Entries that make means of cell sums, and which statistics have any weight.");
 }
 
 }  // namespace fairlayer

@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "bindings.hpp"
 #include "ledger.hpp"
 
 namespace fairlayer::ledger {

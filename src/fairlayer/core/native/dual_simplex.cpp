@@ -12,17 +12,15 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include "arrays.hpp"
-#include "bindings.hpp"
+#include "floats.hpp"
 
 namespace fairlayer {
 
 namespace {
 
 using Count = std::int64_t;
-using Numbers = std::vector<double>;
 constexpr double feasible = 1e-8;     // by which an unknown may be off
 constexpr double least_pivot = 1e-9;  // smaller entries of the pivot row count as 0
 constexpr double certain = 1e-9;      // relative, by which a row must exclude 0 to prove that nothing is feasible
@@ -259,7 +257,7 @@ class DualSimplex {
         }
     };
 
-    // One step of the dual simplex method: false where no step mends the row, so that nothing is feasible.
+    // One step of the dual simplex method: false where no step makes the row hold, so that nothing is feasible.
     bool pivot(std::size_t leaving) {
         const std::size_t out = basis[leaving];
         Unknown& left_behind = unknowns[out];

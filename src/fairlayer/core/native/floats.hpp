@@ -1,12 +1,27 @@
-// The dtypes of outputs. Every number of theirs is a float64, in which all is computed; `nearest` rounds back.
+// Numbers: float64, in which all is computed, and the dtypes of outputs, whose numbers are all float64; `nearest`
+// rounds back.
 #pragma once
 
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 namespace fairlayer {
+
+inline constexpr double unit = 0x1p-53;    // relative rounding error of float64
+inline constexpr double tiny = 0x1p-1074;  // the least float64 above zero
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
+
+using Numbers = std::vector<double>;
+
+// The sum a + b and what its rounding lost, exactly (Knuth).
+inline void two_sum(double a, double b, double& sum, double& lost) {
+    sum = a + b;
+    const double back = sum - a;
+    lost = (a - (sum - back)) + (b - back);
+}
 
 struct Half {  // IEEE binary16
     std::uint16_t bits;

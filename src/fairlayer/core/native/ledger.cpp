@@ -5,15 +5,9 @@
 // always feasible: emitting the overall mean for every sample cannot widen any gap, whatever arrives.
 #include "ledger.hpp"
 
-#include <algorithm>
-#include <limits>
-
-#include "bindings.hpp"
+#include "rows.hpp"
 
 namespace fairlayer::ledger {
-
-constexpr double INF = std::numeric_limits<double>::infinity();
-constexpr std::int64_t EACH = 0, DIFFERENCE = 1, RATIO = 2;  // how the statistics of a family are compared
 
 // The statistics (means of groups) that each cell counts towards: those of cell c are in start[c] to start[c + 1].
 struct Membership {
@@ -34,14 +28,14 @@ struct Statistic {
     void add(const TwoSum& more, double more_error, double sign) {
         sum.add(sign * more.high);
         sum.low += sign * more.low;
-        error += more_error + UNIT * std::abs(sum.low);
+        error += more_error + unit * std::abs(sum.low);
     }
     // The mean, rounded once: outputs that are all alike are their mean.
     double mean() const {
         if (weight == 0.0) return 0.0;
         const double near = sum.value() / weight, product = near * weight;
         const double more = (((sum.high - product) + sum.low) - std::fma(near, weight, -product)) / weight;
-        return std::abs(more) < INF ? near + more : near;  // of huge numbers there is no product
+        return std::abs(more) < infinity ? near + more : near;  // of huge numbers there is no product
     }
 };
 
@@ -81,28 +75,19 @@ struct BatchCells {
 };
 
 // Rows after a batch: statistic k is sum over cells of value * (sum of the cell's outputs) - offset.
-struct Rows {
+struct PooledRows {
     std::vector<double> value;  // by statistic; all cells of a statistic count alike
     std::vector<double> offset;
     std::vector<std::uint8_t> present;
     std::vector<double> lower, upper;  // by family
 };
 
-struct Families {
-    std::span<const std::int64_t> first, kind;
-    std::span<const double> ratio, lower, upper;
-};
-
 // The rows of `pooled` statistics after a batch. Rows that the batch cannot move are left out; where some of a family
 // already exceed its bound, the bound is theirs. Bounds are tightened by what rounding may have done to the sums.
-Rows rows_after(std::vector<Statistic> pooled, const Membership& membership, const Families& families,
-                const BatchCells& batch) {
-    const std::size_t K = pooled.size(), F = families.kind.size();
-    Rows rows{std::vector<double>(K),
-              std::vector<double>(K),
-              std::vector<std::uint8_t>(K),
-              {families.lower.begin(), families.lower.end()},
-              {families.upper.begin(), families.upper.end()}};
+PooledRows rows_after(std::vector<Statistic> pooled, const Membership& membership, std::span<const Family> families,
+                      const BatchCells& batch) {
+    const std::size_t K = pooled.size();
+    PooledRows rows{Numbers(K), Numbers(K), std::vector<std::uint8_t>(K), {}, {}};
     std::vector<bool> here(K);
     for (std::size_t a = 0; a < batch.cell.size(); ++a) {
         for (const std::int64_t k : membership.of(batch.cell[a])) {
@@ -111,36 +96,38 @@ Rows rows_after(std::vector<Statistic> pooled, const Membership& membership, con
             if (membership.residual[k]) pooled[k].add(batch.sums[a].target, batch.sums[a].target_error, -1.0);
         }
     }
-    for (std::size_t f = 0; f < F; ++f) {
+    for (const Family& family : families) {
         bool moved = false;
-        double lowest = INF, highest = -INF, off = 0.0;
-        for (std::int64_t k = families.first[f]; k < families.first[f + 1]; ++k) {
+        double lowest = infinity, highest = -infinity, off = 0.0;
+        for (int k = family.begin; k < family.end; ++k) {
             moved = moved || here[k];
             const Statistic& so_far = pooled[k];
             if (so_far.weight == 0.0) continue;
             rows.value[k] = 1.0 / so_far.weight;
             rows.offset[k] = -so_far.sum.value() / so_far.weight;
-            off = std::max(off, so_far.error / so_far.weight + 4.0 * UNIT * std::abs(rows.offset[k]));
+            off = std::max(off, so_far.error / so_far.weight + 4.0 * unit * std::abs(rows.offset[k]));
             if (!here[k]) {
                 lowest = std::min(lowest, -rows.offset[k]);
                 highest = std::max(highest, -rows.offset[k]);
             }
         }
-        for (std::int64_t k = families.first[f]; k < families.first[f + 1]; ++k) {
+        for (int k = family.begin; k < family.end; ++k) {
             rows.present[k] = moved && pooled[k].weight > 0.0;
         }
-        double &lower = rows.lower[f], &upper = rows.upper[f];
-        if (families.kind[f] != EACH) off *= 2.0;
+        double lower = family.lower, upper = family.upper;
+        if (family.kind != Kind::each) off *= 2.0;
         off = std::min(off, 0.25 * (upper - lower));
         upper -= off;
         lower += off;
-        if (families.kind[f] == DIFFERENCE && highest - lowest > upper) {
-            upper = (highest - lowest) * (1.0 + 8.0 * UNIT);
+        if (family.kind == Kind::difference && highest - lowest > upper) {
+            upper = (highest - lowest) * (1.0 + 8.0 * unit);
             lower = -upper;
         }
-        if (families.kind[f] == RATIO && families.ratio[f] * highest - lowest > upper) {
-            upper = families.ratio[f] * highest - lowest + 8.0 * UNIT * (std::abs(highest) + std::abs(lowest));
+        if (family.kind == Kind::ratio && family.ratio * highest - lowest > upper) {
+            upper = family.ratio * highest - lowest + 8.0 * unit * (std::abs(highest) + std::abs(lowest));
         }
+        rows.lower.push_back(lower);
+        rows.upper.push_back(upper);
     }
     return rows;
 }
@@ -151,13 +138,17 @@ nb::tuple pooled_rows(const MutableMatrix<double>& cells, const Int32s& cell, co
                       const Int64s& kind, const Doubles& ratio, const Doubles& lower, const Doubles& upper,
                       bool each_batch) {
     const Membership membership{entries(start), entries(statistic), entries(residual)};
-    const Families families{entries(first), entries(kind), entries(ratio), entries(lower), entries(upper)};
+    std::vector<Family> families;
+    for (std::size_t f = 0; f < kind.size(); ++f) {
+        families.push_back({int(first.data()[f]), int(first.data()[f + 1]), Kind(int(kind.data()[f])), ratio.data()[f],
+                            lower.data()[f], upper.data()[f]});
+    }
     const std::span<const Cell> all = as<Cell>(cells);
     BatchCells batch(entries(cell), entries(targets), all.size());
     const std::size_t K = membership.residual.size();
-    Rows rows = rows_after(pool(membership, all), membership, families, batch);
+    PooledRows rows = rows_after(pool(membership, all), membership, families, batch);
     if (each_batch) {
-        const Rows own = rows_after(std::vector<Statistic>(K), membership, families, batch);
+        const PooledRows own = rows_after(std::vector<Statistic>(K), membership, families, batch);
         const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
         append(rows.value, own.value);
         append(rows.offset, own.offset);
@@ -252,7 +243,7 @@ void move_decisions(const MutableMatrix<double>& cells, const Int32s& from, cons
         old.raw -= z;
         old.square -= y * y;
         old.total.add(-y);
-        old.total_error += UNIT * std::abs(old.total.low);
+        old.total_error += unit * std::abs(old.total.low);
         now.emit(y);
         now.raw += z;
         now.observe(targets.data()[i]);
@@ -303,21 +294,16 @@ namespace fairlayer {
 
 void bind_ledger(nb::module_& m) {
     using namespace ledger;
-    using nb::arg;
-    m.def("pooled_rows", &pooled_rows, arg("cells").noconvert(), arg("cell").noconvert(), arg("targets").noconvert(),
-          arg("start").noconvert(), arg("statistic").noconvert(), arg("residual").noconvert(), arg("first").noconvert(),
-          arg("kind").noconvert(), arg("ratio").noconvert(), arg("lower").noconvert(), arg("upper").noconvert(),
-          arg("each_batch"));
-    m.def("pooled_means", &pooled_means, arg("cells").noconvert(), arg("start").noconvert(),
-          arg("statistic").noconvert(), arg("residual").noconvert());
-    m.def("enter_batch", &enter_batch, arg("cells").noconvert(), arg("cell").noconvert(), arg("raw").noconvert(),
-          arg("emitted").noconvert(), arg("targets").noconvert(), arg("width"), arg("threshold"),
-          arg("agreement").noconvert(), arg("phase"));
-    m.def("move_decisions", &move_decisions, arg("cells").noconvert(), arg("old").noconvert(), arg("new").noconvert(),
-          arg("raw").noconvert(), arg("emitted").noconvert(), arg("targets").noconvert());
-    m.def("learn_outputs", &learn_outputs, arg("past").noconvert(), arg("ring").noconvert(), arg("cell").noconvert(),
-          arg("raw").noconvert());
-    m.def("find_drift", &find_drift, arg("past").noconvert(), arg("block"), arg("errors"));
+    m.def("pooled_rows", &pooled_rows, array("cells"), array("cell"), array("targets"), array("start"),
+          array("statistic"), array("residual"), array("first"), array("kind"), array("ratio"), array("lower"),
+          array("upper"), nb::arg("each_batch"));
+    m.def("pooled_means", &pooled_means, array("cells"), array("start"), array("statistic"), array("residual"));
+    m.def("enter_batch", &enter_batch, array("cells"), array("cell"), array("raw"), array("emitted"), array("targets"),
+          nb::arg("width"), nb::arg("threshold"), array("agreement"), nb::arg("phase"));
+    m.def("move_decisions", &move_decisions, array("cells"), array("old"), array("new"), array("raw"), array("emitted"),
+          array("targets"));
+    m.def("learn_outputs", &learn_outputs, array("past"), array("ring"), array("cell"), array("raw"));
+    m.def("find_drift", &find_drift, array("past"), nb::arg("block"), nb::arg("errors"));
 }
 
 }  // namespace fairlayer

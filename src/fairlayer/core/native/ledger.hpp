@@ -2,26 +2,22 @@
 // and passes it here as a matrix of doubles, a row for each.
 #pragma once
 
-#include <cmath>
-#include <cstdint>
 #include <span>
 #include <stdexcept>
-#include <vector>
 
 #include "arrays.hpp"
+#include "floats.hpp"
 
 namespace fairlayer::ledger {
 
-constexpr double UNIT = 0x1p-53;  // relative rounding error of a double
-
-// A running sum in two parts: `low` takes what `high` cannot hold, and is rounded itself (Knuth's two-sum).
+// A running sum in two parts: `low` takes what `high` cannot hold, and is rounded itself.
 struct TwoSum {
     double high = 0.0, low = 0.0;
 
     void add(double value) {
-        const double total = high + value, part = total - high;
-        low += (high - (total - part)) + (value - part);
-        high = total;
+        double lost;
+        two_sum(high, value, high, lost);
+        low += lost;
     }
     double value() const { return high + low; }
 };
@@ -57,12 +53,12 @@ struct Cell {
     void emit(double value) {
         count += 1.0;
         total.add(value);
-        total_error += UNIT * std::abs(total.low);
+        total_error += unit * std::abs(total.low);
         square += value * value;
     }
     void observe(double value) {
         target.add(value);
-        target_error += UNIT * std::abs(target.low);
+        target_error += unit * std::abs(target.low);
     }
 };
 

@@ -1,8 +1,8 @@
 // The module fairlayer.core._native: each source file binds its own functions.
-#include "bindings.hpp"
+#include "arrays.hpp"
 
 NB_MODULE(_native, m) {
-    nanobind::set_leak_warnings(false);  // what a program holds when it ends is its own affair
+    nanobind::set_leak_warnings(false);  // a program may still hold arrays when it ends
     fairlayer::bind_affine(m);
     fairlayer::bind_cells(m);
     fairlayer::bind_decision_ledger(m);

@@ -60,7 +60,7 @@ class Newton {
     Sums sums;
 
   private:
-    // A cell all of whose samples rest on a bound has slope 0, and a Newton step on it would be endless. Its slope is
+    // A cell whose samples are all at a bound has slope 0, and a Newton step on it would be endless. Its slope is
     // taken to be `damping` times its weight: less after each full step, more after each cut one.
     static constexpr double least_damping_ = 1e-10, first_damping_ = 1e-2, most_damping_ = 1.0;
     static constexpr double near_ = 1e5;          // times the tolerance: slopes are rounding alone
@@ -141,8 +141,8 @@ class Newton {
                 const double allowed = tolerance[at.greatest] + tolerance[at.least];
                 worst = std::max(worst, (family.ratio * top - bottom - family.upper) / allowed);
             }
-            for (int k = family.begin; k < family.end;
-                 ++k) {  // the pushed-down are the greatest, the pushed-up the least
+            // The pushed-down are the greatest, the pushed-up the least.
+            for (int k = family.begin; k < family.end; ++k) {
                 if (nu[k] > 0.0) {
                     const double breach = family.upper + bottom - family.ratio * q_[k];
                     worst = std::max(worst, breach / (tolerance[k] + tolerance[at.least]));
@@ -156,7 +156,8 @@ class Newton {
     }
 
     // Where a statistic is held whose multiplier is positive (above) or negative: what a unit of that costs. As the
-    // multipliers of a family balance, any middle will do, but the nearer to the statistics, the less rounding takes.
+    // multipliers of a family balance, any middle will do, but the nearer to the statistics, the less rounding takes:
+    // so that of a ratio is its least statistic, not the middle of a `Hold`.
     static double held_at(const Family& family, bool above, double middle) {
         if (family.kind == Kind::each) return above ? family.upper : family.lower;
         if (family.kind == Kind::difference) return middle + (above ? 0.5 : -0.5) * family.upper;
@@ -304,7 +305,7 @@ class Newton {
         std::fill(right_slopes_.begin(), right_slopes_.end(), 0.0);
         const Numbers before = shift;
         place(1.0);
-        // Shifts past the point where every sample rests on a bound teach nothing: start the search this side of it.
+        // Shifts past the point where every sample is at a bound teach nothing: start the search this side of it.
         double moved = 0.0, alpha = 1.0;
         for (int c = 0; c < G_; ++c) {
             moved = std::max(moved, std::abs(shift[c]));

@@ -1,7 +1,6 @@
 // Sums and rows for those who take sums in Python: a user's own discrepancy, a file, a cluster, a database.
 #include <nanobind/stl/optional.h>
 
-#include "bindings.hpp"
 #include "exact_sums.hpp"
 #include "projection.hpp"
 
@@ -63,18 +62,10 @@ void carry(const LimbMatrix& limbs) {
     for (std::size_t j = 0; j < limbs.shape(0); ++j) row_of(limbs, j).carry();
 }
 
-void round_sums(const LimbMatrix& limbs, const MutableVector<double>& sums, const MutableVector<double>& error) {
-    const bool products = limbs.shape(1) != limbs_of_sums;
-    for (std::size_t j = 0; j < limbs.shape(0); ++j) {
-        const double sum = row_of(limbs, j).rounded(products ? -2148 : -1074);
-        sums.data()[j] = sum;
-        error.data()[j] = unit * std::abs(sum) + (products ? tiny : 0.0);
-    }
-}
-
 }  // namespace
 
 void bind_passes(nb::module_& m) {
+    m.attr("NEARLY") = nearly;
     nb::class_<Solved>(m, "Solved")
         .def_prop_ro("end", [](const Solved& s) { return int(s.outcome); })
         .def_prop_ro("nu", [](const Solved& s) { return seen(s.nu); })
@@ -101,9 +92,8 @@ void bind_passes(nb::module_& m) {
             PythonPasses own(std::move(passes));
             return solve(rows, facts, own, settings);
         },
-        nb::arg("rows"), nb::arg("passes"), nb::arg("count").noconvert(), nb::arg("weight").noconvert(),
-        nb::arg("least").noconvert(), nb::arg("most").noconvert(), nb::arg("reach"), nb::arg("rounding"),
-        nb::arg("start").none());
+        nb::arg("rows"), nb::arg("passes"), array("count"), array("weight"), array("least"), array("most"),
+        nb::arg("reach"), nb::arg("rounding"), nb::arg("start").none());
     m.def(
         "statistics",
         [](const nb::tuple& given, const Doubles& sums) {
@@ -112,16 +102,7 @@ void bind_passes(nb::module_& m) {
             rows.view().measure(entries(sums), q);
             return to_numpy(std::move(q));
         },
-        nb::arg("rows"), nb::arg("sums").noconvert(), "Statistics of cell sums.");
-    m.def(
-        "spread",
-        [](const nb::tuple& given, const Doubles& nu) {
-            const PythonRows rows(given);
-            Numbers shift(rows.start.size() - 1);
-            rows.view().spread(entries(nu), shift);
-            return to_numpy(std::move(shift));
-        },
-        nb::arg("rows"), nb::arg("nu").noconvert(), "Shifts of the cells, given the multipliers of the statistics.");
+        nb::arg("rows"), array("sums"), "Statistics of cell sums.");
     m.def(
         "shortfalls",
         [](const nb::tuple& given, const Doubles& sums, const Doubles& error) {
@@ -130,12 +111,12 @@ void bind_passes(nb::module_& m) {
             shortfalls(rows.view(), entries(sums), entries(error), missed);
             return to_numpy(std::move(missed));
         },
-        nb::arg("rows"), nb::arg("sums").noconvert(), nb::arg("error").noconvert(),
+        nb::arg("rows"), array("sums"), array("error"),
         "By how much some row of each family may be missed; 0 or less where all certainly hold.");
     m.def(
         "largest_excess",
         [](const nb::tuple& given, const Doubles& q) { return largest_excess(PythonRows(given).view(), entries(q)); },
-        nb::arg("rows"), nb::arg("q").noconvert(), "By how much the worst row exceeds its bound.");
+        nb::arg("rows"), array("q"), "By how much the worst row exceeds its bound.");
     m.def(
         "solve_active",
         [](const nb::tuple& given, const Doubles& nu, const Doubles& slopes, const Doubles& q) {
@@ -145,22 +126,18 @@ void bind_passes(nb::module_& m) {
             rows.gram(entries(slopes), H);
             return to_numpy(solve_active(rows, entries(nu), H, entries(q)));
         },
-        nb::arg("rows"), nb::arg("nu").noconvert(), nb::arg("slopes").noconvert(), nb::arg("q").noconvert(),
+        nb::arg("rows"), array("nu"), array("slopes"), array("q"),
         "Multipliers v of the statistics with R H v = R q, where R holds the active rows and H is M'DM.");
-    m.def("accumulate", &accumulate, nb::arg("values").noconvert(), nb::arg("cell").noconvert(),
-          nb::arg("weight").noconvert(), nb::arg("limbs").noconvert(),
+    m.def("accumulate", &accumulate, array("values"), array("cell"), array("weight"), array("limbs"),
           "Add values, times their weights where there are any, to the sums of their cells.");
-    m.def("carry", &carry, nb::arg("limbs").noconvert(), "Bring every limb but the last below 2^32.");
-    m.def("round_sums", &round_sums, nb::arg("limbs").noconvert(), nb::arg("sums").noconvert(),
-          nb::arg("error").noconvert(), "Sums as floats, each rounded once, and a bound on what that leaves out.");
+    m.def("carry", &carry, array("limbs"), "Bring every limb but the last below 2^32.");
     m.def(
         "exact_sums",
         [](const Doubles& values, const Int32s& cell, const Doubles& weight, const MutableVector<double>& sums,
            const MutableVector<double>& error) {
             exact_sums(entries(values), entries(cell), entries(weight), entries(sums), entries(error));
         },
-        nb::arg("values").noconvert(), nb::arg("cell").noconvert(), nb::arg("weight").noconvert(),
-        nb::arg("sums").noconvert(), nb::arg("error").noconvert(),
+        array("values"), array("cell"), array("weight"), array("sums"), array("error"),
         "Cell sums of float64 values, rounded once; `error` bounds what that rounding leaves out.");
 }
 

@@ -2,7 +2,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/unique_ptr.h>
 
-#include "bindings.hpp"
 #include "projection.hpp"
 #include "samples.hpp"
 
@@ -26,14 +25,11 @@ class BatchProjection final : public Projection {
         CellFacts facts;
         facts.count = entries(count);
         const Range range = range_of(batch.z);
-        double total = 0.0;
-        for (const double w : entries(cell_weight)) total += w;
         if (!range.finite) {
             end = End::not_finite;
         } else if (!describe<T, R>(batch, range, entries(cell_weight), facts)) {
             end = End::outside;
-        } else if (!(range.largest() * std::max(total, 1.0) <=
-                     1e300)) {  // the rest of the range is left to differences
+        } else if (!range.fits(entries(cell_weight))) {
             end = End::too_large;
         }
         if (end != End::solved) return;
@@ -135,10 +131,10 @@ void bind_project(nb::module_& m) {
         .def_prop_ro("absolute", [](const Projection& p) { return seen(p.solved.absolute); })
         .def_prop_ro("side", [](const Projection& p) { return seen(p.side); })
         .def("pull_back", &Projection::pull_back);
-    m.def("project", &project, nb::arg("dtype"), nb::arg("discrepancy"), nb::arg("z").noconvert(),
-          nb::arg("cell").noconvert(), nb::arg("weights").noconvert(), nb::arg("count").noconvert(),
-          nb::arg("cell_weight").noconvert(), nb::arg("lo").noconvert(), nb::arg("hi").noconvert(), nb::arg("rows"),
-          nb::arg("start").none(), nb::arg("exact"));
+    m.attr("MOST_SUM") = most_sum;
+    m.def("project", &project, nb::arg("dtype"), nb::arg("discrepancy"), array("z"), array("cell"), array("weights"),
+          array("count"), array("cell_weight"), array("lo"), array("hi"), nb::arg("rows"), nb::arg("start").none(),
+          nb::arg("exact"));
 }
 
 }  // namespace fairlayer

@@ -3,7 +3,6 @@
 
 #include <optional>
 
-#include "floats.hpp"
 #include "solve.hpp"
 
 namespace fairlayer {

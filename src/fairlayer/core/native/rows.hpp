@@ -11,27 +11,12 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <span>
-#include <vector>
 
 #include "arrays.hpp"
+#include "floats.hpp"
 
 namespace fairlayer {
-
-inline constexpr double unit = 0x1p-53;    // relative rounding error of float64
-inline constexpr double tiny = 0x1p-1074;  // the least float64 above zero
-inline constexpr double infinity = std::numeric_limits<double>::infinity();
-
-using Numbers = std::vector<double>;
-
-// The sum a + b and what its rounding lost, exactly (Knuth).
-inline void two_sum(double a, double b, double& sum, double& lost) {
-    sum = a + b;
-    const double back = sum - a;
-    lost = (a - (sum - back)) + (b - back);
-}
 
 enum class Kind { each, difference, ratio };
 

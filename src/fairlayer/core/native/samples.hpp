@@ -1,12 +1,11 @@
 // Passes over a batch in memory. Samples are laid out cell by cell once, so that each pass is a plain loop over a
-// stretch of memory with one shift. Loops have no branches, as which samples rest on a bound cannot be predicted, and
+// stretch of memory with one shift. Loops have no branches, as nobody can predict which samples are at a bound, and
 // several sums at a time, which vectorise in a fixed order: the same bits on every machine.
 #pragma once
 
 #include <array>
 
 #include "exact_sums.hpp"
-#include "floats.hpp"
 #include "solve.hpp"
 
 namespace fairlayer {
@@ -14,8 +13,9 @@ namespace fairlayer {
 // Discrepancies as the core has them: the response rho(z, s) = argmin_y d(y, z) + s y, its slope -d rho / d s and its
 // sensitivity d rho / d z. What a sample needs of its cell's shift is one factor, taken once per cell: a pass over the
 // samples has no exponential in it.
-inline constexpr double furthest =
-    340.0;  // shifts and logits beyond count as it: products of two exponentials stay finite
+
+// Shifts and logits beyond it count as it, so that products of two exponentials stay finite.
+inline constexpr double furthest = 340.0;
 
 struct Response {
     double y, slope;
@@ -242,11 +242,20 @@ class SamplePasses final : public Passes {
     Numbers weight_, lo_, hi_;
 };
 
+inline constexpr double most_sum = 1e300;  // of |z|: the rest of float64's range is left to differences and products
+
 // The least and the greatest of outputs, and whether all are finite; several at a time, which vectorises.
 struct Range {
     double least = infinity, greatest = -infinity;
     bool finite = true;
 
+    // Whether sums of |z| stay far enough from the end of float64's range: the rest is left to differences and
+    // products.
+    bool fits(std::span<const double> weight) const {
+        double total = 0.0;
+        for (const double w : weight) total += w;
+        return largest() * std::max(total, 1.0) <= most_sum;
+    }
     double largest() const { return least <= greatest ? std::max(std::abs(least), std::abs(greatest)) : 0.0; }
 };
 
@@ -319,7 +328,7 @@ bool describe(const Batch<T>& batch, const Range& range, std::span<const double>
 template <class T, class R>
 void pull_back(const Batch<T>& batch, const Rows& rows, const Solved& solved, std::span<const std::int8_t> side,
                std::span<const T> g, T* out) {
-    constexpr double free[3] = {0.0, 1.0, 0.0};  // by side, as which samples rest on a bound cannot be predicted
+    constexpr double free[3] = {0.0, 1.0, 0.0};  // by side: nobody can predict which samples are at a bound
     const int G = rows.cells(), K = rows.statistics();
     Numbers factor(G), bank(4 * std::size_t(G), 0.0), sums(G), q(K);
     for (int c = 0; c < G; ++c) factor[c] = R::factor(solved.shift[c]);

@@ -14,7 +14,6 @@
 #include <array>
 #include <numeric>
 
-#include "bindings.hpp"
 #include "exact_sums.hpp"
 #include "projection.hpp"
 
@@ -371,9 +370,9 @@ std::unique_ptr<Projection> project_simplex(int dtype, bool entropy, const AnyAr
 }  // namespace
 
 void bind_simplex(nb::module_& m) {
-    m.def("project_simplex", &project_simplex, nb::arg("dtype"), nb::arg("entropy"), nb::arg("z").noconvert(),
-          nb::arg("cell").noconvert(), nb::arg("weights").noconvert(), nb::arg("count").noconvert(),
-          nb::arg("cell_weight").noconvert(), nb::arg("rows"), nb::arg("start").none(), nb::arg("exact"));
+    m.def("project_simplex", &project_simplex, nb::arg("dtype"), nb::arg("entropy"), array("z"), array("cell"),
+          array("weights"), array("count"), array("cell_weight"), nb::arg("rows"), nb::arg("start").none(),
+          nb::arg("exact"));
 }
 
 }  // namespace fairlayer

@@ -89,7 +89,6 @@ bool in_doubt(const Rows& rows, std::span<const double> S, std::span<const doubl
 // their bounds and do not cost where the statistics are. Distance and size of the output are estimated from below.
 bool is_tight(const Rows& rows, const CellFacts& cells, const Solved& found, std::span<const double> finest,
               double rounding) {
-    constexpr double nearly = 5e-7;  // as NEARLY in core/optimality.py
     double lost = 0.0, square = 0.0, moved = 0.0, size = 0.0;
     for (int f = 0; f < int(rows.families.size()); ++f) {
         const Family& family = rows.families[f];
@@ -219,26 +218,30 @@ Solved solve(const Rows& rows, const CellFacts& cells, Passes& passes, const Set
         for (double& one : newton.finest) one *= 256.0;
     }
     first_margins(rows, sums.absolute, settings.rounding, newton.tolerance, margin);
-    double least_missed = infinity;
-    bool stalled = false;
-    for (int repairs = 0;; ++repairs) {
+    auto aim_inside = [&] {
         for (std::size_t f = 0; f < F; ++f) {
             newton.aim[f].lower = rows.families[f].lower + margin[f];
             newton.aim[f].upper = rows.families[f].upper - margin[f];
         }
-        const Outcome outcome = newton.run();
-        if (outcome == Outcome::infeasible) {
-            if (repairs > 0) break;  // what was written before is the best there is
-            newton.place_at(Numbers(rows.statistics(), 0.0));
-            if (std::any_of(margin.begin(), margin.end(), [](double one) { return one > 0.0; })) {
-                std::fill(margin.begin(), margin.end(), 0.0);  // rows that just meet cannot be aimed inside of
-                passes.take(newton.shift, sums);
-                --repairs;
-                continue;
-            }
-            write();
-            return finish(outcome);
-        }
+        return newton.run();
+    };
+    const Numbers none(rows.statistics(), 0.0);
+    Outcome outcome = aim_inside();
+    const bool inside = std::any_of(margin.begin(), margin.end(), [](double one) { return one > 0.0; });
+    if (outcome == Outcome::infeasible && inside) {  // rows that just meet cannot be aimed inside of
+        std::fill(margin.begin(), margin.end(), 0.0);
+        newton.place_at(none);
+        passes.take(newton.shift, sums);
+        outcome = aim_inside();
+    }
+    if (outcome == Outcome::infeasible) {
+        newton.place_at(none);
+        write();
+        return finish(outcome);
+    }
+    double least_missed = infinity;
+    bool stalled = false;
+    for (int repairs = 0; outcome != Outcome::infeasible; ++repairs) {  // if it is, what was written before is the best
         write();
         const bool converged = outcome == Outcome::solved;
         if (all_hold(missed) || (converged && settings.rounding == 0.0)) return finish(Outcome::solved);
@@ -251,6 +254,7 @@ Solved solve(const Rows& rows, const CellFacts& cells, Passes& passes, const Set
         if (repairs == most_repairs || !widen_margins(rows, missed, newton.tolerance, repairs >= patient, margin))
             break;
         passes.take(newton.shift, sums);
+        outcome = aim_inside();
     }
     if (newton.nu != best) {
         newton.place_at(best);

@@ -6,7 +6,7 @@
 
 namespace fairlayer {
 
-inline constexpr std::size_t long_batch = 4096;  // samples, of which more take so long that others should go on
+inline constexpr std::size_t long_batch = 4096;  // samples; more take so long that other threads should go on
 
 // Look for Ctrl-C between two passes over many samples, where the lock has been released.
 inline void check_interrupt(std::size_t samples) {
@@ -30,7 +30,7 @@ struct CellFacts {
     std::span<const double> count;  // samples
     Numbers weight;                 // their weight, times the usual slope of a sample
     Numbers least, most;            // what the sum can be within the bounds
-    double reach = infinity;        // beyond this shift every sample rests on a bound, or outputs would be of any size
+    double reach = infinity;        // beyond this shift every sample is at a bound, or outputs would be of any size
 };
 
 // Who takes the sums: loops over samples in memory, or an object in Python.
@@ -53,6 +53,9 @@ class Passes {
         rows.gram(slopes, H);
     }
 };
+
+// Of the distance from z: what aiming inside the rows may add to it.
+inline constexpr double nearly = 5e-7;
 
 enum class Outcome { solved, infeasible, stalled };
 

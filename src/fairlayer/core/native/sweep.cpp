@@ -10,17 +10,15 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include "arrays.hpp"
-#include "bindings.hpp"
+#include "floats.hpp"
 
 namespace fairlayer {
 
 namespace {
 
 using Count = std::int64_t;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double slack = 1e-12;  // of a group's size: rounding of a rate times the size
 
 Count ceil_divide(Count a, Count b) { return a / b + (a % b > 0); }

@@ -7,14 +7,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "bindings.hpp"
 #include "ledger.hpp"
 
 namespace fairlayer::ledger {
 
-constexpr int BINS = 128;              // of distances from the threshold, on either side
-constexpr int PER_OCTAVE = 4;          // finer the nearer: what is moved across the threshold lies near it
-constexpr int DEPTH = 16;              // octaves below the unit, in which bins end; about as many are above it
+constexpr int BINS = 128;      // of distances from the threshold, on either side
+constexpr int PER_OCTAVE = 4;  // finer the nearer: what is moved across the threshold lies near it
+constexpr int DEPTH = 16;      // octaves below the unit of distances, in which bins end; about as many are above it
 constexpr double MOST_KNOWN = 8192.0;  // scores of a cell after which their weight is halved
 constexpr int ROUNDS = 3;              // through the attributes, in one solve
 constexpr int HALVINGS = 16;           // of the interval that the upper end of a range is looked for in
@@ -30,8 +29,8 @@ struct Place {
     double part;  // how far into the bin, from 0 to 1
 };
 
-Place place_of(double distance, double unit) {
-    const double scaled = distance / unit;
+Place place_of(double distance, double measure) {
+    const double scaled = distance / measure;
     if (scaled < std::ldexp(1.0, -DEPTH)) return {0, std::ldexp(scaled, DEPTH)};
     int exponent = 0;
     const double mantissa = std::frexp(scaled, &exponent), place = (2.0 * mantissa - 1.0) * PER_OCTAVE;
@@ -39,22 +38,22 @@ Place place_of(double distance, double unit) {
     return bin >= BINS ? Place{BINS - 1, 1.0} : Place{bin, place - part};
 }
 
-// Raw scores into the sketches of their cells, and into the moments of their latest blocks. unit: of distances, 0
-// before the first; returned.
+// Raw scores into the sketches of their cells, and into the moments of their latest blocks. measure: the unit of
+// distances, 0 before the first; returned.
 double learn_scores(const MutableMatrix<double>& past, const MutableMatrix<double>& sketches, const Int32s& cell,
-                    const Doubles& raw, double threshold, double unit) {
+                    const Doubles& raw, double threshold, double measure) {
     const std::span<Past> all = as<Past>(past);
     const std::span<Sketch> known = as<Sketch>(sketches);
     for (std::size_t i = 0; i < cell.size(); ++i) {
         Past& own = all[cell.data()[i]];
         Sketch& sketch = known[cell.data()[i]];
         const double distance = raw.data()[i] - threshold;
-        if (unit == 0.0 && distance != 0.0) {
+        if (measure == 0.0 && distance != 0.0) {
             int exponent = 0;
             std::frexp(distance, &exponent);
-            unit = std::ldexp(1.0, exponent);
+            measure = std::ldexp(1.0, exponent);
         }
-        const int bin = unit > 0.0 ? place_of(std::abs(distance), unit).bin : 0;
+        const int bin = measure > 0.0 ? place_of(std::abs(distance), measure).bin : 0;
         (distance >= 0.0 ? sketch.above : sketch.below)[bin] += 1.0;
         own.known += 1.0;
         own.latest.add(raw.data()[i]);
@@ -64,7 +63,7 @@ double learn_scores(const MutableMatrix<double>& past, const MutableMatrix<doubl
             for (double& count : sketch.below) count *= 0.5;
         }
     }
-    return unit;
+    return measure;
 }
 
 double signed_root(double x) { return std::copysign(std::sqrt(std::abs(x)), x); }
@@ -82,9 +81,9 @@ struct Distribution {
         }
     }
     // The share of scores that are at or above the threshold once it is moved by x.
-    double share_above(double x, double unit) const {
+    double share_above(double x, double measure) const {
         const double* side = x > 0.0 ? above : below;
-        const auto [bin, part] = place_of(std::abs(x), unit);
+        const auto [bin, part] = place_of(std::abs(x), measure);
         const double nearer = side[bin] + part * (side[bin + 1] - side[bin]);
         return above[BINS] + (x > 0.0 ? -nearer : nearer);
     }
@@ -104,13 +103,13 @@ class PriceSolver {
     std::vector<Distribution> distribution;  // by cell
     std::vector<double> future;              // decisions to come, by cell
     std::vector<double> rest;                // what a cell pays besides the price that is looked for
-    double unit;                             // of distances
+    double measure;                          // the unit of distances
 
     // The rate of a group, decided and to come, at a price of its own besides the rest.
     double rate(const Group& group, double price) const {
         double yes = group.yes;
         for (const std::size_t c : group.members) {
-            yes += future[c] * distribution[c].share_above(signed_root(rest[c] + price), unit);
+            yes += future[c] * distribution[c].share_above(signed_root(rest[c] + price), measure);
         }
         return yes / group.total;
     }
@@ -122,10 +121,10 @@ class PriceSolver {
             double root, excess;
         };
         const auto at = [&](double root) { return Point{root, rate(group, signed_square(root)) - target}; };
-        const double far = std::ldexp(unit, 16);
+        const double far = std::ldexp(measure, 16);
         Point left = at(std::clamp(signed_root(start), -far, far)), right = left;
         if (std::abs(left.excess) <= CLOSE) return start;
-        double step = std::max(0.125 * std::abs(left.root), std::ldexp(unit, -8));
+        double step = std::max(0.125 * std::abs(left.root), std::ldexp(measure, -8));
         for (; right.excess > 0.0 && right.root < far; step *= 3.0)
             left = std::exchange(right, at(std::min(right.root + step, far)));
         for (; left.excess < 0.0 && left.root > -far; step *= 3.0)
@@ -134,7 +133,7 @@ class PriceSolver {
         if (right.excess >= 0.0) return signed_square(right.root);
         Point last = left;
         const Point* kept = nullptr;  // the end that was kept last time, whose weight is halved if it is kept again
-        for (int i = 0; i < 30 && std::abs(last.excess) > CLOSE && right.root - left.root > 1e-9 * unit; ++i) {
+        for (int i = 0; i < 30 && std::abs(last.excess) > CLOSE && right.root - left.root > 1e-9 * measure; ++i) {
             last = at((left.root * right.excess - right.root * left.excess) / (right.excess - left.excess));
             Point& other = last.excess > 0.0 ? right : left;
             (last.excess > 0.0 ? left : right) = last;
@@ -177,14 +176,14 @@ class PriceSolver {
 
 // Find the price of every group, in place. group: (G, F) the group of each cell in each family; coefficient, width: by
 // family; future: decisions to come, by cell; count, yes: of each group so far.
-void solve_prices(const MutableMatrix<double>& past, const MutableMatrix<double>& sketches, double unit,
+void solve_prices(const MutableMatrix<double>& past, const MutableMatrix<double>& sketches, double measure,
                   const Int64Matrix& group, const Int64s& first, const Doubles& coefficient, const Doubles& width,
                   const Doubles& future, const Doubles& count, const Doubles& yes, const MutableVector<double>& price) {
     const std::span<Past> all = as<Past>(past);
     const std::span<Sketch> known = as<Sketch>(sketches);
     const std::size_t G = all.size(), F = coefficient.size();
     const auto member = [&](std::size_t c, std::size_t f) { return group.data()[c * F + f]; };
-    PriceSolver solver{{}, {future.data(), future.data() + G}, std::vector<double>(G), unit};
+    PriceSolver solver{{}, {future.data(), future.data() + G}, std::vector<double>(G), measure};
     for (std::size_t c = 0; c < G; ++c) solver.distribution.emplace_back(known[c], all[c].known);
     std::vector<Group> groups;
     for (std::size_t k = 0; k < price.size(); ++k) {
@@ -213,7 +212,7 @@ void solve_prices(const MutableMatrix<double>& past, const MutableMatrix<double>
                 price.data()[k] = groups[k].wanted;
             }
         }
-        if (moved <= 1e-3 * unit) break;
+        if (moved <= 1e-3 * measure) break;
     }
 }
 
