@@ -275,6 +275,11 @@ def native_number(discrepancy: Any) -> int | None:
     return _NATIVE.get(type(discrepancy))
 
 
+def is_squared(discrepancy: Any) -> bool:
+    """Whether it is the squared one itself, whatever its name says."""
+    return type(discrepancy) is Squared
+
+
 def domain_of(discrepancy: Discrepancy) -> Interval:
     """The open interval that z must lie in."""
     return getattr(discrepancy, "domain", _ANYTHING)
