@@ -90,8 +90,8 @@ def solve(batch: Batch, relax: bool = False) -> Solution:
     if missed > _FAR * widest and native_number(batch.discrepancy) is None:
         raise FairlayerError(
             f"The solver did not converge with the {batch.discrepancy.name!r} discrepancy: run "
-            "fairlayer.check_discrepancy(discrepancy, z), which says where its parts do not agree; where they do, bring z "
-            "and the weights nearer to each other, or allow a larger tolerance."
+            "fairlayer.check_discrepancy(discrepancy, z), which says where its parts do not agree; where they do, "
+            "bring z and the weights nearer to each other, or allow a larger tolerance."
         )
     if missed > _FAR * widest and not is_squared(batch.discrepancy):
         least, most = float(batch.z.min()), float(batch.z.max())
