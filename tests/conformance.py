@@ -40,7 +40,6 @@ class MadeUp(GroupConstraint):
     share: float = field(default=0.0, kw_only=True)
 
     title: ClassVar[str] = "made-up parity"
-    needs_features: ClassVar[bool] = True
 
     @property
     def conditions(self) -> tuple[Condition, ...]:

@@ -187,7 +187,8 @@ def _statistics(constraint: Any, problem: Problem, grouping: tuple[Any, ...], re
 def _regions(constraint: Any, problem: Problem) -> list[np.ndarray]:
     """Membership of every part of the batch within which groups are compared."""
     parts = []
-    for source, name, regions in constraint.conditions:
+    for condition in constraint.conditions:
+        source, name, regions = condition.source, condition.name, condition.regions
         values = plain(problem.targets if source == "target" else problem.features[name])
         listed = regions if regions is not None else [{label} for label in np.unique(values)]
         parts += [_inside(values, region) for region in listed]

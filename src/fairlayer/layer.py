@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from inspect import signature
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
-from fairlayer.core.discrepancies import Discrepancy
+from fairlayer.core.discrepancies import Discrepancy, known_name
 from fairlayer.errors import InputError
 from fairlayer.graph import fits_graph, number_of, project_in_graph, refuse_files
 from fairlayer.problem.process_group import Group
@@ -27,8 +28,8 @@ class FairLayer(nn.Module):
     """Append it to a network: its output is the nearest batch that satisfies the constraints, exactly.
 
     Takes the arguments of `project`; the data come at the call. `solution` holds what is known about the last batch:
-    status, gaps, multipliers (not its graph). The arguments are attributes (the constraints as `rules`); one that is
-    set anew holds from the next batch on.
+    status, gaps, multipliers (not its graph). The arguments are attributes: one that is set anew holds from the
+    next batch on.
 
     With a process group the samples of all its ranks are one batch: constraints hold for all of them together.
     Gradients are those of the sum of the ranks' losses. confidence: in evaluation mode only, as a batch of training is
@@ -70,6 +71,15 @@ class FairLayer(nn.Module):
         if isinstance(request.discrepancy, nn.Module):
             self._modules["discrepancy"] = request.discrepancy
 
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """What is asked of every batch."""
+        return tuple(self._request.rules.constraints)
+
+    @constraints.setter
+    def constraints(self, constraints: Sequence[Constraint] | Constraint) -> None:
+        self._ask(replace(self._request, rules=constraints))
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._request, name) if name in _ARGUMENTS else super().__getattr__(name)
 
@@ -106,14 +116,22 @@ class FairLayer(nn.Module):
         return value
 
     def extra_repr(self) -> str:
-        """Constraints and bounds."""
-        return f"{self._request.rules.constraints}, bounds={self._request.bounds}"
+        """Constraints, and the settings that are not as they are by default."""
+        shown = [str(self._request.rules.constraints)]
+        for name, parameter in signature(FairLayer).parameters.items():
+            value, default = getattr(self, name), parameter.default
+            if name == "discrepancy":
+                value = known_name(value) or type(value).__name__
+            if name != "constraints" and (value is not None if default is None else value != default):
+                shown.append(f"{name}={value!r}")
+        return ", ".join(shown)
 
     def _fits_graph(self, *batch: Any) -> bool:
         """Whether torch.compile can take the call into its graph: no gradient is wanted but that of z."""
         request = self._request
         return (
-            not request.rules.wants_gradient
+            not any(parameter.requires_grad for parameter in self.parameters())
+            and not request.rules.wants_gradient
             and not any(isinstance(side, Tensor) and side.requires_grad for side in request.bounds or ())
             and request.process_group is None
             and (self.training or self.confidence is None)

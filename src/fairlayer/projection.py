@@ -22,7 +22,7 @@ from fairlayer.constraints.constraint import Constraint
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.core.affine import AffineBatch
 from fairlayer.core.classes import project_classes
-from fairlayer.core.discrepancies import Discrepancy
+from fairlayer.core.discrepancies import Discrepancy, is_squared
 from fairlayer.core.gradient import attach_gradient
 from fairlayer.core.solver import Batch, solve
 from fairlayer.decisions.project import project_decisions
@@ -205,7 +205,7 @@ def _project_each(z: Tensor, request: Request, data: Data) -> JointSolution:
         return _project_one(z[b], replace(request, rules=rules_of_b), data._replace(weights=weights))
 
     wants_others = box.wants_gradient or rules.wants_gradient
-    if request.discrepancy.name != "squared" or wants_others or not z.numel():
+    if not is_squared(request.discrepancy) or wants_others or not z.numel():
         solutions = [alone(b) for b in range(B)]
         value = torch.stack([solution.value for solution in solutions]) if solutions else z.clone()
         return JointSolution(value, solutions)

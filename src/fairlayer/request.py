@@ -14,7 +14,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from fairlayer.arrays import as_floats, as_numpy, check_dense, is_dense
 from fairlayer.constraints.plain_data import Label, Name
 from fairlayer.core.classes import check_class_kind, check_class_rules, check_class_shape
-from fairlayer.core.discrepancies import check_interval, find_discrepancy
+from fairlayer.core.discrepancies import check_interval, find_discrepancy, is_squared, known_name
 from fairlayer.core.gradient import in_forward_mode, refuse_tangents
 from fairlayer.core.solver import DTYPES
 from fairlayer.decisions.project import read_threshold
@@ -75,12 +75,12 @@ class Request:
             check_surrogate(self.surrogate, self.temperature)
         if self.rules.about_decisions:
             read_threshold(self.rules)
-            if self.discrepancy.name != "squared":
+            if not is_squared(self.discrepancy):
                 raise InputError(f"discrepancy {self.discrepancy.name!r} does not go with decisions: use 'squared'.")
         if self.simplex:
             if self.bounds is not None or self.surrogate is not None:
                 raise InputError("simplex=True takes neither bounds nor a surrogate: leave them out.")
-            check_class_kind(self.discrepancy.name)
+            check_class_kind(known_name(self.discrepancy) or self.discrepancy)
             check_class_rules(self.rules)
 
     def data(self, groups: Any, targets: Any, features: Any, weights: Any) -> Data:

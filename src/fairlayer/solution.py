@@ -21,7 +21,8 @@ class Status(enum.Enum):
 
     OPTIMAL = (
         "Every constraint holds exactly, and no other output that satisfies them all is closer to the input (in a "
-        "stream: to the input as its leader shifts it)."
+        "stream: to the input as its leader shifts it); by a discrepancy other than the squared one up to the solver's "
+        "tolerance."
     )
     VACUOUS = (
         "Every constraint that could be checked holds exactly, but some groups are absent from this batch and were not "
@@ -166,7 +167,27 @@ class JointSolution(Solution):
 
     def __init__(self, value: Any, parts: Sequence[Solution], column: str | None = None):
         self.value, self.parts, self.column = value, parts, column
-        self.margin = None
+        self.margin = self.found = self.exact = None
+
+    @property
+    def view(self) -> PresentRows:  # type: ignore[override]
+        """The rows of the first part; those of the others are called the same, where they look at the same data."""
+        return self.parts[0].view
+
+    @cached_property
+    def statistics(self) -> np.ndarray:  # type: ignore[override]
+        """Such as the means of groups, of every part."""
+        return self._gathered([part.statistics for part in self.parts])
+
+    @cached_property
+    def nu(self) -> np.ndarray:  # type: ignore[override]
+        """Their multipliers."""
+        return self._gathered([part.nu for part in self.parts])
+
+    @cached_property
+    def missed(self) -> np.ndarray:  # type: ignore[override]
+        """By how much families of rows are missed, of every part."""
+        return self._gathered([part.missed for part in self.parts])
 
     @cached_property
     def excess(self) -> float:  # type: ignore[override]
@@ -217,9 +238,12 @@ class JointSolution(Solution):
         return alone
 
     def _joined(self, each: list[Any]) -> Any:
+        return self._like_value(self._gathered(each))
+
+    def _gathered(self, each: list[Any]) -> np.ndarray:
         if self.column is not None:
-            return self._like_value(np.concatenate([np.zeros(0), *each]))
-        return self._like_value(np.stack(each) if each else np.zeros((0, 0)))
+            return np.concatenate([np.zeros(0), *each])
+        return np.stack(each) if each else np.zeros((0, 0))
 
 
 class Problems(Sequence[Solution]):

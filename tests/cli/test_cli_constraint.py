@@ -26,7 +26,6 @@ class AmongAdults(GroupConstraint):
     """Mean parity among those of a given age."""
 
     title: ClassVar[str] = "parity among adults"
-    needs_features: ClassVar[bool] = True
 
     @property
     def conditions(self):

@@ -109,6 +109,13 @@ def test_a_batch_is_its_problems(case, dtype):
             assert low <= value <= high
 
 
+def test_a_solution_says_of_the_whole_batch_what_holds():
+    solution = project(np.array([[0.0, 1.0], [2.0, 3.0]]), None, Affine(np.ones((1, 2)), 1.0, 1.0))
+    assert solution.holds
+    assert solution.missed.shape == (2, len(solution.parts[0].missed))
+    assert np.allclose(solution.statistics, 1.0)
+
+
 def test_equalities_are_met():
     rng, A, z, _ = draw(3)
     want = rng.normal(size=(B, M))

@@ -22,6 +22,10 @@ def test_each_column_is_projected_by_itself(discrepancy):
     assert both.status is Status.OPTIMAL
     np.testing.assert_array_equal(both.value, np.stack([part.value for part in parts], axis=1))
     np.testing.assert_array_equal(both.gaps, np.concatenate([part.gaps for part in parts]))
+    assert both.holds
+    for name in ("missed", "statistics", "nu"):
+        np.testing.assert_array_equal(getattr(both, name), np.concatenate([getattr(part, name) for part in parts]))
+    assert both.view.names == parts[0].rows
     assert both.rows[0].endswith("output 0")
     assert both.rows[-1].endswith("output 2")
 

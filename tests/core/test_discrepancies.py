@@ -10,7 +10,17 @@ import torch
 
 from conformance import BY_ROW, CASES, WEIGHTS, assert_close, assert_holds, make_problem, name_of, reference
 from discrepancies import BUILT_IN, KINDS, Odds, Scaled, kind_of, problem_for
-from fairlayer import FairLayer, InfeasibleError, InputError, MeanParity, ResidualMean, WeightedSquared, project
+from fairlayer import (
+    FairLayer,
+    InfeasibleError,
+    InputError,
+    MeanParity,
+    RateParity,
+    ResidualMean,
+    WeightedSquared,
+    project,
+)
+from fairlayer.core.discrepancies import Entropy, Squared
 from formulas import Problem, plain
 from oracle import matrix_form, project_reference
 from pairs import pairwise
@@ -236,3 +246,34 @@ def test_a_users_own_is_the_one_of_the_library():
     assert_close(halved.value, library.value, 1e-9)
     assert np.allclose(own.multipliers, library.multipliers)
     assert np.allclose(halved.multipliers, 2 * np.asarray(library.multipliers))
+
+
+class Renamed(Scaled):
+    name = "squared"
+
+
+class OwnEntropy(Scaled):
+    name = "entropy"
+
+
+class Subclass(Squared):
+    pass
+
+
+@pytest.mark.parametrize("own", [Subclass(), Renamed()])
+def test_a_name_makes_none_of_the_librarys(own):
+    """Nor does a subclass: each is solved by its own response, whatever it is called."""
+    z, groups = np.array([0.1, 0.2, 0.8, 0.9]), [0, 0, 1, 1]
+    found = project(z, groups, [MeanParity(0.1)], discrepancy=own)
+    assert_close(found.value, project(z, groups, [MeanParity(0.1)]).value, 1e-9)
+    factor = getattr(own, "factor", 1.0)
+    assert np.allclose(found.multipliers, factor * project(z, groups, [MeanParity(0.1)]).multipliers)
+    with pytest.raises(InputError, match="does not go with decisions"):
+        project(z, groups, [RateParity(0.1)], discrepancy=own)
+
+
+@pytest.mark.parametrize("own", [OwnEntropy(), type("Subclass", (Entropy,), {})()])
+def test_classes_are_not_projected_by_one_that_is_never_called(own):
+    z = np.array([[0.3, 0.7], [0.6, 0.4]])
+    with pytest.raises(InputError, match="does not go with simplex=True"):
+        project(z, [0, 1], [MeanParity(0.1)], discrepancy=own, simplex=True)

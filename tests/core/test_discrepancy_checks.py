@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from discrepancies import KINDS, Odds, Scaled, kind_of
-from fairlayer import InputError, WeightedSquared, check_discrepancy
+from fairlayer import FairLayer, InputError, MeanParity, WeightedSquared, check_discrepancy, project
 
 
 @pytest.mark.parametrize("kind", ["squared", Odds(), *(kind_of(kind) for kind in KINDS if kind != "weighted squared")])
@@ -83,6 +83,52 @@ class NoSlope:
         return torch.clamp(z - s, lo, hi)
 
 
+class Flat(Scaled):
+    """|y - z|^1.5 at heart: its curvature is infinite at y = z."""
+
+    piecewise_linear = False
+
+    def response(self, z, s, lo, hi):
+        return torch.clamp(z - s * s.abs(), lo, hi)
+
+    def sensitivity(self, z, s, lo, hi):
+        raw = z - s * s.abs()
+        return ((raw >= lo) & (raw <= hi)).double()
+
+    def slope(self, z, s, lo, hi):
+        return self.sensitivity(z, s, lo, hi) * 2.0 * s.abs()
+
+
+class Numpy(Scaled):
+    def response(self, z, s, lo, hi):
+        return super().response(z, s, lo, hi).numpy()
+
+
+class SingleSensitivity(Scaled):
+    def sensitivity(self, z, s, lo, hi):
+        return super().sensitivity(z, s, lo, hi).float()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Odds, r"discrepancy is the class Odds: pass an object, Odds\(\)"),
+        (NoSlope, "NoSlope has no slope"),
+        (type("NoName", (NoSlope,), {"name": property()}), "NoName has no name"),
+    ],
+)
+def test_what_lacks_something_is_refused_when_the_layer_is_made(make, message):
+    with pytest.raises(InputError, match=message):
+        FairLayer(MeanParity(0.1), discrepancy=make())
+
+
+@pytest.mark.parametrize("wrong", [Numpy, SinglePrecision, SingleSensitivity])
+def test_what_returns_something_else_is_refused_by_name(wrong):
+    z = torch.tensor([0.0, 1.0], dtype=torch.float64, requires_grad=True)
+    with pytest.raises(InputError, match=r"'scaled': (response|slope) must return a float64 tensor"):
+        project(z, [0, 1], [MeanParity(0.1)], discrepancy=wrong()).value.sum().backward()
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -97,6 +143,7 @@ class NoSlope:
         (LeavesItsInterval, "response leaves its interval, 0 to 1"),
         (SinglePrecision, "response must return a float64 tensor"),
         (Endless, "slope is not finite"),
+        (Flat, "slope is not positive"),
         (NoSlope, "NoSlope has no slope"),
     ],
 )

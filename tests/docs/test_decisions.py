@@ -1,4 +1,4 @@
-"""Decisions in force or not are numbered without gaps, have one line each in the index, and name files that exist."""
+"""Decisions in force or not are numbered without gaps, have one line each in the index; files that are named exist."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def test_the_index_lists_every_decision_once_by_its_title_with_a_sentence():
     assert all(row[3].endswith(".") for row in rows)
 
 
-def test_files_that_decisions_name_exist():
+def test_files_that_decisions_and_contributing_name_exist():
     folders = ("src", "docs", "tests", "benchmarks", "experiments", "examples")
     known = [f"/{path.relative_to(ROOT)}" for folder in folders for path in (ROOT / folder).rglob("*.*")]
-    for path, text in TEXTS.items():
+    contributing = ROOT / "CONTRIBUTING.md"
+    for path, text in {**TEXTS, contributing: contributing.read_text()}.items():
         for name in re.findall(r"`([\w/]+\.(?:py|md|css|jinja|cpp|hpp))`", text):
             assert any(entry.endswith(f"/{name}") for entry in known), f"{path.name} names {name}"

@@ -170,6 +170,24 @@ def test_a_description():
     assert "bounds=(0.0, 1.0)" in text
 
 
+def test_a_description_has_all_that_was_set():
+    layer = FairLayer(MeanParity(0.05), discrepancy="logits", levels={"sex": [0, 1]}, absent="raise", confidence=0.9)
+    assert repr(layer).endswith("discrepancy='logits', levels={'sex': [0, 1]}, absent='raise', confidence=0.9)")
+    assert "=" not in repr(FairLayer([]))
+
+
+def test_constraints_can_be_read_and_set():
+    first, second = MeanParity(0.05), MeanParity(0.01)
+    layer = FairLayer(first)
+    assert layer.constraints == (first,)
+    layer.constraints = [second]
+    assert layer.constraints == (second,)
+    layer(X[:, 0], GROUPS)
+    assert layer.solution.gaps.abs().max() <= 0.01
+    with pytest.raises(InputError, match="constraints must hold constraints"):
+        layer.constraints = [0.1]
+
+
 def test_bounds_can_be_learned():
     bound = nn.Parameter(torch.tensor(0.5))
     layer = FairLayer(MeanParity(0.05), bounds=(None, bound))
@@ -226,6 +244,49 @@ def test_a_discrepancy_may_be_a_module():
     layer.discrepancy = LearnedScale()
     assert layer.discrepancy.name == "learned"
     assert len([*layer.parameters()]) == 1
+
+
+class Curved(nn.Module):
+    """d(y, z) = c (y - z)^2 / 2, with a curvature c = exp(t) per sample that is learned."""
+
+    name, piecewise_linear = "curved", True
+
+    def __init__(self, logs):
+        super().__init__()
+        self.logs = nn.Parameter(logs.clone())
+
+    def response(self, z, s, lo, hi):
+        return torch.clamp(z - s * torch.exp(-self.logs), lo, hi)
+
+    def slope(self, z, s, lo, hi):
+        return self.sensitivity(z, s, lo, hi) * torch.exp(-self.logs)
+
+    def sensitivity(self, z, s, lo, hi):
+        raw = z - s * torch.exp(-self.logs)
+        return ((raw >= lo) & (raw <= hi)).double()
+
+
+def test_the_parameters_of_a_discrepancy_are_learned():
+    generator = torch.Generator().manual_seed(0)
+    z, logs, cost = (torch.randn(12, generator=generator, dtype=torch.float64) for _ in range(3))
+    layer = FairLayer(MeanParity(0.05), bounds=(-1.0, 1.2), discrepancy=Curved(logs))
+
+    def loss(shifted: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            layer.discrepancy.logs.copy_(shifted)
+        return (layer(z, groups=torch.arange(12) % 2) * cost).sum()
+
+    loss(logs).backward()
+    found = layer.discrepancy.logs.grad.clone()
+    steps = 1e-6 * torch.eye(12, dtype=torch.float64)
+    measured = torch.stack([(loss(logs + step) - loss(logs - step)).detach() / 2e-6 for step in steps])
+    assert measured.abs().max() > 0.01
+    assert torch.allclose(found, measured, atol=1e-7)
+    late = loss(logs)
+    with torch.no_grad():
+        layer.discrepancy.logs.add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        late.backward()
 
 
 def test_the_solution_keeps_no_graph_alive():

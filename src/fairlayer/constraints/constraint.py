@@ -15,7 +15,7 @@ import ast
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import Field, dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -30,11 +30,23 @@ Over = Name | tuple[Name, ...] | list[Any] | None
 Quantity = Literal["output", "residual", "decision"]
 Comparison = Literal["difference", "ratio", "each"]
 
+_CHOICES = {"quantity": ("output", "residual", "decision"), "comparison": ("difference", "ratio", "each")}
 _KINDS: dict[str, type[Constraint]] = {}  # by name: all that data and commands can name
 
 
+def _check_choices(declared: Any, kind: str) -> None:
+    """Refuse a quantity or comparison that there is not, of a constraint or of its class. kind: how to name it."""
+    for attribute, choices in _CHOICES.items():
+        value = getattr(declared, attribute, choices[0])
+        if not isinstance(value, property | Field) and value not in choices:
+            raise InputError(f"{kind} has {attribute} {value!r}: it must be one of {choices}.")
+
+
 class Constraint:
-    """Something that outputs must satisfy. The `needs_...` say what a batch must bring."""
+    """Something that outputs must satisfy. The `needs_...` say what a batch must bring.
+
+    There are `Affine`, and `GroupConstraint` with all that derive from it.
+    """
 
     needs_groups: ClassVar[bool] = False
     needs_targets: ClassVar[bool] = False
@@ -44,6 +56,7 @@ class Constraint:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        _check_choices(cls, cls.__name__)
         _KINDS[cls.__name__] = cls
 
     @property
@@ -85,11 +98,47 @@ class GroupConstraint(Constraint):
     comparison: ClassVar[Comparison] = "difference"  # of every two groups, or their ratio; or each group by itself
     needs_groups: ClassVar[bool] = True
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if not hasattr(cls, "title"):
+            cls.title = cls.__name__
+
     def __post_init__(self) -> None:
+        self._check_declaration()
         is_tensor = isinstance(self.tolerance, torch.Tensor)
         value = self.tolerance.detach() if is_tensor else self.tolerance
         number = read_number(value, "tolerance", "finite number, at least 0", lambda tolerance: tolerance >= 0.0)
         object.__setattr__(self, "tolerance", self.tolerance if is_tensor else number)
+
+    def _check_declaration(self) -> None:
+        """Refuse what the class says of itself where nothing could be made of it."""
+        kind = type(self).__name__
+        _check_choices(self, kind)
+        if self.quantity == "decision" and not hasattr(self, "threshold"):
+            raise InputError(f'{kind} has quantity "decision" and no threshold: give it one, such as threshold = 0.5.')
+        if (self.quantity, self.comparison) in (("residual", "ratio"), ("decision", "each")):
+            raise InputError(
+                f"{kind} has quantity {self.quantity!r}, which does not go with comparison {self.comparison!r}: "
+                'outputs are compared in every way, residuals by "difference" or "each", and decisions by "difference" '
+                'or "ratio".'
+            )
+        if self.comparison == "ratio":
+            if not hasattr(self, "ratio") or self.tolerance:
+                raise InputError(
+                    f'{kind} has comparison "ratio": derive it from RatioParity, or from RateParity for decisions, '
+                    f"which have a ratio and no tolerance; got tolerance={self.tolerance!r}."
+                )
+            read_ratio(self.ratio)
+
+    @property
+    def needs_targets(self) -> bool:  # type: ignore[override]
+        """Where residuals are compared, or a condition looks at the target."""
+        return self.quantity == "residual" or any(condition.source == "target" for condition in self.conditions)
+
+    @property
+    def needs_features(self) -> bool:  # type: ignore[override]
+        """Where a condition looks at a feature."""
+        return any(condition.source == "feature" for condition in self.conditions)
 
     @property
     def always_feasible(self) -> bool:
@@ -113,8 +162,8 @@ class GroupConstraint(Constraint):
 
     @property
     def coefficient(self) -> float:
-        """What the greater mean is multiplied by where it is compared with the lesser one."""
-        return 1.0
+        """What the greater mean is multiplied by where it is compared with the lesser one: its ratio, if it has one."""
+        return self.ratio if self.comparison == "ratio" else 1.0  # type: ignore[attr-defined]
 
     def words(self) -> str:
         """The constraint as Python would write it, without what is left at its default."""

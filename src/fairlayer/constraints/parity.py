@@ -39,7 +39,6 @@ class ConditionalParity(GroupConstraint):
     regions: Mapping[Name, Sequence[Region]] = field(default_factory=dict, kw_only=True)
 
     title: ClassVar[str] = "conditional parity"
-    needs_features: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,7 +69,6 @@ class EqualizedOdds(GroupConstraint):
     regions: Sequence[Region] | None = field(default=None, kw_only=True)
 
     title: ClassVar[str] = "equalized odds"
-    needs_targets: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,7 +91,6 @@ class EqualizedResiduals(GroupConstraint):
     """
 
     title: ClassVar[str] = "equalized residuals"
-    needs_targets: ClassVar[bool] = True
     quantity: ClassVar[Quantity] = "residual"
 
 
@@ -105,6 +102,5 @@ class ResidualMean(GroupConstraint):
     """
 
     title: ClassVar[str] = "residual mean"
-    needs_targets: ClassVar[bool] = True
     quantity: ClassVar[Quantity] = "residual"
     comparison: ClassVar[Comparison] = "each"

@@ -43,19 +43,9 @@ class RateParity(GroupConstraint):
         object.__setattr__(self, "threshold", threshold)
 
     @property
-    def coefficient(self) -> float:
-        """The ratio, 1 where there is none."""
-        return 1.0 if self.ratio is None else self.ratio
-
-    @property
     def comparison(self) -> Comparison:  # type: ignore[override]
         """By difference or by ratio, as it was made."""
         return "difference" if self.ratio is None else "ratio"
-
-    @property
-    def needs_targets(self) -> bool:  # type: ignore[override]
-        """Where rates are compared among like targets."""
-        return self.given is not None
 
     @property
     def serves_unknown_targets(self) -> bool:

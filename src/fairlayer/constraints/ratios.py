@@ -28,11 +28,6 @@ class RatioParity(GroupConstraint):
         for setting, value in (("tolerance", 0.0), ("ratio", read_ratio(ratio)), ("over", over), ("name", name)):
             object.__setattr__(self, setting, value)
 
-    @property
-    def coefficient(self) -> float:
-        """The ratio."""
-        return self.ratio
-
     def settings(self) -> dict[str, Any]:
         """Ratio, groups and name."""
         return {"ratio": self.ratio, "over": self.over, "name": self.name}

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Sequence
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,12 +19,19 @@ from fairlayer.errors import InputError
 Region = tuple[float | None, float | None] | set[Any] | frozenset[Any]
 
 
-class Condition(NamedTuple):
+@dataclass(frozen=True)
+class Condition:
     """What tells the parts of a batch apart within which groups are compared."""
 
     source: Literal["feature", "target"]
     name: Name  # of the feature; "target" otherwise
     regions: tuple[Region, ...] | None  # None: one part per class of the target
+
+    def __post_init__(self) -> None:
+        if self.source not in ("feature", "target"):
+            raise InputError(f'Condition has source {self.source!r}: it must be "feature" or "target".')
+        if self.regions is not None:
+            check_regions(self.regions, f"regions of {self.argument}")
 
     @property
     def key(self) -> tuple[str, Name, str]:

@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from fairlayer.arrays import as_numpy
-from fairlayer.core.discrepancies import OPEN, Discrepancy, check_domain, domain_of, find_discrepancy, interval_of
+from fairlayer.core.discrepancies import (
+    OPEN,
+    Discrepancy,
+    check_domain,
+    domain_of,
+    evaluate,
+    find_discrepancy,
+    interval_of,
+)
 from fairlayer.errors import InputError
 
 _STEP = 1e-6  # of differences, relative to the distance from the ends of the domain
@@ -24,14 +32,12 @@ def check_discrepancy(discrepancy: str | Discrepancy, z: Any = None) -> None:
 
     - the response is finite, within its interval and bounds, falls as the shift grows, is z itself at shift 0 where z
       and outputs share an interval, and with bounds is the response without them, clipped;
-    - slope and sensitivity are its derivatives, and 0 where a bound holds a sample;
+    - slope and sensitivity are its derivatives, 0 where a bound holds a sample, and the slope positive and finite
+      elsewhere, at shift 0 too;
     - slopes are at most 1 / strong_convexity, where it states that (paper, theorem 4.1);
     - the response minimises value(y, z) + s y, where it has a value.
     """
     found = find_discrepancy(discrepancy)
-    for attribute in ("name", "piecewise_linear", "slope", "sensitivity"):
-        if not hasattr(found, attribute):
-            raise InputError(f"discrepancy {type(found).__name__} has no {attribute}: see fairlayer.Discrepancy.")
     given = _spread(*domain_of(found)) if z is None else torch.from_numpy(as_numpy(z).astype("float64").reshape(-1))
     check_domain(given.numpy(), found)
     for shift in sorted(torch.linspace(-3.0, 3.0, 13).tolist(), key=abs):
@@ -58,9 +64,7 @@ class _Point:
         self.y = self._of("response", z, s)
 
     def _of(self, method: str, z: Tensor, s: Tensor, lo: Tensor = -OPEN, hi: Tensor = OPEN) -> Tensor:
-        result = getattr(self.discrepancy, method)(z, s, lo, hi)
-        if not isinstance(result, Tensor) or result.shape != z.shape or result.dtype != torch.float64:
-            self._fail(f"{method} must return a float64 tensor of z's shape, {tuple(z.shape)}", result)
+        result = evaluate(self.discrepancy, method, z, s, lo, hi)
         self._require(torch.isfinite(result), f"{method} is not finite", result)
         return result
 

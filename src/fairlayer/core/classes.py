@@ -37,7 +37,7 @@ def check_class_rules(rules: ConstraintSet, what: str = "simplex=True") -> None:
             )
 
 
-def check_class_kind(discrepancy: str) -> None:
+def check_class_kind(discrepancy: Any) -> None:
     """Refuse a discrepancy that is not one of points on the simplex."""
     if discrepancy not in KINDS:
         raise InputError(

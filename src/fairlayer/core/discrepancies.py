@@ -4,8 +4,9 @@ The projection minimises sum_i w_i d(y_i, z_i). Given a cell's shift s, the inne
 
     rho(z, s) = argmin_y d(y, z) + s y    (within lo <= y <= hi)
 
-separates by sample. That response, its slope -d rho / d s and its sensitivity d rho / d z are all a solver needs: a new
-discrepancy touches no other file. Where a sample is at lo or hi, slope and sensitivity are 0.
+separates by sample. That response, its slope -d rho / d s and its sensitivity d rho / d z are all a solver needs. Where
+a sample is at lo or hi, slope and sensitivity are 0. One in Python touches no other file; one that the core knows also
+has a struct in native/samples.hpp, its case in native/project.cpp, and its place in `_KNOWN` and `_NATIVE` below.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ FURTHEST = 340.0  # shifts and logits beyond it count as it: products of two exp
 
 
 class Discrepancy(Protocol):
-    """The contract of a discrepancy. All tensors are float64 of shape (n,), or broadcast to it.
+    """The contract of a discrepancy. All tensors are float64 of shape (n,); lo and hi may broadcast to it.
+
+    The second derivative of d(., z) is positive and finite everywhere, at y = z too: |y - z|^1.5, whose curvature is
+    infinite there, is none, nor is |y - z|^3, whose is 0. An `nn.Module` may have parameters to learn.
 
     It may also state what follows; `check_discrepancy` checks whatever it states.
 
@@ -46,7 +50,7 @@ class Discrepancy(Protocol):
         """rho(z, s)."""
 
     def slope(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
-        """-d rho / d s, at least 0."""
+        """-d rho / d s: 1 / d'' at the response, positive and finite; 0 where a bound holds the sample."""
 
     def sensitivity(self, z: Tensor, s: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
         """d rho / d z."""
@@ -248,7 +252,24 @@ def find_discrepancy(discrepancy: Any) -> Discrepancy:
         return _KNOWN[discrepancy]
     if not hasattr(discrepancy, "response"):
         raise InputError(f"discrepancy must be a name, one of {sorted(_KNOWN)}, or a Discrepancy; got {discrepancy!r}.")
+    if isinstance(discrepancy, type):
+        raise InputError(f"discrepancy is the class {discrepancy.__name__}: pass an object, {discrepancy.__name__}().")
+    for attribute in ("name", "piecewise_linear", "slope", "sensitivity"):
+        if not hasattr(discrepancy, attribute):
+            raise InputError(f"discrepancy {type(discrepancy).__name__} has no {attribute}: see fairlayer.Discrepancy.")
     return discrepancy
+
+
+def evaluate(discrepancy: Discrepancy, method: str, z: Tensor, *at: Tensor) -> Tensor:
+    """Response, slope or sensitivity, without a graph, once it is known to be what a solve can count on."""
+    result = getattr(discrepancy, method)(z, *at)
+    if not isinstance(result, Tensor) or result.shape != z.shape or result.dtype != torch.float64:
+        got = f"{result.dtype}, {tuple(result.shape)}" if isinstance(result, Tensor) else type(result).__name__
+        raise InputError(
+            f"discrepancy {discrepancy.name!r}: {method} must return a float64 tensor of z's shape, {tuple(z.shape)}; "
+            f"got {got}. fairlayer.check_discrepancy checks all of it."
+        )
+    return result.detach()
 
 
 def known_name(discrepancy: Any) -> str | None:
@@ -260,6 +281,11 @@ def known_name(discrepancy: Any) -> str | None:
 def native_number(discrepancy: Any) -> int | None:
     """The number by which the core knows a discrepancy; None where it does not. A subclass may respond differently."""
     return _NATIVE.get(type(discrepancy))
+
+
+def is_squared(discrepancy: Any) -> bool:
+    """Whether it is the squared one itself, whatever its name says."""
+    return type(discrepancy) is Squared
 
 
 def domain_of(discrepancy: Discrepancy) -> Interval:

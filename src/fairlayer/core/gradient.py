@@ -16,26 +16,29 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from fairlayer.core import _native
-from fairlayer.core.discrepancies import OPEN
+from fairlayer.core.discrepancies import OPEN, Discrepancy, evaluate
 from fairlayer.core.own_discrepancy import OwnProjection
 from fairlayer.core.solver import Batch, as_bits, from_bits
 from fairlayer.errors import InputError
 from fairlayer.problem.rows import EACH
 from fairlayer.solution import Solution
 
+_LIMITS = 5  # row bounds, statistic offsets and box: what wants gradients besides z and parameters
+
 
 def attach_gradient(z: Tensor, batch: Batch, solution: Solution) -> Tensor:
-    """The output as a function of whatever wants gradients: z, row bounds, targets, box."""
+    """The output as a function of whatever wants gradients: z, row bounds, targets, box, parameters."""
     value, system, box = solution.value, batch.system, batch.box
     if not torch.is_grad_enabled():
         return value
-    if not (system.wants_gradient or box.wants_gradient):
+    parameters = parameters_of(batch.discrepancy)
+    if not (system.wants_gradient or box.wants_gradient or parameters):
         return _attach(value, solution.found, batch, z) if z.requires_grad else value
-    if solution.excess:  # it depends on all of these, and its own derivative is not taken
+    if solution.excess and (system.wants_gradient or box.wants_gradient):  # it depends on these, too
         raise InputError(
             "The constraints contradict each other or the bounds, and a relaxed output has a gradient with respect to "
             "z alone: detach the tolerances, targets, rows' limits and bounds, or make the problem feasible."
@@ -43,7 +46,12 @@ def attach_gradient(z: Tensor, batch: Batch, solution: Solution) -> Tensor:
     if z.is_inference():
         raise RuntimeError("z is an inference tensor, which autograd cannot keep for backward: pass z.clone().")
     others = (system.lower, system.upper, system.offset, box.lo_tensor, box.hi_tensor)
-    return _attach(value, solution.found, batch, z, *others)
+    return _attach(value, solution.found, batch, z, *others, *parameters)
+
+
+def parameters_of(discrepancy: Discrepancy) -> list[Tensor]:
+    """What a discrepancy has to learn, where it is a module."""
+    return [one for one in discrepancy.parameters() if one.requires_grad] if isinstance(discrepancy, nn.Module) else []
 
 
 def plain_apply(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:
@@ -74,6 +82,8 @@ class _Projection(torch.autograd.Function):
     def forward(ctx: Any, value: Tensor, found: Any, batch: Batch, z: Tensor, *others: Tensor | None) -> Tensor:
         # The output holds ctx. Were ctx to hold the output, only the garbage collector would free either of them.
         ctx.found, ctx.batch, ctx.version = found, batch, batch.z._version
+        if len(others) > _LIMITS:
+            ctx.save_for_backward(*others[_LIMITS:])  # parameters, which must be what they were
         return value
 
     @staticmethod
@@ -85,14 +95,15 @@ class _Projection(torch.autograd.Function):
                 "it was: pass z.clone(), or change z out of place."
             )
         needed = ctx.needs_input_grad[3:]
+        parameters = ctx.saved_tensors if len(needed) > 1 + _LIMITS else ()
         again = torch.is_grad_enabled()
-        if again and not batch.discrepancy.piecewise_linear:
+        if again and (parameters or not batch.discrepancy.piecewise_linear):
             raise RuntimeError(
                 f"Double backward is not available through the {batch.discrepancy.name!r} discrepancy: use 'squared', "
                 "or create_graph=False."
             )
         if again or len(needed) > 1 or isinstance(found, OwnProjection):
-            return None, None, None, *_pull_back(batch, found, gradient, needed)
+            return None, None, None, *_pull_back(batch, found, gradient, needed, parameters)
         # The gradient of a sum is one number, expanded.
         return None, None, None, from_bits(found.pull_back(as_bits(gradient.detach().contiguous())), gradient.dtype)
 
@@ -115,8 +126,11 @@ class _ActiveSolve(torch.autograd.Function):
         return _ActiveSolve.apply(gradient.contiguous(), ctx.batch, ctx.found), None, None
 
 
-def _pull_back(batch: Batch, found: Any, gradient: Tensor, needed: Sequence[bool]) -> tuple[Tensor | None, ...]:
-    """Gradients of z, row bounds, statistic offsets and box, as far as needed, in operations that torch follows."""
+def _pull_back(
+    batch: Batch, found: Any, gradient: Tensor, needed: Sequence[bool], parameters: Sequence[Tensor]
+) -> tuple[Tensor | None, ...]:
+    """Gradients of z, row bounds, statistic offsets, box and parameters of the discrepancy, as far as needed, in
+    operations that torch follows (but for the parameters)."""
     system, box, rows = batch.system, batch.box, batch.system.rows
     cell, statistic, M = (
         torch.from_numpy(system.cell).long(),
@@ -128,7 +142,7 @@ def _pull_back(batch: Batch, found: Any, gradient: Tensor, needed: Sequence[bool
     free, g = (side == 0).double(), gradient.double()
     # Slope and sensitivity of the responses as if there were no bounds.
     at = batch.z.double(), torch.from_numpy(np.array(found.shift))[cell], -OPEN, OPEN
-    slope, sensitivity = batch.discrepancy.slope(*at).detach(), batch.discrepancy.sensitivity(*at).detach()
+    slope, sensitivity = evaluate(batch.discrepancy, "slope", *at), evaluate(batch.discrepancy, "sensitivity", *at)
 
     def total(size: int, where: Tensor, values: Tensor) -> Tensor:
         return values.new_zeros(size).index_add(0, where, values)
@@ -151,7 +165,13 @@ def _pull_back(batch: Batch, found: Any, gradient: Tensor, needed: Sequence[bool
         total(len(rows.kind), torch.from_numpy(family), v * torch.from_numpy(by)) for by in (by_lower, by_upper)
     )
     lo, hi = _to_bound(raw * (side < 0), box.lo_tensor), _to_bound(raw * (side > 0), box.hi_tensor)
-    return tuple(one if wanted else None for one, wanted in zip((of_z, lower, upper, v, lo, hi), needed, strict=True))
+    learned: Sequence[Tensor | None] = ()
+    if parameters:  # they move the responses as z does, at shifts that are held
+        with torch.enable_grad():
+            y = batch.discrepancy.response(*at)
+            learned = torch.autograd.grad(y, parameters, (free * raw).to(y.dtype), allow_unused=True)
+    found_all = (of_z, lower, upper, v, lo, hi, *learned)
+    return tuple(one if wanted else None for one, wanted in zip(found_all, needed, strict=True))
 
 
 def _to_bound(gradient: Tensor, bound: Tensor | None) -> Tensor | None:

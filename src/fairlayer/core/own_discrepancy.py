@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fairlayer.core import End, solve
 from fairlayer.core._native import MOST_SUM
-from fairlayer.core.discrepancies import OPEN, Discrepancy, domain_of, inner_limits
+from fairlayer.core.discrepancies import OPEN, Discrepancy, domain_of, evaluate, inner_limits
 from fairlayer.core.feasibility import cell_extremes
 from fairlayer.problem.bounds import Box
 from fairlayer.problem.exact_sums import TINY, UNIT, exact_sums
@@ -69,7 +69,10 @@ class OwnProjection:
     def _usual_slope(self) -> float:
         """The mean slope of a sample before any shift, as if there were no bounds."""
         none = torch.zeros_like(self.given)
-        return float(self.discrepancy.slope(self.given, none, none - math.inf, none + math.inf).mean())
+        return float(self._of("slope", self.given, none, none - math.inf, none + math.inf).mean())
+
+    def _of(self, method: str, *at: Tensor) -> Tensor:
+        return evaluate(self.discrepancy, method, *at)
 
     def _at(self, shift: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return self.given, torch.from_numpy(np.array(shift))[self.cell], self.lo, self.hi
@@ -77,31 +80,31 @@ class OwnProjection:
     def _cell_sums(self, values: Tensor) -> np.ndarray:
         values = values if self.weights is None else values * self.weights
         sums = torch.zeros(len(self.system.weight), dtype=torch.float64)
-        return sums.index_add_(0, self.cell, values.detach()).numpy()
+        return sums.index_add_(0, self.cell, values).numpy()
 
     # The passes.
 
     def measure(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Sums of outputs as they are, of slopes and of absolute values."""
         at = self._at(np.zeros(len(self.system.weight)))
-        y = self.discrepancy.response(*at)
+        y = self._of("response", *at)
         # An output that needs no change is rounded all the same where the response is not the identity.
         sums = self._cell_sums(y.to(self.z.dtype).double())
-        return sums, self._cell_sums(self.discrepancy.slope(*at)), self._cell_sums(y.abs())
+        return sums, self._cell_sums(self._of("slope", *at)), self._cell_sums(y.abs())
 
     def sums(self, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums of outputs and slopes at the shifts."""
         at = self._at(shift)
-        return self._cell_sums(self.discrepancy.response(*at)), self._cell_sums(self.discrepancy.slope(*at))
+        return self._cell_sums(self._of("response", *at)), self._cell_sums(self._of("slope", *at))
 
     def write(self, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Write the output; sums of it and of slopes, and a bound on their error."""
         at, dtype = self._at(shift), self.z.dtype
-        inside = torch.clamp(self.discrepancy.response(*at).detach().to(dtype), *inner_limits(self.discrepancy, dtype))
+        inside = torch.clamp(self._of("response", *at).to(dtype), *inner_limits(self.discrepancy, dtype))
         self.value = torch.clamp(inside, self.lo.to(dtype), self.hi.to(dtype))
         y, n = self.value.double(), len(self.z)
         error = self._cell_sums(y.abs()) * ((n + 8.0) * UNIT) + n * TINY
-        return self._cell_sums(y), self._cell_sums(self.discrepancy.slope(*at)), error
+        return self._cell_sums(y), self._cell_sums(self._of("slope", *at)), error
 
     def exact(self) -> tuple[np.ndarray, np.ndarray]:
         """Sums of what was written, each rounded once, and a bound on their error."""
@@ -113,5 +116,5 @@ class OwnProjection:
     def side(self) -> np.ndarray:
         """(n,) -1 below the lower bound, 1 above the upper one, 0 between them."""
         z, s, _, _ = self._at(self.shift)
-        raw = self.discrepancy.response(z, s, -OPEN, OPEN).detach()
+        raw = self._of("response", z, s, -OPEN, OPEN)
         return ((raw > self.hi).to(torch.int8) - (raw < self.lo).to(torch.int8)).numpy()

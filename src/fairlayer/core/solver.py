@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fairlayer.core import End, _native
-from fairlayer.core.discrepancies import Discrepancy, Squared, check_domain, inner_limits, native_number
+from fairlayer.core.discrepancies import Discrepancy, Squared, check_domain, inner_limits, is_squared, native_number
 from fairlayer.core.feasibility import cell_extremes, least_excess, statistic_scale, widened
 from fairlayer.core.grid import search_grid
 from fairlayer.core.optimality import optimality_gap
@@ -115,7 +115,13 @@ def solve(batch: Batch, relax: bool = False) -> Solution:
                 solution = again
     solution = _settle(batch, solution)
     missed, widest = solution.missed.max(initial=0.0), batch.system.rows.upper.max(initial=0.0)
-    if missed > _FAR * widest and batch.discrepancy.name != "squared":
+    if missed > _FAR * widest and native_number(batch.discrepancy) is None:
+        raise FairlayerError(
+            f"The solver did not converge with the {batch.discrepancy.name!r} discrepancy: run "
+            "fairlayer.check_discrepancy(discrepancy, z), which says where its parts do not agree; where they do, "
+            "bring z and the weights nearer to each other, or allow a larger tolerance."
+        )
+    if missed > _FAR * widest and not is_squared(batch.discrepancy):
         least, most = float(batch.z.min()), float(batch.z.max())
         raise FairlayerError(
             f"The solver did not converge: z, here from {least:.3g} to {most:.3g}, or the weights of the "
@@ -166,7 +172,7 @@ def _without_box(batch: Batch) -> Solution | None:
     """
     z, system, box, discrepancy = batch
     rows, cell, n = system.rows, system.cell, len(z)
-    if discrepancy.name != "squared" or n > _MOST_SAMPLES or not np.isfinite(np.append(box.lo, box.hi)).any():
+    if not is_squared(discrepancy) or n > _MOST_SAMPLES or not np.isfinite(np.append(box.lo, box.hi)).any():
         return None
     ones = np.ones(n)
     weight = system.weights if len(system.weights) else ones
@@ -218,7 +224,7 @@ def _measure_optimality(batch: Batch, solution: Solution, rounded: bool = False)
     output may stand on a coarser grid.
     """
     z, system, box, discrepancy = batch
-    if discrepancy.name != "squared":
+    if not is_squared(discrepancy):
         return
     if not rounded and solution.found.tight:
         return

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fairlayer.constraints.affine import Affine
-from fairlayer.constraints.constraint import Constraint
+from fairlayer.constraints.constraint import Constraint, GroupConstraint
 from fairlayer.constraints.plain_data import Name
 from fairlayer.errors import InputError
 from fairlayer.problem.rows import RATIO
@@ -31,6 +31,9 @@ class ConstraintSet:
         wrong = [constraint for constraint in listed if not isinstance(constraint, Constraint)]
         if wrong:
             raise InputError(f"constraints must hold constraints such as MeanParity(0.05); got {wrong[0]!r}.")
+        bare = [type(one).__name__ for one in listed if not isinstance(one, Affine | GroupConstraint)]
+        if bare:
+            raise InputError(f"{bare[0]} is a bare Constraint, which says nothing: derive it from GroupConstraint.")
         self.constraints = listed
         # Those that compare no groups bring a matrix over samples instead.
         self.matrix_at: dict[int, Affine] = {
