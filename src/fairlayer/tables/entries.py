@@ -107,7 +107,7 @@ def label(name: str, kind: str) -> str:
 def label_of(value: Any) -> str:
     """A label in memory as `label` has it in tables."""
     if isinstance(value, Real) and not isinstance(value, Integral) and float(value).is_integer():
-        return str(int(value))
+        return str(int(float(value)))
     return str(value).lower() if str(value) in _TRUTHS else str(value)
 
 
