@@ -21,8 +21,7 @@ class Status(enum.Enum):
 
     OPTIMAL = (
         "Every constraint holds exactly, and no other output that satisfies them all is closer to the input (in a "
-        "stream: to the input as its leader shifts it); by a discrepancy other than the squared one up to the solver's "
-        "tolerance."
+        "stream: to the input as its leader shifts it)."
     )
     VACUOUS = (
         "Every constraint that could be checked holds exactly, but some groups are absent from this batch and were not "
