@@ -39,7 +39,8 @@ class BatchProjection final : public Projection {
         const Rows view_of_rows = rows_.view();
         const LongWork work(batch.size());
         Numbers guess;
-        if (!start && batch.size() > very_long_) guess = solve_some(batch, facts, view_of_rows);
+        const std::size_t least = std::max(very_long_, many_ * every_ * std::size_t(view_of_rows.cells()));
+        if (!start && batch.size() > least) guess = solve_some(batch, facts, view_of_rows);
         settings.guess = guess;
         SamplePasses<T, R> passes(batch, facts.count, {out, batch.size()}, side);
         solved = solve(view_of_rows, facts, passes, settings);
@@ -56,7 +57,7 @@ class BatchProjection final : public Projection {
     }
 
   private:
-    static constexpr std::size_t very_long_ = 16384, every_ = 32;
+    static constexpr std::size_t very_long_ = 16384, every_ = 32, many_ = 16;  // many_: samples of a cell that tell
 
     // The multipliers of a few samples of a very long batch, each with the weight of those it stands for: begun with
     // them, the whole batch takes half as many passes. None where they are not found.
