@@ -129,8 +129,10 @@ class _ActiveSolve(torch.autograd.Function):
 def _pull_back(
     batch: Batch, found: Any, gradient: Tensor, needed: Sequence[bool], parameters: Sequence[Tensor]
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of z, row bounds, statistic offsets, box and parameters of the discrepancy, as far as needed, in
-    operations that torch follows (but for the parameters)."""
+    """Gradients of z, row bounds, statistic offsets, box and parameters of the discrepancy, as far as needed.
+
+    All but those of the parameters are made of operations that torch can differentiate again.
+    """
     system, box, rows = batch.system, batch.box, batch.system.rows
     cell, statistic, M = (
         torch.from_numpy(system.cell).long(),

@@ -37,12 +37,12 @@ class Scale:
         return round(100 * min(max(0.0, share), 1.0), 3)
 
     def down(self, value: float) -> float:
-        """The same for a vertical axis, whose percentages run downwards."""
+        """Percentages along a vertical axis, which run downwards."""
         return round(100 - self(value), 3)
 
     @property
     def reversed(self) -> Scale:
-        """The same from `high` to `low`."""
+        """A scale that runs from `high` to `low`."""
         return replace(self, low=self.high, high=self.low)
 
     def label(self, tick: float) -> str:

@@ -84,8 +84,8 @@ bool in_doubt(const Rows& rows, std::span<const double> S, std::span<const doubl
     return true;
 }
 
-// Whether no output that satisfies the rows is nearer than this one, but for `nearly` of the distance and the rounding
-// of outputs. By weak duality half the squared distance is at most so much more than the least as multipliers cost on
+// Whether no output that satisfies the rows is nearer than this one, up to `nearly` of the distance and the rounding of
+// outputs. By weak duality half the squared distance is at most so much more than the least as multipliers cost on
 // their bounds and do not cost where the statistics are. Distance and size of the output are estimated from below.
 bool is_tight(const Rows& rows, const CellFacts& cells, const Solved& found, std::span<const double> finest,
               double rounding) {
